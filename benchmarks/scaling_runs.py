@@ -15,7 +15,8 @@ architecture at the group and width of `SEARCHED`. Steps are captured as CUDA gr
 whose blocks are compiled first, which takes seconds of every run and pays for long ones (`speed` measures both). On a
 GPU several workers share it: start `nvidia-cuda-mps-control -d` first; `--large` says how many large trainings go at a
 time. A row is written when its run has ended, so whatever stops this leaves a table, and rows of an earlier sitting
-(`--have`) are not trained again; runs that do not fit into `--seconds` are left out.
+(`--have`) are not trained again; runs that do not fit into `--seconds` are left out. A large run is also annealed where
+it passes a smaller budget (`PASSED`), and resumes from before that.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import csv
 import multiprocessing
 import multiprocessing.connection
 import sysconfig
+import tempfile
 import textwrap
 import time
 import traceback
@@ -44,16 +46,22 @@ RATE_WIDTH, HIGHEST_RATE = 128, 0.02
 GROUPS = {
     3e12: (32, 48, 64, 16),
     8e12: (48, 64, 32, 96),
-    2e13: (64, 96, 48, 128),
+    2e13: (64, 96, 48, 128, 32),
     1e14: (96, 128, 64, 192, 48),
     1e15: (96, 128, 192, 256),
     1e16: (256, 320, 384, 448, 512, 640),
 }
+SMALL_BATCH = 32  # sequences, below the budget of SEARCHED, where rates are the usual ones too
 SEARCHED = (1e14, 96)  # budget and width at which rates are tried
+#: Budgets that runs of a larger one pass: they are annealed there as well, and resume. Their batch is the rule's too.
+PASSED = {1e16: (3e15,)}
 FACTORS = (1.0, 0.5, 2.0)  # of an architecture's usual rate
 TELLS = 0.005  # nats: where the best is at the edge and better by more, one further is tried
-LARGE = 5e14  # FLOPs from which on few runs go at a time
+LARGE = 2e15  # FLOPs from which on few runs go at a time
+LEAST_CUT = 0.5  # of its steps that a run which does not fit has, or it gives no row
+LEAST_LEFT = (15.0, 90.0)  # seconds with which a small and a large run are begun
 LENIENT = 1.15  # a run that is so much too slow in its first half goes on: others end
+GRACE = 8.0  # seconds after the end in which a decay under way may end
 SLACK = 1.3  # what a run may take longer than it should
 BUSY = 1.2e12  # FLOPs of a step that take as long as its launches
 GDN = f"gated-deltanet[head_dim={HEAD}] swiglu"
@@ -68,7 +76,7 @@ ARCHITECTURES = {
     "Transformer++": ("(attn[heads={heads}] swiglu)x4", 1e-3, 10),
 }
 COLUMNS = ("architecture", "flops", "params", "tokens", "loss", "state", "attention", "batch", "steps", "lr", "budget",
-           "vocab", "data", "train_seconds", "spec")  # fmt: skip
+           "vocab", "data", "train_seconds", "spec", "date")  # fmt: skip
 Row = tuple[str, ...]
 ABOUT = """\
 `python benchmarks/scaling_runs.py`, one H200 (torch 2.11, Triton 3.6, bf16), several processes at a time
@@ -84,11 +92,12 @@ sittings gated DeltaNet ran without its own kernels, and steps were captured wit
 
 @dataclass(frozen=True)
 class Job:
-    """One run but for its rate: `usual` times a factor."""
+    """One run but for its rate: `usual` times a factor. `group` is its budget before a rehearsal shrank it."""
 
     name: str
     spec: str
     width: int
+    group: float
     budget: float
     usual: float
     token_flops: float
@@ -122,9 +131,10 @@ def jobs(budgets: list[float], shrink: float = 1.0) -> list[Job]:
         shortest = min(flops / each for _, each, _ in costs.values())
         batch = max(1, int(min(batch_tokens(flops), shortest / LEAST_STEPS)) // SEQ_LEN)
         batch -= batch % 8 if batch > 8 else 0
+        batch = SMALL_BATCH if budget < SEARCHED[0] else batch
         for width in widths:
-            found += [Job(name, costs[name, width][0], width, flops, costs[name, width][2], costs[name, width][1],
-                          batch) for name in ARCHITECTURES]  # fmt: skip
+            found += [Job(name, costs[name, width][0], width, budget, flops, costs[name, width][2],
+                          costs[name, width][1], batch) for name in ARCHITECTURES]  # fmt: skip
     return found
 
 
@@ -195,41 +205,93 @@ def compile_blocks(track: Any) -> None:
         backbone.regions = regions if len(tokens_BT) > 1 else ()
         return loss(params, tokens_BT, targets_BT)
 
-    stepper._loss = loss_of_whole_batches
+    def score(*given: Any) -> Any:
+        backbone.regions = ()  # no second graph, for the few passes without gradients
+        return scored(*given)
+
+    scored, stepper._loss, track.score = track.score, loss_of_whole_batches, score
+
+
+class OutOfTime(Exception):
+    pass
 
 
 def train(job: Job, factor: float, compiled: bool, text: Any, options: argparse.Namespace) -> Row | str:
-    """Its row; or why there is none. With `--cut` a run that does not fit is annealed in time, and is of what FLOPs it
-    has had by then."""
+    """Its row; or why there is none. Rows are written as they come. With `--cut` a large run that does not fit is
+    annealed in time, and is of what FLOPs it has had by then."""
+    lr, started = rate_of(job, factor), time.time()
+    track = track_of(job, lr, text, options, compiled)
+    track.advance_to(4)
+    began, steps = time.time(), job.steps
+    told(f"{job.name} d={job.width} {job.budget:.0e}: 4 steps after {began - started:.1f} s", options)
+
+    def in_time(step: int) -> None:
+        if time.time() > options.stop:
+            raise OutOfTime
+
+    def annealed(steps: int) -> float:
+        return float(track.annealed(steps, decay_steps(steps), in_time).mean())
+
+    passed = [replace(job, group=each, budget=each / options.shrink) for each in PASSED.get(job.group, ())]
+    pause, recent, before = 0.0, began, track.step
+    while track.step < steps - decay_steps(steps):
+        stops = [each.steps - decay_steps(each.steps) for each in passed]
+        track.advance_to(min([steps - decay_steps(steps), *stops, track.step + max(8, job.steps // 100)]))
+        now = time.time()
+        each = max((now - began - pause) / max(1, track.step - 4), (now - recent) / max(1, track.step - before))
+        recent, before = now, track.step
+        left = (options.until - now) / each  # in steps
+        if options.cut and job.group > LARGE:
+            cut = round(track.step / (1 - DECAY))  # the decay is still a fifth of all
+            if track.step + LENIENT * left < LEAST_CUT * job.steps:
+                return f"less than half of {job.steps} steps of {1000 * each:.1f} ms fits"
+            if left < cut - track.step + job.steps // 50 < steps - track.step:
+                steps = cut
+        elif left < (steps - track.step) / (LENIENT if track.step < steps // 2 else 1):
+            return f"{job.steps} steps of {1000 * each:.1f} ms do not fit"
+        if stops and track.step == stops[0]:
+            small = passed.pop(0)
+            row = row_of(small, annealed(small.steps), lr, small.steps, track.tokens_per_step, time.time() - began)
+            write_row(row, options)
+            pause += time.time() - recent
+            recent = time.time()
+    row = row_of(job, annealed(steps), lr, steps, track.tokens_per_step, time.time() - began)
+    write_row(row, options)
+    return row
+
+
+def decay_steps(steps: int) -> int:
+    return max(1, round(DECAY * steps))
+
+
+def row_of(job: Job, loss: float, lr: float, steps: int, tokens_per_step: int, seconds: float) -> Row:
+    """A run that was cut is of a budget of its own."""
     from plait.model.architecture import architecture
     from plait.model.cost import model_cost
     from plait.scaling.sizes import attention_share
 
-    arch, lr = architecture(job.spec), rate_of(job, factor)
-    track = track_of(job, lr, text, options, compiled)
-    track.advance_to(4)
-    began, steps = time.time(), job.steps
-    while track.step < steps - (decay := max(1, round(DECAY * steps))):
-        track.advance_to(min(steps - decay, track.step + max(8, job.steps // 100)))
-        each = (time.time() - began) / (track.step - 4)
-        left = (options.until - time.time()) / each  # in steps
-        if options.cut and left < (round(track.step / (1 - DECAY)) - track.step) + job.steps // 100:
-            steps = round(track.step / (1 - DECAY))  # the decay is still a fifth of all
-        elif not options.cut and left < (steps - track.step) / (LENIENT if track.step < steps // 2 else 1):
-            return f"{job.steps} steps of {1000 * each:.1f} ms do not fit"
-    loss = float(track.annealed(steps, decay).mean())
-    took = time.time() - began
-    cost, tokens = model_cost(arch, seq=SEQ_LEN), steps * track.tokens_per_step
+    arch = architecture(job.spec)
+    cost, tokens = model_cost(arch, seq=SEQ_LEN), steps * tokens_per_step
     budget = job.budget if steps == job.steps else tokens * job.token_flops
     values = (
         job.name, tokens * job.token_flops, cost.active_params, tokens, loss, cost.fixed_state + cost.kv_cache,
-        attention_share(arch), track.tokens_per_step, steps, lr, budget, 256, "python sources",
-        round(took, 2), job.spec,
+        attention_share(arch), tokens_per_step, steps, lr, budget, 256, "python sources",
+        round(seconds, 2), job.spec, time.strftime("%Y-%m-%d", time.gmtime()),
     )  # fmt: skip
     return tuple(str(value) for value in values)
 
 
-def work(number: int, pipe: Any, options: argparse.Namespace) -> None:
+def write_row(row: Row, options: argparse.Namespace) -> None:
+    """Several processes append to one file, a line at a time."""
+    with (options.out / "rows.csv").open("a", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerow(row)
+
+
+def told(line: str, options: argparse.Namespace) -> None:
+    print(f"{time.time() - options.began:4.0f} s {line}", flush=True)
+
+
+def work(pipe: Any, options: argparse.Namespace) -> None:
     """Trains what comes through the pipe, and sends rows back. After an error of the device a process is no good."""
     import torch
 
@@ -243,11 +305,10 @@ def work(number: int, pipe: Any, options: argparse.Namespace) -> None:
         try:
             with plain_ops() if options.plain and options.plain in job.spec else nullcontext():
                 found = train(job, factor, compiled, text, options)
+        except OutOfTime:
+            found = "ran out of time"
         except Exception:
             found = f"failed:\n{traceback.format_exc()[-1500:]}"
-        if isinstance(found, tuple):
-            with (options.out / f"rows-{number}.csv").open("a", newline="", encoding="utf-8") as file:
-                csv.writer(file).writerow(found)
         pipe.send(found)
         if isinstance(found, str) and "CUDA" in found:
             return
@@ -268,24 +329,30 @@ class Sitting:
             if (job.budget, job.width) == searched:
                 self.at[job.name, "search"] = job
                 self.waiting += [(job, f) for f in (*FACTORS, *self.further(job)) if self.row(job, f) is None]
-            elif job.budget * options.shrink in budgets:
+            elif job.group in budgets:
                 self.waiting.append((job, None))
         self.waiting = [(j, f) for j, f in self.waiting if f is not None or not self.has(j)]
         self.waiting.sort(key=lambda each: (each[1] is None, each[0].budget > 2e15, -each[0].seconds))
         if options.runs:
-            self.waiting = [(job, None) for name in options.runs for job in self.named(name) if not self.has(job)]
+            wanted = [each for name in options.runs for each in self.named(name)]
+            self.waiting = [(j, f) for j, f in wanted if not (self.has(j) if f is None else self.row(j, f))]
         self.failed: set[Job] = set()
         self.paces: list[float] = []  # seconds taken over those foretold
 
-    def named(self, name: str) -> list[Job]:
-        """`ARCHITECTURE@WIDTH@BUDGET`."""
-        architecture, width, budget = name.split("@")
+    def named(self, name: str) -> list[tuple[Job, float | None]]:
+        """`ARCHITECTURE@WIDTH@BUDGET`, and `@FACTOR` where the rate is not the best one found."""
+        architecture, width, budget, *factor = name.split("@")
+        given = float(factor[0]) if factor else None
         group = jobs([float(budget)], self.options.shrink)
-        return [job for job in group if (job.name, job.width) == (architecture, int(width))]
+        found = [(job, given) for job in group if (job.name, job.width) == (architecture, int(width))]
+        if not found:
+            raise SystemExit(f"--runs {name}: no such run in GROUPS and ARCHITECTURES")
+        return found
 
     def compiled(self, job: Job) -> bool:
-        """Not where that has failed."""
-        return job.name in self.options.compiled and job not in self.failed
+        """Large runs are, but not where that has failed: small ones end before it would have paid."""
+        large = job.group > LARGE
+        return large and job.name in self.options.compiled and job not in self.failed
 
     def after_failure(self, job: Job, factor: float) -> None:
         """A run that failed is tried once more, without being compiled."""
@@ -307,6 +374,8 @@ class Sitting:
     def best(self, job: Job) -> float | None:
         """The factor of the architecture's usual rate that was best; None while the search is under way."""
         search = self.at.get((job.name, "search"))
+        if job.group < SEARCHED[0]:
+            return 1.0
         if search is None:
             return None
         losses = {f: float(row[4]) for f in FACTORS if (row := self.row(search, f)) is not None}
@@ -329,14 +398,15 @@ class Sitting:
 
     def next(self) -> tuple[Job, float] | None:
         """The longest that can be trained now and fits; rates first."""
-        large, left = sum(job.budget > LARGE for job, _ in self.under_way.values()), self.options.until - time.time()
-        if left <= 0:
-            return None
+        large = sum(job.group > LARGE for job, _ in self.under_way.values())
+        left = self.options.until - time.time()
         pace = float(np.median(self.paces)) if self.paces else 1.0
         for place, (job, given) in enumerate(self.waiting):
             factor = self.best(job) if given is None else given
             done = factor is not None and self.row(job, factor) is not None
-            if factor is None or done or (job.budget > LARGE and large >= self.options.large):
+            if factor is None or done or (job.group > LARGE and large >= self.options.large):
+                continue
+            if left < LEAST_LEFT[job.group > LARGE]:
                 continue
             if self.options.device == "cuda" and not self.options.runs and SLACK * pace * job.seconds > left:
                 continue
@@ -346,13 +416,14 @@ class Sitting:
 
 
 def run(options: argparse.Namespace) -> None:
-    began = time.time()
-    options.until = began + options.seconds
+    options.began = began = time.time()
+    options.until, options.stop = began + options.seconds, began + options.seconds + GRACE
     options.out.mkdir(parents=True, exist_ok=True)
-    options.text = options.out / "text.npz"
+    options.text = Path(tempfile.mkdtemp()) / "text.npz"
     bytes_, validation = python_sources()
     np.savez(options.text, train=bytes_[: options.most_text], validation=validation)
-    print(f"{len(bytes_):,} bytes to train on, {len(validation):,} held out", flush=True)
+    digests = " and ".join(sha256(each.tobytes()).hexdigest()[:12] for each in (bytes_, validation))
+    print(f"{len(bytes_):,} bytes to train on, {len(validation):,} held out, sha256 {digests}", flush=True)
     sitting = Sitting(options, read_rows(options.have))
     print(f"{len(sitting.rows)} rows are there, {len(sitting.waiting)} wanted", flush=True)
     context = multiprocessing.get_context("spawn")
@@ -360,7 +431,7 @@ def run(options: argparse.Namespace) -> None:
 
     def start(number: int) -> None:
         ours, theirs = context.Pipe()
-        process = context.Process(target=work, args=(number, theirs, options), daemon=True)
+        process = context.Process(target=work, args=(theirs, options), daemon=True)
         process.start()
         theirs.close()
         workers[ours] = (number, process)
@@ -387,9 +458,9 @@ def run(options: argparse.Namespace) -> None:
             given = sitting.under_way.pop(number, None)
             if given is not None:
                 job, factor = given
-                told = found if isinstance(found, str) else f"loss {float(found[4]):.4f} {found[13]} s"
+                words = found if isinstance(found, str) else f"loss {float(found[4]):.4f} {found[13]} s"
                 print(f"{time.time() - began:4.0f} s {job.name:20s} d={job.width} {job.budget:.0e} ×{factor:g} "
-                      f"{job.steps} × {job.batch}: {told}", flush=True)  # fmt: skip
+                      f"{job.steps} × {job.batch}: {words}", flush=True)  # fmt: skip
                 if isinstance(found, tuple):
                     sitting.rows.append(found)
                     sitting.paces.append(float(found[13]) / job.seconds)
@@ -503,7 +574,7 @@ def time_steps(group: list[Job], lock: Any, options: argparse.Namespace) -> None
 
 def join(options: argparse.Namespace) -> None:
     """One row for each run, that of the best of the rates; with `--rates` all of them in another file."""
-    rows = read_rows([*options.have, *sorted(options.folder.glob("rows-*.csv"))])
+    rows = read_rows([*options.have, *sorted(options.folder.glob("rows*.csv"))])
     order = list(ARCHITECTURES)
     rows.sort(key=lambda row: (order.index(row[0]), float(row[10]), float(row[2]), float(row[4])))
     best = {(row[0], row[10], row[14]): row for row in reversed(rows)}
@@ -552,7 +623,9 @@ def predict(options: argparse.Namespace) -> None:
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]  # fmt: skip
     order = list(ARCHITECTURES)
-    for job in sorted(jobs([options.target]), key=lambda job: (order.index(job.name), job.width)):
+    passing = next((large for large, passed in PASSED.items() if options.target in passed), options.target)
+    wanted = [replace(job, budget=options.target) for job in jobs([passing])]
+    for job in sorted(wanted, key=lambda job: (order.index(job.name), job.width)):
         law = laws.laws[job.name]
         best = law.frontier_estimates()["N_star"]
         params = model_cost(architecture(job.spec), seq=SEQ_LEN).active_params
@@ -668,8 +741,12 @@ def main() -> None:
     running.add_argument("--budgets", nargs="*", default=[], help=f"groups; those from {SEARCHED[0]:.0e} FLOPs on")
     running.add_argument("--have", nargs="*", type=Path, default=[], help="rows that are not trained again")
     running.add_argument("--shrink", type=float, default=1.0, help="divide all budgets, for a rehearsal")
-    running.add_argument("--runs", nargs="*", default=[], help="these alone, in this order: ARCHITECTURE@WIDTH@BUDGET")
-    running.add_argument("--cut", action="store_true", help="anneal in time what does not fit, with fewer FLOPs")
+    running.add_argument(
+        "--runs", nargs="*", default=[], help="these alone, in order: ARCHITECTURE@WIDTH@BUDGET[@FACTOR]"
+    )
+    running.add_argument(
+        "--cut", action="store_true", help="anneal large runs that do not fit in time, with fewer FLOPs"
+    )
     running.add_argument("--compiled", nargs="*", default=[], help="architectures whose blocks are compiled")
     running.add_argument("--unfused", action="store_true", help="update one parameter after the other")
     running.add_argument("--plain", default="", help="a mixer that is trained without its own kernels")

@@ -370,13 +370,11 @@ BAD = {
     "a share is from 0 to 1": _changed({"attention": 3.0}, 0)[:1] + [{**r, "attention": 0.0} for r in _changed({})],
     "more compute should lower it": [{**row, "loss": 3.0} for row in _changed({})],
     "more compute should lower it. Look": [{**row, "loss": 10 - row["loss"]} for row in _changed({})],
-    r"--where 'flops!=5.1e\+22'": [*_changed({}), {"flops": 5.1e22, "params": 1e9, "tokens": 8e12, "loss": 2.0}],
     "row 4: loss is nan": _changed({"loss": float("nan")}),
     "row 4: params is nan": _changed({"params": None}),
     "row 4: loss is -2": _changed({"loss": -2.0}),
     "row 4: flops is 0": _changed({"flops": 0.0}),
     "should hold numbers": _changed({"loss": "diverged"}),
-    "one run alone at 5e\\+22 FLOPs": [*_changed({}), {"flops": 5e22, "params": 1e9, "tokens": 8e12, "loss": 2.0}],
     "one run alone at": _changed({})[3::7] + _changed({})[4:6],
     "mixes vocabularies: vocab is 50257, 256": [
         {**row, "vocab": 256 if i > 9 else 50257} for i, row in enumerate(_changed({}))
@@ -395,6 +393,24 @@ BAD = {
 def test_bad_tables_get_one_clear_message(message: str) -> None:
     with pytest.raises(UserError, match=message):
         fit_laws(runs_of(Table.of("runs.csv", BAD[message])), 1e22, draws=20)
+
+
+@pytest.mark.parametrize(("wrong", "told"), [(1.0, []), (0.9, ["the run alone at 4.8e+22 FLOPs lies off the law"])])
+def test_a_run_alone_speaks_for_the_surface(wrong: float, told: list[str]) -> None:
+    """It narrows the laws, belongs to no parabola, and is named where the law of the others contradicts it."""
+    loss = wrong * float(CHINCHILLA.loss(np.asarray(1e9), np.asarray(8e12)))
+    hero = {"flops": 4.8e22, "params": 1e9, "tokens": 8e12, "loss": loss}
+    without, laws = (
+        fit_laws(runs_of(Table.of("r", t)), 1e24, draws=100) for t in (_changed({}), [*_changed({}), hero])
+    )
+    assert len(laws.runs) == len(without.runs) + 1
+    assert [len(group.runs) for group in laws.best.groups] == [len(group.runs) for group in without.best.groups]
+    spoken = [note for note in document(laws)["notes"] if "alone" in note]
+    assert "one run alone at 4.8e+22 FLOPs" in spoken[0]
+    assert [any(words in note for note in spoken[1:]) for words in told] == [True] * (len(spoken) - 1)
+    if not told:
+        widths = [one.best.surface_estimates()["E"] for one in (laws, without)]
+        assert widths[0].high - widths[0].low < 0.8 * (widths[1].high - widths[1].low)
 
 
 @pytest.mark.parametrize("budgets", [(1e18, 1e18, 1e18, 1e19, 1e19, 1e19, 1e19, 1e19), (1e18,) * 4 + (1e19,) * 4])

@@ -12,31 +12,35 @@ from plait.analysis.scaling_bootstrap import CONFIDENCE
 from plait.analysis.scaling_findings import findings
 from plait.analysis.scaling_frontier import OFFSETS
 from plait.analysis.scaling_laws import CANNOT_SAY, SHARED_LEVEL, Estimate, Law, Laws
-from plait.analysis.scaling_range import LEVEL
+from plait.analysis.scaling_range import LEVEL, contradiction
 from plait.analysis.scaling_runs import ALL, Runs
 from plait.analysis.scaling_state import chances_of_least
 
+LETTERS = {"alpha": "α", "beta": "β", "N_star": "N*", "D_star": "D*"}
 ODD_COST = 0.1  # runs' FLOPs per token further off κ N^p than this are told
 ODD_UNITS = 30.0  # times 6 N D
 
 
-def number(value: float) -> str:
+def number(value: float, digits: int = 4) -> str:
+    """With units from ten thousand on, three digits of them."""
     if not math.isfinite(value):
         return "∞" if value > 0 else "–"
     if abs(value) >= 1e4:
         for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K")):
             if 1e15 > abs(value) >= size:
                 return f"{value / size:.3g}{unit}"
-    return f"{value:.3g}" if abs(value) >= 1e4 or abs(value) < 1e-3 else f"{value:.4g}"
+    if 1e3 <= abs(value) < 1e4:
+        return f"{value:.0f}"
+    return f"{value:.3g}" if abs(value) >= 1e4 or abs(value) < 1e-3 else f"{value:.{digits}g}"
 
 
-def ends(one: Estimate) -> str:
-    return f"{number(one.low)} … {number(one.high)}"
+def ends(one: Estimate, digits: int = 4) -> str:
+    return f"{number(one.low, digits)} … {number(one.high, digits)}"
 
 
-def shown(one: Estimate) -> str:
+def shown(one: Estimate, digits: int = 4) -> str:
     """A value and its interval; in brackets where the data cannot say."""
-    told = f"{number(one.value)} ({ends(one)})"
+    told = f"{number(one.value, digits)} ({ends(one, digits)})"
     return f"[{told}]" if one.wide else told
 
 
@@ -157,11 +161,13 @@ def notes(laws: Laws) -> list[str]:
         whose = "" if law.name == ALL else f"{law.name}: "
         wide = [name for name, one in {**law.surface_estimates(), **law.frontier_estimates()}.items() if one.wide]
         if wide:
-            told.append(f"{whose}{CANNOT_SAY}: {', '.join(wide)}; more budgets, wider apart, would")
+            letters = ", ".join(LETTERS.get(name, name) for name in wide)
+            told.append(f"{whose}{CANNOT_SAY}: {letters}; more budgets, wider apart, would")
         outside = [one for one in law.groups if not one.bracketed]
         if outside:
             budgets = ", ".join(f"{one.flops:.3g}" for one in outside)
             told.append(f"{whose}no optimum between the sizes trained at {budgets} FLOPs; left out of the parabolas")
+        told += _alone(laws.runs, law.name, whose)
         if len(law.groups) == 2:
             told.append(f"{whose}two budgets: intervals were only checked with three and more; train a third")
         if law.cost.spread > ODD_COST:
@@ -187,6 +193,23 @@ def notes(laws: Laws) -> list[str]:
             "On one text the entropy is one; look for runs that are not trained alike"
         )
     return told + _batches(laws)
+
+
+def _alone(runs: Runs, name: str, whose: str) -> list[str]:
+    """Runs of a budget of their own, and whether the law of the others foretells each."""
+    alone = runs.alone(name)
+    if not len(alone):
+        return []
+    budgets = ", ".join(f"{flops:.3g}" for flops in sorted(runs.flops[alone].tolist())[:4])
+    told = [f"{whose}one run alone at {budgets} FLOPs: the surface is fitted to it as well, no parabola is"]
+    for run in alone.tolist():
+        p = contradiction(runs, np.array([run]), np.setdiff1d(runs.of(name), alone))
+        if p < LEVEL:
+            told.append(
+                f"{whose}the run alone at {runs.flops[run]:.3g} FLOPs lies off the law of the others (p = {p:.2g}): "
+                f"look at it, or leave it out: --where 'flops!={float(runs.flops[run])!r}'"
+            )
+    return told
 
 
 def _units(runs: Runs) -> list[str]:

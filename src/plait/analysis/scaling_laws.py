@@ -202,7 +202,7 @@ def _law(runs: Runs, fit: SurfaceFit, drawn: Draws, k: int, name: str, target: f
     own = fit.layout.runs[k]
     cost = TokenCost.of(runs.flops[own], runs.params[own], runs.tokens[own])
     loss_BR = np.exp(np.concatenate([np.log(runs.loss)[None], drawn.log_loss_BR]))
-    first = int(runs.group[own].clip(0).min())
+    first = int(min(runs.group[own][runs.group[own] >= 0], default=0))
     group_R = np.full(len(runs), -1, np.intp)
     group_R[own] = np.where(runs.group[own] >= 0, runs.group[own] - first, -1)
     groups = parabolas(runs.flops, runs.params, group_R, loss_BR)

@@ -29,6 +29,7 @@ OPTIONAL = ("state", "attention", "batch")
 VOCABULARIES = ("vocab", "vocabulary", "tokenizer")
 #: From so many runs on, budgets that are mostly different are a scatter and not groups of one.
 SCATTER = 30
+LEAST_GROUPS = 2  # that an architecture's parabolas need
 PER_BYTE = "tokens_per_byte"
 #: What other trainers and papers call the columns, in lower case, words joined by underscores.
 ALIASES = {
@@ -47,7 +48,7 @@ class Runs:
     tokens: Floats
     loss: Floats
     architecture: tuple[str, ...]
-    group: Places  # of one architecture and budget, counted over all; −1 for none
+    group: Places  # of one architecture and budget, counted over all; −1 for none, as for a run alone at its budget
     state: Floats | None = None
     attention: Floats | None = None  # share of attention among the sequence mixers
     batch: Floats | None = None
@@ -62,6 +63,11 @@ class Runs:
 
     def of(self, name: str) -> Places:
         return np.array([row for row, own in enumerate(self.architecture) if own == name], np.intp)
+
+    def alone(self, name: str) -> Places:
+        """Runs that have a budget to themselves, where the others have groups."""
+        own = self.of(name)
+        return own[self.group[own] < 0] if (self.group[own] >= 0).any() else own[:0]
 
     def mean_of(self, values: Floats | None, name: str) -> float | None:
         return None if values is None else float(values[self.of(name)].mean())
@@ -188,7 +194,10 @@ def _groups(architecture: tuple[str, ...], flops: Floats) -> Places:
         grouped = len(own) < SCATTER or sizes[sizes >= 3].sum() >= len(own) / 2
         if not grouped:  # a scatter of runs, some near each other by chance
             continue
-        group[own] = np.where(found >= 0, found + group.max(initial=-1) + 1, -1)
+        if (sizes >= 3).sum() >= LEAST_GROUPS:  # then a run alone at its budget speaks for the surface
+            found = np.where((found >= 0) & (sizes[found] > 1), found, -1)
+        there = np.unique(found[found >= 0])
+        group[own] = np.where(found >= 0, np.searchsorted(there, found) + group.max(initial=-1) + 1, -1)
     return group
 
 
@@ -203,9 +212,8 @@ def _check(runs: Runs, name: str) -> None:
     pairs = zip(runs.flops[own].tolist(), numbers, strict=True)
     if alone := sorted(flops for flops, g in pairs if g >= 0 and numbers.count(g) == 1):
         raise UserError(
-            f"{whose}one run alone at {', '.join(f'{flops:.3g}' for flops in alone[:4])} FLOPs: a group needs three "
-            "sizes or more, on both sides of its best. Train more there, or leave it out: "
-            f"--where 'flops!={alone[0]!r}'."
+            f"{whose}one run alone at {', '.join(f'{flops:.3g}' for flops in alone[:4])} FLOPs, and fewer than "
+            f"{LEAST_GROUPS} budgets with three sizes or more. Train more sizes, on both sides of the best."
         )
     n, d = np.log(runs.params[own]), np.log(runs.tokens[own])
     if min(np.ptp(n), np.ptp(d)) < np.log(1.5) or abs(float(np.corrcoef(n, d)[0, 1])) > 0.9999:

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from rich.table import Table
+
     from plait.analysis.scaling_laws import Estimate, Law, Laws
     from plait.api.scale import ScalingRuns
     from plait.api.scale_checks import Pitfall, ProbeScale
     from plait.api.scale_plan import ScalingPlan
-
-LETTERS = {"alpha": "α", "beta": "β", "N_star": "N*", "D_star": "D*"}
 
 
 def print_fit(laws: Laws, *, plot: bool = False) -> None:
@@ -25,25 +25,14 @@ def print_fit(laws: Laws, *, plot: bool = False) -> None:
     from plait.analysis.scaling_document import attention_document, notes, state_document
     from plait.analysis.scaling_findings import findings
     from plait.analysis.scaling_laws import CANNOT_SAY
-    from plait.analysis.scaling_runs import ALL
 
     out = console()
     runs, best = laws.runs, laws.best
     per_byte = "; losses in nats per byte, D in bytes" if runs.unit == "byte" else ""
     budgets = f"{runs.flops.min():.3g} to {runs.flops.max():.3g}"
     out.print(f"[bold]{len(runs)} runs[/], {budgets} FLOPs; target {laws.target:.3g} FLOPs; 90 % intervals{per_byte}")
-    made = table(**{" ": "left"}, **{"value" if name == ALL else plain(name): "right" for name in laws.laws})
-    for name in ("E", "A", "B", "alpha", "beta"):
-        made.add_row(LETTERS.get(name, name), *(shown(law.surface_estimates()[name]) for law in laws.laws.values()))
-    for name in ("a", "b", "N_star", "D_star", "loss"):
-        label = LETTERS.get(name, name) + (" at the target" if name in ("N_star", "D_star", "loss") else "")
-        made.add_row(label, *(shown(law.frontier_estimates()[name]) for law in laws.laws.values()))
-    for offset in (0.25, 4.0):
-        made.add_row(f"loss at {offset:g} N*", *(f"+{shown(law.gap(offset))}" for law in laws.laws.values()))
-    made.add_row("FLOPs to make up for N*/4", *(f"×{shown(law.overhead(0.25))}" for law in laws.laws.values()))
-    if any(law.powers for law in laws.laws.values()):
-        made.add_row("a by parabolas", *(_parabolas(law) for law in laws.laws.values()))
-    out.print(made)
+    for made in law_tables(laws, out.width):
+        out.print(made)
     if plot:
         for law in laws.laws.values():
             out.print(isoflop_plot(laws, law), markup=False)
@@ -74,6 +63,44 @@ def print_fit(laws: Laws, *, plot: bool = False) -> None:
         out.print(made)
     for note in notes(laws):
         out.print(f"note: {note}", markup=False, soft_wrap=True)
+
+
+def law_tables(laws: Laws, width: int) -> list[Table]:
+    """A column per architecture, in as many tables as it takes for no cell to be broken."""
+    from plait.analysis.scaling_runs import ALL
+
+    columns = [_law_column(law) for law in laws.laws.values()]
+    if not any(law.powers for law in laws.laws.values()):
+        columns = [{name: cell for name, cell in column.items() if name != PARABOLAS} for column in columns]
+    names = ["value" if name == ALL else name for name in laws.laws]
+    gap = 2
+    labels = max(map(len, columns[0])) + gap
+    widest = max(len(cell) for name, column in zip(names, columns, strict=True) for cell in (name, *column.values()))
+    beside = max(1, (width - labels) // (widest + gap))
+    made = []
+    for first in range(0, len(names), beside):
+        part = slice(first, first + beside)
+        one = table(**{" ": "left"}, **{plain(name): "right" for name in names[part]})
+        for label in columns[0]:
+            one.add_row(label, *(plain(column[label]) for column in columns[part]))
+        made.append(one)
+    return made
+
+
+PARABOLAS = "a by parabolas"
+
+
+def _law_column(law: Law) -> dict[str, str]:
+    from plait.analysis.scaling_document import LETTERS, shown
+
+    told = {LETTERS.get(name, name): shown(one) for name, one in law.surface_estimates().items()}
+    for name, one in law.frontier_estimates().items():
+        told[LETTERS.get(name, name) + (" at the target" if name in ("N_star", "D_star", "loss") else "")] = shown(one)
+    for offset in (0.25, 4.0):
+        told[f"loss at {offset:g} N*"] = f"+{shown(law.gap(offset))}"
+    told["FLOPs to make up for N*/4"] = f"×{shown(law.overhead(0.25))}"
+    told[PARABOLAS] = _parabolas(law)
+    return told
 
 
 def isoflop_plot(laws: Laws, law: Law) -> str:
@@ -163,6 +190,7 @@ def print_runs(found: ScalingRuns) -> None:
 
 
 def _parabolas(law: Law) -> str:
+    from plait.analysis.scaling_document import shown
     from plait.analysis.scaling_laws import Estimate
 
     return "–" if law.powers is None else shown(Estimate.of(law.powers.a, law.powers.a_B))

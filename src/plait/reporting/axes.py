@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plait.reporting import svg
-from plait.reporting.svg import CHARACTER, SHAPES, Drawing, Scale, cut, label
+from plait.reporting.svg import CHARACTER, SHAPES, Drawing, Scale, cut, labels
 
 MARKS = ("circle", *SHAPES)
 LEGEND_ROW = 20.0
@@ -23,6 +23,7 @@ class Theme:
     grid: str
     paper: str
     limit: str
+    shade: str  # behind what is extrapolated
     series: Sequence[str]
 
     def colour(self, number: int) -> str:
@@ -31,9 +32,9 @@ class Theme:
 
 
 #: Of a file: not every program that shows pictures knows CSS variables.
-FILE = Theme(svg.INK, svg.PALE, svg.GRID, "#ffffff", "#b3261e", svg.COLOURS)
+FILE = Theme(svg.INK, svg.PALE, svg.GRID, "#ffffff", "#b3261e", "#f3f4f6", svg.COLOURS)
 #: Of a page: its variables (`plait.reporting.page`), so that one drawing serves light and dark.
-PAGE = Theme("var(--ink)", "var(--pale)", "var(--grid)", "var(--card)", "var(--limit)",
+PAGE = Theme("var(--ink)", "var(--pale)", "var(--grid)", "var(--card)", "var(--limit)", "var(--track)",
              tuple(f"var(--s{number})" for number in range(8)))  # fmt: skip
 
 
@@ -94,13 +95,14 @@ def draw_axes(
     """Draw grid lines, tick labels and axis labels around the area that the scales span."""
     left, right, bottom, top = x_of.first, x_of.last, y_of.first, y_of.last
     widest = 0
-    for value in y_of.ticks() if y_ticks is None else y_ticks:
+    across, up = (scale.ticks() if ticks is None else ticks for scale, ticks in ((x_of, x_ticks), (y_of, y_ticks)))
+    for value, words in zip(up, labels(up), strict=True):
         drawing.line(left, y_of(value), right, y_of(value), theme.grid)
-        drawing.text(left - 8, y_of(value) + 4, label(value), size=11, anchor="end", colour=theme.pale)
-        widest = max(widest, len(label(value)))
-    for value in x_of.ticks() if x_ticks is None else x_ticks:
+        drawing.text(left - 8, y_of(value) + 4, words, size=11, anchor="end", colour=theme.pale)
+        widest = max(widest, len(words))
+    for value, words in zip(across, labels(across), strict=True):
         drawing.line(x_of(value), bottom, x_of(value), bottom + 5, theme.pale)
-        drawing.text(x_of(value), bottom + 18, label(value), size=11, anchor="middle", colour=theme.pale)
+        drawing.text(x_of(value), bottom + 18, words, size=11, anchor="middle", colour=theme.pale)
     drawing.line(left, bottom, right, bottom, theme.pale)
     drawing.text((left + right) / 2, bottom + 38, x_label, anchor="middle", colour=theme.ink)
     beside = max(left - 40, 12) if widest <= 3 else max(left - 20 - 6.2 * widest, 12)

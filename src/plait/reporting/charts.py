@@ -61,8 +61,9 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """Series over one pair of axes. `marker` is an x with a dashed line and words. `powers` are (exponent, words) of
-    dashed lines that show what a power law looks like, for two logarithmic axes."""
+    """Series over one pair of axes. `marker` is an x with a dashed line and words; `known_to` the x beyond which lines
+    are extrapolated, shaded. `powers` are (exponent, words) of dashed lines that show what a power law looks like, for
+    two logarithmic axes."""
 
     series: Sequence[Series]
     x: Axis = field(default_factory=Axis)
@@ -71,6 +72,7 @@ class Panel:
     marker: float | None = None
     marker_label: str = ""
     powers: Sequence[tuple[int, str]] = ()
+    known_to: float | None = None
 
 
 def xy_chart(
@@ -162,6 +164,9 @@ def _draw(
         if panel.y.keeps(value)
     ]
     x_of, y_of = panel.x.scale(xs, *across, room=0.03), panel.y.scale(ys, *down)
+    if panel.known_to is not None and panel.known_to < x_of.high:
+        left = max(x_of(panel.known_to), x_of.first)
+        drawing.rect(left, y_of.last, x_of.last - left, y_of.first - y_of.last, theme.shade)
     draw_axes(drawing, x_of, y_of, panel.x.label, panel.y.label, theme,
               panel.x.tick_values(x_of, xs), panel.y.tick_values(y_of, ys))  # fmt: skip
     for power, words in panel.powers:

@@ -170,6 +170,7 @@ def panel_plot(panel: Panel, numbers: Mapping[str, int]) -> Element:
         "y": {"label": panel.y.label, "log": panel.y.log},
         "series": found,
         "lines": marker,
+        "known_to": panel.known_to,
     }
     return plot(inline_panel(panel, dict(numbers)), data)
 

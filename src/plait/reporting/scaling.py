@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from plait.analysis.scaling_document import shown
 from plait.analysis.scaling_isoflop import Parabola
 from plait.analysis.scaling_laws import Estimate, Law, Laws
 from plait.analysis.scaling_runs import ALL
@@ -38,13 +39,28 @@ def isoflop_panel(laws: Laws, law: Law) -> Panel:
     """Runs of each budget over their size, the parabola through them, and its lowest point."""
     series = []
     for one in law.groups:
-        name = f"{one.flops:.3g} FLOPs"
+        name = f"{one.flops:.2g} FLOPs".replace("e+", "e")
         params, loss = laws.runs.params[one.runs], laws.runs.loss[one.runs]
         order = np.argsort(params)
         series.append(Series(name, params[order].tolist(), loss[order].tolist(), joined="none"))
         x, y = parabola_curve(one, params, loss)
-        series.append(Series(f"{name}, fitted", x, y, like=name))
+        series.append(Series("", x, y, like=name))
+    series += _without_parabola(laws, law)
     return Panel(series, Axis(PARAMS, log=True), Axis(LOSS), title="" if law.name == ALL else law.name)
+
+
+def _without_parabola(laws: Laws, law: Law) -> list[Series]:
+    """Runs of budgets with fewer than three sizes, by budget."""
+    runs = laws.runs
+    drawn = {int(run) for one in law.groups for run in one.runs}
+    by_budget: dict[str, list[int]] = {}
+    for run in runs.of(law.name).tolist():
+        if run not in drawn:
+            by_budget.setdefault(f"{runs.flops[run]:.2g} FLOPs".replace("e+", "e"), []).append(run)
+    return [
+        Series(name, runs.params[places].tolist(), runs.loss[places].tolist(), joined="none")
+        for name, places in by_budget.items()
+    ]
 
 
 def parabola_curve(one: Parabola, params: np.ndarray, loss: np.ndarray) -> tuple[list[float], list[float]]:
@@ -63,11 +79,13 @@ def frontier_panels(laws: Laws) -> list[Panel]:
         found = [law.surface.optimum(flops, law.cost) for flops in budgets]
         sizes.append(Series(law.name, budgets, [float(one[0]) for one in found]))
         tokens.append(Series(law.name, budgets, [float(one[1]) for one in found]))
+        target = law.frontier_estimates()
+        for series, key in ((sizes, "N_star"), (tokens, "D_star")):
+            series.append(_marks(law.name, "at the target", [laws.target], [target[key]]))
         good = [one for one in law.groups if one.bracketed]
         n = [Estimate.of(np.exp(one.best_n), np.exp(one.best_n_B)) for one in good]
         at = [one.flops for one in good]
-        marks = f"{law.name}, by parabolas"
-        sizes.append(_marks(marks, at, n, law.name))
+        sizes.append(_marks(law.name, "by a parabola", at, n))
         d = [
             Estimate.of(
                 law.cost.tokens(np.asarray(one.flops), np.exp(one.best_n)),
@@ -75,24 +93,30 @@ def frontier_panels(laws: Laws) -> list[Panel]:
             )
             for one in good
         ]
-        tokens.append(_marks(marks, at, d, law.name))
+        tokens.append(_marks(law.name, "by a parabola", at, d))
     x = Axis(FLOPS, log=True)
-    marker = {"marker": laws.target, "marker_label": "target"}
+    marker = _range(laws)
     return [
-        Panel(sizes, x, Axis("N*, parameters", log=True), title="Best size", **marker),  # type: ignore[arg-type]
-        Panel(tokens, x, Axis("D*, tokens", log=True), title="Best number of tokens", **marker),  # type: ignore[arg-type]
+        Panel(sizes, x, Axis("N*, parameters", log=True), title="Best size", **marker),
+        Panel(tokens, x, Axis("D*, tokens", log=True), title="Best number of tokens", **marker),
     ]
 
 
-def _marks(name: str, x: Sequence[float], y: Sequence[Estimate], like: str) -> Series:
-    return Series(
-        name, list(x), [one.value for one in y], "none", [one.low for one in y], [one.high for one in y], like=like
-    )
+def _marks(name: str, words: str, x: Sequence[float], y: Sequence[Estimate]) -> Series:
+    """Estimates with their intervals, in the colour of an architecture; the legend has it once."""
+    hints = [f"{name}, {words}\n{at:.3g} {FLOPS}: {shown(one)}" for at, one in zip(x, y, strict=True)]
+    low, high = ([getattr(one, end) for one in y] for end in ("low", "high"))
+    return Series("", list(x), [one.value for one in y], "none", low, high, hints, like=name)
 
 
 def _budgets(laws: Laws, law: Law) -> list[float]:
     least = float(laws.runs.flops[laws.runs.of(law.name)].min())
-    return [float(flops) for flops in np.geomspace(min(least, laws.target), max(law.largest, laws.target), 12)]
+    return [float(flops) for flops in np.geomspace(min(least, laws.target), max(law.largest, laws.target), POINTS)]
+
+
+def _range(laws: Laws) -> dict[str, Any]:
+    """The target, and where the trained budgets end."""
+    return {"marker": laws.target, "marker_label": "target", "known_to": float(laws.runs.flops.max())}
 
 
 def loss_panel(laws: Laws) -> Panel:
@@ -100,12 +124,12 @@ def loss_panel(laws: Laws) -> Panel:
     series = []
     for law in laws.laws.values():
         budgets = _budgets(laws, law)
-        found = [law.frontier_estimates(flops)["loss"] for flops in budgets]
-        values, low, high = ([getattr(one, end) for one in found] for end in ("value", "low", "high"))
-        series.append(Series(law.name, budgets, values, low=low, high=high))
-    return Panel(
-        series, Axis(FLOPS, log=True), Axis(LOSS), "Compute-optimal frontier", marker=laws.target, marker_label="target"
-    )
+        losses = [float(law.surface.optimum(flops, law.cost)[2]) for flops in budgets]
+        series.append(Series(law.name, budgets, losses))
+        at = [*(one.flops for one in law.groups), laws.target]
+        found = [law.frontier_estimates(flops)["loss"] for flops in at]
+        series.append(_marks(law.name, "loss at the best size", at, found))
+    return Panel(series, Axis(FLOPS, log=True), Axis(LOSS), "Compute-optimal frontier", **_range(laws))
 
 
 def gap_panel(laws: Laws) -> Panel:
@@ -126,7 +150,8 @@ def state_panel(laws: Laws) -> Panel | None:
     for name, curve in laws.state_curves.items():
         perplexity_BG = np.exp(curve.log_perplexity_BG)
         found = [Estimate.of(perplexity_BG[0, g], perplexity_BG[1:, g]) for g in range(perplexity_BG.shape[1])]
-        series.append(_marks(name, np.exp(curve.log_state_BG[0]).tolist(), found, name))
+        values, low, high = ([getattr(one, end) for one in found] for end in ("value", "low", "high"))
+        series.append(Series(name, np.exp(curve.log_state_BG[0]).tolist(), values, "none", low, high))
     axes = Axis("state per sequence, numbers", log=True), Axis("perplexity (↓ better)", log=True)
     return Panel(series, *axes, title="State-optimal frontier") if series else None
 

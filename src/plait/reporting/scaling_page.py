@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 
 from plait.analysis.scaling_document import ends, notes, number, shown
 from plait.analysis.scaling_findings import findings
-from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Law, Laws
+from plait.analysis.scaling_laws import CANNOT_SAY, SURE, Estimate, Law, Laws
 from plait.analysis.scaling_runs import ALL
 from plait.analysis.scaling_simulation import CHINCHILLA, pitfall
 from plait.reporting.charts import Panel, series_numbers
@@ -20,6 +20,8 @@ from plait.reporting.page_charts import swatch
 from plait.reporting.plots import panel_plot
 from plait.reporting.scaling import frontier_panels, gap_panel, isoflop_panel, loss_panel, pitfall_panel, state_panel
 
+MOST_COLUMNS = 3  # architectures beside each other in a table
+SURFACE = 5  # numbers of a law that are the surface's
 PITFALL_FLOPS, PITFALL_BATCH = 2e20, 2**19
 LETTERS = {"E": "E", "A": "A", "B": "B", "alpha": "α", "beta": "β", "a": "a", "b": "b", "N_star": "N* at the target",
            "D_star": "D* at the target", "loss": "loss at the target"}  # fmt: skip
@@ -53,14 +55,15 @@ def laws_parts(laws: Laws) -> list[Child]:
         section("Cautions", tag("ul", *(tag("li", text) for text in notes(laws)), class_="points"))
         if notes(laws)
         else "",
-        section("The laws", note(LAW), _laws(laws)),
+        section("The laws", note(LAW), *_laws(laws)),
         _comparisons(laws),
         _figures_section(
             "IsoFLOP curves", "Runs of one budget over their size, and the parabola through them.", curves
         ),
         _figures_section(
             "Compute- and state-optimal frontiers",
-            "Lines are the fitted surface's, marks the parabolas' with their intervals; the dashed line is the target. "
+            "Lines are the fitted surface's; marks with 90 % intervals are the parabolas', and the surface's at the "
+            "target (dashed). What is shaded lies beyond all budgets trained: extrapolated. "
             "State-optimal: perplexity over the state at each group's best size, lower and further left is better.",
             [*frontier_panels(laws), loss_panel(laws), *([] if state is None else [state])],
         ),
@@ -84,7 +87,9 @@ def _advice(laws: Laws) -> str:
         sizes = f"{CANNOT_SAY} how large"
     if best.name == ALL:
         return sizes
-    sure = all(one.probability >= 0.95 for one in laws.comparisons if one.better == best.name)
+    sure = all(one.probability >= SURE for one in laws.comparisons if one.better == best.name)
+    if not sure and found["N_star"].wide:
+        return f"{best.name} or another, {CANNOT_SAY} which and how large"
     return f"{best.name}, {sizes}" if sure else f"{best.name} or another ({CANNOT_SAY}), {sizes}"
 
 
@@ -101,19 +106,36 @@ def _figures(laws: Laws) -> Element:
     ])  # fmt: skip
 
 
-def _laws(laws: Laws) -> Element:
-    every = laws.laws.values()
-    rows: list[list[Child]] = [
-        [letter, *(shown(_estimates(law)[name]) for law in every)] for name, letter in LETTERS.items()
+def _laws(laws: Laws) -> list[Element]:
+    """A column per architecture while they fit beside each other; else a row per architecture, with the surface and the
+    target in tables of their own."""
+    every, narrow = laws.laws.values(), len(laws.laws) > MOST_COLUMNS
+    digits = 3 if narrow else 4
+    rows = [[letter, *(shown(_estimates(law)[name], digits) for law in every)] for name, letter in LETTERS.items()]
+    rows += [
+        [f"loss at {offset:g} N*", *(f"+{shown(law.gap(offset), digits)}" for law in every)] for offset in (0.25, 4.0)
     ]
-    rows += [[f"loss at {offset:g} N*", *(f"+{shown(law.gap(offset))}" for law in every)] for offset in (0.25, 4.0)]
-    columns = [f">{'value' if name == ALL else name}" for name in laws.laws]
-    return table(["", *columns], [[_without_line_breaks(row[0]), *row[1:]] for row in rows])
+    if not narrow:
+        columns = [f">{'value' if name == ALL else name}" for name in laws.laws]
+        return [table(["", *columns], [[_without_line_breaks(row[0]), *row[1:]] for row in rows])]
+    return [_by_architecture(list(laws.laws), part) for part in (rows[:SURFACE], rows[SURFACE:])]
 
 
-def _without_line_breaks(name: Child) -> Child:
-    """With spaces that do not break, so that the first column stays on one line."""
-    return name.replace(" ", "\N{NO-BREAK SPACE}") if isinstance(name, str) else name
+def _by_architecture(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Element:
+    head = [f">{row[0]}" for row in rows]
+    turned = zip(names, *(row[1:] for row in rows), strict=True)
+    return table(["", *head], [[name, *map(_two_lines, cells)] for name, *cells in turned])
+
+
+def _two_lines(cell: str) -> Child:
+    """A value, and below it its interval."""
+    value, _, interval = cell.partition(" (")
+    return tag("span", _without_line_breaks(value), tag("br"), tag("small", _without_line_breaks(f"({interval}")))
+
+
+def _without_line_breaks(text: str) -> str:
+    """With spaces that do not break."""
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _estimates(law: Law) -> dict[str, Estimate]:

@@ -187,6 +187,13 @@ def label(value: float) -> str:
     return f"{value / size:g}{prefix}"
 
 
+def labels(values: Sequence[float]) -> list[str]:
+    """Numbers of one axis, all written alike: as powers of ten where one is beyond 1e15."""
+    if max((abs(value) for value in values), default=0.0) < 1e15:
+        return [label(value) for value in values]
+    return [f"{value:.0e}".replace("e+", "e") if value else "0" for value in values]
+
+
 def cut(text: str, most: int) -> str:
     """At most so many characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"

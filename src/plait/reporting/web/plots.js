@@ -12,6 +12,9 @@ const short = (value) => {
   const [size, letter] = SIZES.find(([size]) => Math.abs(value) >= Math.max(size, 1e4)) ?? [1, ""];
   return String(Number((value / size).toPrecision(4))) + letter;
 };
+// Numbers of one axis, all written alike: as powers of ten where one is beyond 1e15.
+const shorts = (values) => values.map(values.some((value) => Math.abs(value) >= 1e15)
+  ? (value) => value.toExponential(0).replace("+", "") : short);
 const colourOf = (number) => (number === null ? "var(--none)" : `var(--s${number % 8})`);
 
 const roundTicks = (low, high, about) => {
@@ -183,8 +186,8 @@ class Plot {
   scales() {
     const width = Math.max(240, this.figure.clientWidth), height = width < 480 ? 300 : this.data.height;
     const frame = { left: 46, right: width - 10, top: 28, bottom: height - 42 };
-    const longest = Math.max(...this.ticks(this.data.y, this.view.y0, this.view.y1, (frame.bottom - frame.top) / 44)
-      .map((value) => short(value).length));
+    const longest = Math.max(...shorts(this.ticks(this.data.y, this.view.y0, this.view.y1, (frame.bottom - frame.top) / 44))
+      .map((words) => words.length));
     frame.left = Math.max(46, 14 + 7 * longest); // 7 pixels per character of a tick's label
     const scale = (axis, low, high, first, last) => {
       const to = axis.log ? Math.log : Number, from = axis.log ? Math.exp : Number;
@@ -234,15 +237,16 @@ class Plot {
 
   axes(frame) {
     const { data, picture, view } = this, wide = frame.right - frame.left, high = frame.bottom - frame.top;
-    for (const value of this.ticks(data.y, view.y0, view.y1, high / 44)) {
-      const y = this.yOf(value);
+    const up = this.ticks(data.y, view.y0, view.y1, high / 44), across = this.ticks(data.x, view.x0, view.x1, wide / 64);
+    for (const [place, words] of shorts(up).entries()) {
+      const y = this.yOf(up[place]);
       picture.append(make("svg:line", { class: "rule", x1: frame.left, x2: frame.right, y1: y, y2: y }),
-        make("svg:text", { class: "tick", x: frame.left - 7, y: y + 4, "text-anchor": "end" }, short(value)));
+        make("svg:text", { class: "tick", x: frame.left - 7, y: y + 4, "text-anchor": "end" }, words));
     }
-    for (const value of this.ticks(data.x, view.x0, view.x1, wide / 64)) {
-      const x = this.xOf(value);
+    for (const [place, words] of shorts(across).entries()) {
+      const x = this.xOf(across[place]);
       picture.append(make("svg:line", { class: "axis", x1: x, x2: x, y1: frame.bottom, y2: frame.bottom + 5 }),
-        make("svg:text", { class: "tick", x, y: frame.bottom + 19, "text-anchor": "middle" }, short(value)));
+        make("svg:text", { class: "tick", x, y: frame.bottom + 19, "text-anchor": "middle" }, words));
     }
     picture.append(make("svg:line", { class: "axis", x1: frame.left, x2: frame.right, y1: frame.bottom, y2: frame.bottom }),
       make("svg:text", { class: "name", x: (frame.left + frame.right) / 2, y: frame.bottom + 37, "text-anchor": "middle" }, data.x.label),
@@ -255,6 +259,10 @@ class Plot {
       const x = Math.max(this.xOf(this.limit), frame.left);
       inside.append(make("svg:rect", { class: "beyond", x, y: frame.top, width: Math.max(0, frame.right - x), height: frame.bottom - frame.top }),
         make("svg:line", { class: "bound", x1: x, x2: x, y1: frame.top, y2: frame.bottom }));
+    }
+    if (this.data.known_to != null && this.data.known_to < this.view.x1) { // what is beyond is extrapolated
+      const x = Math.max(this.xOf(this.data.known_to), frame.left);
+      inside.append(make("svg:rect", { class: "extrapolated", x, y: frame.top, width: frame.right - x, height: frame.bottom - frame.top }));
     }
     for (const { axis, at, label } of this.data.lines ?? []) {
       const [x1, x2] = axis === "x" ? [this.xOf(at), this.xOf(at)] : [frame.left, frame.right];
