@@ -1,7 +1,7 @@
 """Cheaper trainings in place of the first part of a full one: do they rank architectures as full trainings do?
 
     python benchmarks/proxy_training.py run TEXTS.npz -o FOLDER [--device cuda] [--have FILE.json ...]
-    python benchmarks/proxy_training.py join FOLDER -o benchmarks/results/DATE-h200-proxy-training.json
+    python benchmarks/proxy_training.py join FOLDER [--have FILE.json ...] -o benchmarks/results/DATE-proxies.json
 
 The truth table (`truth.py`) trains architectures of 0.8 M parameters for 4096 steps of 32 sequences. A race that may
 spend a tenth of that sees only the first steps, before anybody has learnt to copy from the context, and what is learnt
@@ -9,6 +9,7 @@ late decides. Here the architectures of the table are trained for about as much 
 
     small-batch     a quarter of the steps, with a quarter of the batch
     tiny-batch      all of the steps, with a sixteenth of the batch
+    one-sequence    all of the steps, with a thirty-second of the batch
     narrow          all of the steps and tokens, with a quarter of the width
 
 Some replicas read *copied* text, in which every piece of 24 to 120 bytes (*short*: 8 to 32) is followed by a copy of
@@ -17,7 +18,8 @@ itself: whoever can learn to copy from the context learns it there sooner.
 A setup is one track (`plait.training.track`) per architecture, with the table's learning rate times a factor, and is
 scored on annealed branches: the held-out loss; the loss of bytes that repeat the context (the three bytes before them,
 and they themselves, occur earlier in the window) and of all others; and, on copied text, the loss of copies. Setups
-are trained in the order of `SETUPS`, each with all architectures; whatever ends a run leaves what was scored.
+are trained in the order of `SETUPS`, each with all architectures, the slowest first; every training is a process of its
+own; whatever ends a run leaves what was scored.
 """
 
 from __future__ import annotations
@@ -37,37 +39,43 @@ from typing import Any
 import numpy as np
 import truth
 
-SEED = 3  # none of the truth table's
+SEEDS = (3, 4)  # none of the truth table's
 PIECES = {"copied": (24, 121), "short": (8, 33)}  # bytes of a piece of copied text, from and below
 KINDS = ("plain", *PIECES)
 AFTER = 4  # bytes of a copy by which a reader can know that it is one
 CONTEXT = 3  # bytes that must match for a byte to repeat the context
 WINDOWS = {"plain": 256, "copied": 128}  # held out
 SCORED_AT_ONCE = 64
-DIFFERENT = 0.03  # relative: losses of a recorded step that are not those of the plain one after a few steps
+DIFFERENT = 0.2  # relative: a recorded gradient that is not the plain one but for bf16
+START = 25  # seconds that a training needs at least before its first score
 TABLE = Path(__file__).parent / "results" / "2026-11-16-h200-truth.json"
 
 
 @dataclass(frozen=True)
 class Setup:
     """`shrink`: divides widths. `kinds`: what is trained side by side on every text: (kind of text, factor of the
-    table's learning rate). `scored`: steps of the annealed branches."""
+    table's learning rate), with every one of `seeds`. `scored`: steps of the annealed branches."""
 
     name: str
     shrink: int
     batch: int
     kinds: tuple[tuple[str, float], ...]
     scored: tuple[int, ...]
+    seeds: tuple[int, ...] = SEEDS
 
 
 SETUPS = {
     setup.name: setup
     for setup in (
-        Setup("small-batch", 1, 8, (("plain", 0.5), ("copied", 0.5)), (128, 256, 512, 1024)),
-        Setup("tiny-batch", 1, 2, (("plain", 0.35), ("copied", 0.35), ("short", 0.35)), (512, 1024, 2048, 4096)),
-        Setup("narrow", 4, 32, (("plain", 2.0), ("copied", 2.0)), (256, 512, 1024, 2048, 4096)),
+        Setup("small-batch", 1, 8, (("plain", 0.5), ("copied", 0.5)), (128, 256, 512, 1024), seeds=SEEDS[:1]),
+        Setup("tiny-batch", 1, 2, (("plain", 0.35), ("short", 0.35)), (1024, 2048, 4096)),
+        Setup("one-sequence", 1, 1, (("plain", 0.25), ("short", 0.25)), (2048, 4096)),
+        Setup("narrow", 4, 32, (("plain", 2.0), ("short", 2.0)), (512, 1024, 2048, 4096), seeds=SEEDS[:1]),
     )
 }
+
+
+Item = tuple[str, Any, Setup, float, bool]  # name, architecture, setup, the table's rate, whether nothing is recorded
 
 
 def shrunk(body: str, header: str, factor: int) -> str:
@@ -170,58 +178,54 @@ def read_texts(path: Path, tokens: int) -> tuple[list[str], list[Any], list[list
     return names, texts, held_out
 
 
-def proxy_track(arch: Any, replicas: list[Any], texts: list[Any], recipe: Any, device: str, say: Any) -> Any:
-    """A track whose step is captured without being compiled: stacked replicas from a recorded graph, or one replica
-    after the other, whichever is faster on this machine."""
+def proxy_track(
+    arch: Any, replicas: list[Any], texts: list[Any], recipe: Any, device: str, plain: bool, say: Any
+) -> tuple[Any, str]:
+    """A track whose step is captured without being compiled, and how: stacked replicas from a recorded graph, or, where
+    that fails, gives other gradients or is not wanted (`plain`), one replica after the other, in several times as many
+    kernels."""
     import torch
 
-    from plait.training import ensemble_step
+    from plait.training.ensemble_step import precision, record_gradients
     from plait.training.track import Track
 
-    def timed(track: Any) -> tuple[float, np.ndarray]:
-        """Seconds per step, and the training losses after a few."""
-        steps = 1 if device == "cpu" else 20
-        losses_M = track.advance_to(steps)  # waits for the device at its end
-        began = time.perf_counter()
-        track.advance_to(2 * steps)
-        return (time.perf_counter() - began) / steps, losses_M
+    track = Track(arch, replicas, texts, recipe, device=device, compiled=False)
+    if plain:
+        return track, "one by one"
+    stepper, began = track._stepper, time.perf_counter()
+    tokens, targets = track.batch(track._starts(0))
+    together = torch.func.vmap(torch.func.grad_and_value(stepper._loss))
+    try:
+        with precision(track.device):
+            expected, _ = stepper._one_by_one(
+                track.params, tokens, targets
+            )  # also fills what modules keep: rotary angles
+            record = record_gradients(together, track.params, tokens)
 
-    def recorded(track: Any) -> None:
-        """Replaces the gradient by a graph that is recorded at its first call, and replayed outside of autocast, which
-        is part of the record."""
-        together = torch.func.vmap(torch.func.grad_and_value(track._stepper._loss))
-        kept: list[Any] = []
+        def recorded(params: Any, tokens: Any, targets: Any) -> Any:
+            with torch.autocast(track.device.type, enabled=False):  # it is part of the record
+                return record(params, tokens, targets)
 
-        def gradients(params: Any, tokens: Any, targets: Any) -> Any:
-            if not kept:
-                with torch.no_grad():  # modules keep what they remember (rotary angles) outside of the record
-                    track._stepper._loss({name: p[0] for name, p in params.items()}, tokens[0, :1], targets[0, :1])
-                kept.append(ensemble_step.record_gradients(together, params, tokens))
-            with torch.autocast(track.device.type, enabled=False):
-                return kept[0](params, tokens, targets)
-
-        track._stepper._gradients = gradients
-
-    found = {}
-    for way in ("one by one", "recorded"):
-        began = time.perf_counter()
-        try:
-            track = Track(arch, replicas, texts, recipe, device=device, compiled=False)
-            if way == "recorded":
-                recorded(track)
-            took, losses_M = timed(track)
-            found[way] = (took, track, losses_M)
-            say(f"{way}: {1000 * took:.1f} ms per step, ready after {time.perf_counter() - began:.0f} s")
-        except Exception:
-            say(f"{way} failed: {traceback.format_exc()[-600:]}")
-    if len(found) == 2:
-        off = float(np.max(np.abs(found["recorded"][2] / found["one by one"][2] - 1)))
+        found, _ = recorded(track.params, tokens, targets)
+        far = sum((found[name].float() - g.float()).square().sum() for name, g in expected.items())
+        off = float((far / sum(g.float().square().sum() for g in expected.values())) ** 0.5)
         if not off < DIFFERENT:
-            say(f"recorded left out: its losses are off by {off:.3f}")
-            del found["recorded"]
-    took, track, _ = min(found.values(), key=lambda each: each[0])
-    track.restart(replicas)
-    return track, took
+            say(f"one by one: the recorded gradient is off by {off:.3f}")
+            return track, "one by one"
+        say(f"recorded after {time.perf_counter() - began:.0f} s, off by {off:.4f}")
+    except Exception:
+        say(f"one by one: the record failed: {traceback.format_exc()[-900:]}")
+        return track, "one by one"
+    stepper._gradients = recorded
+    return track, "recorded"
+
+
+def timed(track: Any, steps: int) -> float:
+    """Seconds per step, which leaves the track some steps on: after those that record, capture and tune."""
+    track.advance_to(steps)
+    began = time.perf_counter()
+    track.advance_to(2 * steps)  # waits for the device at its end
+    return (time.perf_counter() - began) / steps
 
 
 def score(track: Any, held_out: list[list[HeldOut]]) -> list[dict[str, float]]:
@@ -250,7 +254,9 @@ def score(track: Any, held_out: list[list[HeldOut]]) -> list[dict[str, float]]:
     return found
 
 
-def train(name: str, arch: Any, setup: Setup, rate: float, options: argparse.Namespace, ends: float) -> None:
+def train(
+    name: str, arch: Any, setup: Setup, rate: float, plain: bool, options: argparse.Namespace, ends: float
+) -> None:
     from plait.model.cost import model_cost
     from plait.training.recipe import Recipe
     from plait.training.track import Replica, track_recipe
@@ -263,19 +269,22 @@ def train(name: str, arch: Any, setup: Setup, rate: float, options: argparse.Nam
         held_out = [[s.first(4) for s in sets] for sets in held_out]
     recipe = track_recipe(Recipe(batch=1 if options.rehearse else setup.batch, seq_len=truth.SEQ_LEN), truth.WARMUP)
     replicas = [
-        Replica(factor * rate, SEED, len(KINDS) * text + KINDS.index(kind))
+        Replica(factor * rate, seed, len(KINDS) * text + KINDS.index(kind))
         for text in range(len(names))
         for kind, factor in setup.kinds
+        for seed in setup.seeds
     ]
     began = time.time()
-    track, seconds_per_step = proxy_track(arch, replicas, texts, recipe, options.device, say)
+    track, way = proxy_track(arch, replicas, texts, recipe, options.device, plain, say)
+    seconds_per_step = timed(track, 1 if options.rehearse else 20)
+    say(f"{1000 * seconds_per_step:.1f} ms per step")
     found: dict[str, Any] = {
         "architecture": name, "setup": setup.name, "spec": arch.text,
         "flops_per_token": model_cost(arch, seq=truth.SEQ_LEN).flops / truth.SEQ_LEN,
-        "seconds_per_step": seconds_per_step, "done": False,
+        "seconds_per_step": seconds_per_step, "way": way, "done": False,
         "runs": [
-            {"text": names[r.text // len(KINDS)], "kind": KINDS[r.text % len(KINDS)], "lr": r.lr, "factor": r.lr / rate,
-             "annealed": []}
+            {"text": names[r.text // len(KINDS)], "kind": KINDS[r.text % len(KINDS)], "seed": r.seed, "lr": r.lr,
+             "factor": r.lr / rate, "annealed": []}
             for r in replicas
         ],
     }  # fmt: skip
@@ -298,19 +307,16 @@ def train(name: str, arch: Any, setup: Setup, rate: float, options: argparse.Nam
     say(f"{track.step} steps, {losses}, {time.time() - began:.0f} s")
 
 
-def work(queue: Any, options: argparse.Namespace, ends: float) -> None:
+def work(item: Item, options: argparse.Namespace, ends: float) -> None:
     import torch
 
     torch.set_num_threads(1)
     torch.backends.cuda.matmul.allow_tf32 = True
-    while (item := queue.get()) is not None:
-        if time.time() + 25 > ends and options.device != "cpu":
-            continue
-        try:
-            train(*item, options, ends)
-        except Exception:
-            print(f"{item[0]} {item[2].name} failed:\n{traceback.format_exc()[-2500:]}", flush=True)
-            return  # after a failed capture nothing works in this process
+    try:
+        train(*item, options, ends)
+    except Exception:
+        print(f"{item[2].name} {item[0]} failed:\n{traceback.format_exc()[-2500:]}", flush=True)
+        raise SystemExit(1) from None  # after a failed capture nothing works in this process
 
 
 def faulty(arch: Any, setup: Setup) -> bool:
@@ -333,22 +339,29 @@ def run(options: argparse.Namespace) -> None:
         if row["done"]
     }
     items = [
-        (name, arch, setup, rates[name])
+        (name, arch, setup, rates[name], False)
         for setup in (SETUPS[name] for name in options.setups)
+        for again in (False, True)
         for name, arch in architectures(names, setup.shrink).items()
-        if (setup.name, name) not in have and not faulty(arch, setup)
+        if ((setup.name, name) in have) == again and not faulty(arch, setup)
     ]
     context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    for item in items:
-        queue.put(item)
-    workers = [context.Process(target=work, args=(queue, options, ends)) for _ in range(options.workers)]
-    for worker in workers:
-        queue.put(None)
-        worker.start()
-    for worker in workers:
-        worker.join()
-    queue.cancel_join_thread()
+    running: list[tuple[Any, Item]] = []
+    while (items and time.time() + START < ends) or (running and time.time() < ends):
+        ended = [pair for pair in running if pair[0].exitcode is not None]
+        running = [pair for pair in running if pair not in ended]
+        for process, (*item, plain) in ended:
+            if process.exitcode and not plain:  # once more, with the plain step
+                items.insert(0, (*item, True))
+        while items and len(running) < options.workers and time.time() + START < ends:
+            item = items.pop(0)
+            process = context.Process(target=work, args=(item, options, ends))
+            process.start()
+            running.append((process, item))
+        time.sleep(0.2)
+    for process, _ in running:
+        process.kill()
+        process.join()
     report(options.out)
 
 
@@ -363,8 +376,17 @@ def report(folder: Path) -> None:
 
 
 def join(options: argparse.Namespace) -> None:
+    """New trainings with those of earlier sittings, except what was trained no farther than now."""
     found = [json.loads(path.read_text()) for path in sorted(options.folder.glob("*.json"))]
-    document = {"date": date.today().isoformat(), "machine": options.machine, "seed": SEED, "setups": found}
+    far = {(row["setup"], row["architecture"]): row["runs"][0]["annealed"][-1][0] for row in found}
+    kept = [
+        row
+        for path in options.have
+        for row in json.loads(path.read_text(encoding="utf-8"))["setups"]
+        if row["runs"][0]["annealed"][-1][0] > far.get((row["setup"], row["architecture"]), 0)
+    ]
+    found = sorted([*kept, *found], key=lambda row: (list(SETUPS).index(row["setup"]), row["architecture"]))
+    document = {"date": date.today().isoformat(), "machine": options.machine, "seeds": SEEDS, "setups": found}
     text = json.dumps(document, separators=(",", ":")).replace('{"architecture"', '\n{"architecture"')
     options.out.write_text(text + "\n", encoding="utf-8")
 
@@ -380,11 +402,12 @@ def main() -> None:
     running.add_argument("--seconds", type=float, default=420)
     running.add_argument("--tokens", type=int, default=4_000_000, help="of a text that are copied")
     running.add_argument("--setups", nargs="*", default=list(SETUPS), choices=list(SETUPS))
-    running.add_argument("--have", type=Path, nargs="*", default=[], help="joined results, which are not trained again")
+    running.add_argument("--have", type=Path, nargs="*", default=[], help="joined results: what they have comes last")
     running.add_argument("--only", nargs="*", default=[])
     running.add_argument("--rehearse", action="store_true", help="few steps of one sequence, few windows")
     joining = verbs.add_parser("join")
     joining.add_argument("folder", type=Path)
+    joining.add_argument("--have", type=Path, nargs="*", default=[], help="joined results to keep")
     joining.add_argument("--machine", default="")
     joining.add_argument("-o", "--out", type=Path, required=True)
     options = parser.parse_args()

@@ -32,9 +32,11 @@ class Pool:
 
     course, workers = COURSE, 2
 
-    def __init__(self, diverging: str = "") -> None:
+    def __init__(self, diverging: str = "", best: float = 2.0) -> None:
+        """`best`: the best rate, in doublings of the recipe's. The usual one at this width is 1, so that 0, 1 and 2 are
+        tried first."""
         self.legs: list[tuple[str, int, float]] = []
-        self.diverging = diverging
+        self.diverging, self.best = diverging, best
 
     def run(self, legs: list[Leg], on_tokens: Any = None) -> list[list[list[Record]]]:
         names = {architecture(spec).text: name for name, spec in SPECS.items()}
@@ -45,8 +47,7 @@ class Pool:
             self.legs.append((name, steps, replica.lr))
             floor, height, power = CURVES[name]
             tokens = steps * COURSE.tokens_per_step
-            # At this width the usual rate is twice the recipe's; the best is twice that.
-            detuned = 0.02 * abs(math.log2(replica.lr / COURSE.recipe.lr) - 2)
+            detuned = 0.02 * abs(math.log2(replica.lr / COURSE.recipe.lr) - self.best)
             loss = None if name == self.diverging else floor + height * (tokens / 1000) ** -power + detuned
             result = {"loss": loss, "windows": [], "tokens": tokens, "tokens_trained": tokens, "seconds": 1.0}
             found.append([[Record.of(KIND, COURSE.config(leg.arch, replica, steps), result, {})]])
@@ -110,6 +111,20 @@ def test_rates_are_chosen_early_and_gone_on_with() -> None:
     poor = held(Pool(), 1e6, limit=0.02)  # a search would take too much of so little
     assert not poor.searched
     assert set(poor.rates.values()) == {2 * COURSE.recipe.lr}
+
+
+@pytest.mark.parametrize("best", [-1, 3])
+def test_a_best_rate_outside_of_the_range_is_found_and_paid_for(best: int) -> None:
+    """Without it all would be judged at twice, or half, their best rate."""
+    pool = Pool(best=best)
+    found = held(pool, 1e6, limit=0.3)
+    assert set(found.rates.values()) == {2.0**best * COURSE.recipe.lr}
+    judged = min(steps for steps in found.rungs if steps >= RATE_STEPS)
+    tried = {(name, lr) for name, steps, lr in pool.legs if steps == judged and lr != found.rates[name]}
+    others = len(tried) * judged / (len(CURVES) * found.rungs[-1])
+    raced = sum(0.2 * steps for name, steps, lr in pool.legs if lr == found.rates[name])
+    assert found.cost > others + raced / (len(CURVES) * found.rungs[-1])
+    assert found.cost <= 0.3
 
 
 def test_rates_that_are_given_are_kept() -> None:

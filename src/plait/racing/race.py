@@ -7,7 +7,9 @@ are paused and resumed, never repeated. The answer depends only on the losses an
 stored, so a race that was killed continues as if nothing had happened.
 
 Learning rates: each candidate's is chosen among three at the first rung that has enough steps to compare them, if the
-limit allows for that; otherwise each trains at the usual rate for its width (`rates`).
+limit allows for that; otherwise each trains at the usual rate for its width (`rates`). Where the best of the three is
+the smallest or the largest, the next one beyond is tried, too: of the truth table's architectures those of attention
+did best at half the usual rate, and may do better below it.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from plait.model.reference_curves import reference_known
 from plait.racing.budget import SCORING
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, Leg, loss_of
-from plait.racing.rates import FACTORS, RATE_STEPS, best_rate, search_rates, usual_rate
+from plait.racing.rates import FACTORS, FURTHER, RATE_STEPS, best_rate, search_rates, usual_rate
 from plait.racing.workers import Workers
 from plait.records import Record, provenance_of, record_key
 from plait.training.track import Replica
@@ -39,6 +41,7 @@ PROTOCOL = 1
 DOUBLINGS = 7  # at most, from the first rung to the target
 FIRST_STEPS = 16  # at least, of the first rung
 RATES_AT_MOST = 0.35  # share of the race's cost that a search of rates may take; otherwise there is none
+BEYOND_AT_MOST = 0.55  # with the rates beyond the three: always enough for one of them
 SLACK = 1.25  # for time in which workers wait for the last one of a round
 REACH = 4.0  # how far beyond the target foresight goes, in multiples of it
 
@@ -48,8 +51,8 @@ OnStage = Callable[[str, float], object]
 
 @dataclass(frozen=True)
 class Raced:
-    """A finished race. `records`: those of every candidate, by rung. `cost`: as a share of training all candidates to
-    the target."""
+    """A finished race. `records`: those of every candidate, by rung. `cost`: with the search of rates, as a share of
+    training all candidates to the target."""
 
     course: Course
     contenders: list[Contender]
@@ -152,7 +155,7 @@ def race(
     decision = race_.run()
     return Raced(
         course, list(contenders), rungs, race_.rates, race_.searched, race_.records, decision,
-        race_.state.spent / race_.state.whole, time.perf_counter() - began,
+        limit - race_.state.limit + race_.state.spent / race_.state.whole, time.perf_counter() - began,
     )  # fmt: skip
 
 
@@ -209,17 +212,20 @@ class _Race:
         """Compare rates at an early rung with one seed. The best goes on; the cost of the others counts towards the
         limit."""
         enough = [steps for steps in self.rungs[:-1] if steps >= RATE_STEPS]
-        share = (len(FACTORS) - 1) * enough[0] / self.rungs[-1] if enough else math.inf
-        if share > RATES_AT_MOST * self.state.limit:
+        each = enough[0] / self.rungs[-1] if enough else math.inf
+        if (len(FACTORS) - 1) * each > RATES_AT_MOST * self.state.limit:
             return
         steps = {c.name: enough[0] for c in self.contenders}
+        further = min(FURTHER, int(BEYOND_AT_MOST * self.state.limit / each) - (len(FACTORS) - 1))
         found = search_rates(
-            self.contenders, steps, self.rates, self.pool, self.runs, further=0,
+            self.contenders, steps, self.rates, self.pool, self.runs, further,
             on_share=lambda done: self._report("learning rates"),
         )  # fmt: skip
         self.rates = {name: best_rate(losses, self.rates[name]) for name, losses in found.losses.items()}
         self.searched = True
-        self.state = replace(self.state, limit=self.state.limit - share)
+        cost = self.state.cost
+        spent = sum((len(losses) - 1) * each * cost[name] for name, losses in found.losses.items())
+        self.state = replace(self.state, limit=self.state.limit - spent / sum(cost.values()))
 
     def run(self) -> Decision:
         archs = {c.name: c.arch for c in self.contenders}
