@@ -12,15 +12,34 @@ Letters: S sequences (models × batch), T time, E channels, N state per channel,
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK, WARPS = 64, 4  # channels of a program; with N = 16 its state is 1024 numbers, eight a thread
 ENOUGH = 1024  # programs that fill a GPU
+
+
+class Tile(NamedTuple):
+    """Channels of a program, and its warps."""
+
+    channels: int
+    warps: int
+
+
+class Tuning(NamedTuple):
+    forward: Tile  # the ends of segments, too
+    backward: Tile
+
+
+#: By the most states per channel that they are for; measured on an H200 (benchmarks/tiles.py).
+TUNINGS = {16: Tuning(Tile(64, 1), Tile(64, 1)), 1024: Tuning(Tile(64, 4), Tile(64, 4))}
+
+
+def tuning(N: int) -> Tuning:
+    return next(tuned for most, tuned in TUNINGS.items() if most >= N)
 
 
 @triton.jit
@@ -162,12 +181,15 @@ def scan_forward(
     (M, batch, T, E), N = u_MBTE.shape, A_MNE.shape[1]
     y, starts = u_MBTE.new_empty(u_MBTE.shape), state.new_empty(M, batch, T // L, N, E)
     u, delta, B, C, A, D, state = (x.contiguous() for x in (u_MBTE, delta, B, C, A_MNE, D, state))
-    segments = _segments(M * batch, T // L, E)
+    tile = tuning(N).forward
+    segments = _segments(M * batch, T // L, E, tile)
     if segments > 1:
         state = _borders(u, delta, B, A, None, state, segments)
     many, final = M * batch * segments, torch.empty_like(state)
     inputs = u, delta, B, C, A, D, state
-    _scan_forward[_grid(many, E)](*inputs, y, final, starts, T // segments, E, batch * segments, **_sizes(N), L=L)
+    _scan_forward[_grid(many, E, tile)](
+        *inputs, y, final, starts, T // segments, E, batch * segments, **_sizes(N, tile), L=L
+    )
     return y, final.view(M, batch, segments, N, E)[:, :, -1].contiguous(), starts
 
 
@@ -179,11 +201,12 @@ def scan_backward(
     (M, batch, T, E), N = u_MBTE.shape, A_MNE.shape[1]
     u, delta, B, C, A, D = (x.contiguous() for x in (u_MBTE, delta, B, C, A_MNE, D))
     starts, grad_y, grad_final = (x.contiguous() for x in (starts, grad_y, grad_final))
-    segments = _segments(M * batch, T // L, E)
+    tile = tuning(N).backward
+    segments = _segments(M * batch, T // L, E, tile)
     if segments > 1:
         grad_final = _borders(u, delta, C, A, grad_y, grad_final, segments)
     sequences = batch * segments
-    grid = _grid(M * sequences, E)
+    grid = _grid(M * sequences, E, tile)
     blocks = grid[1]
     grad_u, grad_delta = u.new_empty(u.shape), u.new_empty(u.shape)
     # Sums over channels or over the batch cross programs: each writes its own part.
@@ -192,15 +215,15 @@ def scan_backward(
     grad_state, scratch = torch.empty_like(grad_A), u.new_empty(M * sequences, L, N, E)
     _scan_backward[grid](
         u, delta, B, C, A, D, starts, grad_y, grad_final, scratch, grad_u, grad_delta, grad_B, grad_C, grad_A, grad_D,
-        grad_state, T // segments, E, sequences, blocks, **_sizes(N), L=L,
+        grad_state, T // segments, E, sequences, blocks, **_sizes(N, tile), L=L,
     )  # fmt: skip
     grad_state = grad_state.view(M, batch, segments, N, E)[:, :, 0].contiguous()
     return grad_u, grad_delta, grad_B.sum(3), grad_C.sum(3), grad_A.sum(1), grad_D.sum(1), grad_state
 
 
-def _segments(sequences: int, chunks: int, channels: int) -> int:
+def _segments(sequences: int, chunks: int, channels: int, tile: Tile) -> int:
     """Into how many a sequence is cut: a power of two that divides its chunks, and no more than fill the GPU."""
-    segments, programs = 1, sequences * triton.cdiv(channels, BLOCK)
+    segments, programs = 1, sequences * triton.cdiv(channels, tile.channels)
     while chunks % (2 * segments) == 0 and programs * segments < ENOUGH:
         segments *= 2
     return segments
@@ -212,17 +235,18 @@ def _borders(
     """The state before every segment; with dy, the gradient of the state after it. (M, batch × segments, N, E)"""
     (M, batch, T, E), N = u_MBTE.shape, A_MNE.shape[1]
     local, borders = (u_MBTE.new_empty(M, batch * segments, N, E) for _ in range(2))
-    total, options = u_MBTE.new_empty(M, batch * segments, E), {"BACK": grad_y is not None, **_sizes(N)}
-    _scan_ends[_grid(M * batch * segments, E)](
+    tile = tuning(N).forward
+    total, options = u_MBTE.new_empty(M, batch * segments, E), {"BACK": grad_y is not None, **_sizes(N, tile)}
+    _scan_ends[_grid(M * batch * segments, E, tile)](
         u_MBTE, delta, x, A_MNE, grad_y, local, total, T // segments, E, batch * segments, **options
     )
-    _scan_join[_grid(M * batch, E)](A_MNE, first, local, total, borders, E, batch, segments, **options)
+    _scan_join[_grid(M * batch, E, tile)](A_MNE, first, local, total, borders, E, batch, segments, **options)
     return borders
 
 
-def _grid(sequences: int, channels: int) -> tuple[int, int]:
-    return sequences, triton.cdiv(channels, BLOCK)
+def _grid(sequences: int, channels: int, tile: Tile) -> tuple[int, int]:
+    return sequences, triton.cdiv(channels, tile.channels)
 
 
-def _sizes(N: int) -> dict[str, Any]:
-    return {"N": N, "WIDE": triton.next_power_of_2(N), "BLOCK": BLOCK, "num_warps": WARPS}
+def _sizes(N: int, tile: Tile) -> dict[str, Any]:
+    return {"N": N, "WIDE": triton.next_power_of_2(N), "BLOCK": tile.channels, "num_warps": tile.warps}
