@@ -23,8 +23,8 @@ from plait.ops.paths import plain_ops
 
 MIXERS = (
     "attn[heads=4]", "gla[heads=4]", "hgrn2[head_dim=32]", "retnet[heads=4]", "rwkv6[head_dim=32]",
-    "rwkv7[head_dim=32]", "mamba", "mamba2[head_dim=32,state=32]", "mamba3[head_dim=32,state=32]", "deltanet[head_dim=32]",
-    "gated-deltanet[head_dim=32]", "kda[head_dim=32]", "hyena", "fox[heads=4]",
+    "rwkv7[head_dim=32]", "mamba", "mamba2[head_dim=32,state=32]", "mamba3[head_dim=32,state=32]",
+    "deltanet[head_dim=32]", "gated-deltanet[head_dim=32]", "kda[head_dim=32]", "hyena", "fox[heads=4]",
 )  # fmt: skip
 TOKENS = 48
 
