@@ -4,7 +4,7 @@ have it alone.
 `PLAIT_TURN` names a file; without it everybody is alone. Whoever computes on the GPU holds `TURN.shared()`, whoever
 times a model holds `TURN.alone()`, and whoever compiles on the CPU holds neither. One who waits to be alone keeps
 others from coming in, so it need not wait long. Those that choose between kernels by their time share the GPU with
-all but timed models, and hold `CHOOSING.alone()`, so that they do not disturb each other. The operating system gives
+all but timed models, and hold `choosing()`, so that they do not disturb each other. The operating system gives
 up the turns of a process that ends.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 
@@ -72,7 +72,17 @@ class Turn:
                 self._take(fcntl.LOCK_SH)
 
 
-TURN, CHOOSING = Turn(), Turn(".choosing")
+TURN, _CHOOSING = Turn(), Turn(".choosing")
+
+
+@contextmanager
+def choosing() -> Iterator[None]:
+    """Inside `TURN.shared()`: alone among those that choose between kernels. They queue without a turn, so that one who
+    times a model need not wait for all of them."""
+    with ExitStack() as held:
+        with TURN.aside():
+            held.enter_context(_CHOOSING.alone())
+        yield
 
 
 def aside_while_compiling() -> None:

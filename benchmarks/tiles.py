@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_turn import CHOOSING, TURN, aside_while_compiling
+from gpu_turn import TURN, aside_while_compiling, choosing
 from torch import Tensor
 
 from plait.device import kernel_bench
@@ -175,7 +175,8 @@ def worst_of(family: Family, device: torch.device) -> tuple[float, str]:
     worst, where = 0.0, ""
     for case, settings in family.checked:
         for setting in settings:
-            found = guard(case, setting, device)
+            with TURN.shared():
+                found = guard(case, setting, device)
             share = found.error / found.limit if found.same else float("inf")
             if share >= worst:
                 worst, where = share, f"{case.name}, {found.dtype}, {found.setting}: {found.worst} {found.error:.1e}"
@@ -202,7 +203,7 @@ def best_times(sizes: Any, device: torch.device) -> list[float]:
     """Of three times: models that are built meanwhile may disturb one."""
     found = []
     for _ in range(3):
-        with TURN.shared(), CHOOSING.alone():
+        with TURN.shared(), choosing():
             found.append(times(*sizes, device))
             torch.cuda.empty_cache()
     return [min(each) for each in zip(*found[1:], strict=True)]  # the first one compiled
@@ -226,8 +227,7 @@ def main() -> None:
             row: dict[str, Any] = {"family": name, "tile": tile}
             try:
                 with using(use):
-                    with TURN.shared():
-                        row["share"], row["worst"] = worst_of(family, device)
+                    row["share"], row["worst"] = worst_of(family, device)
                     if row["share"] <= 1:
                         for shape, sizes in family.timed.items():
                             row[shape] = best_times(sizes, device)
