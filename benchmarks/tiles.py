@@ -2,10 +2,10 @@
 
     python benchmarks/tiles.py FAMILY … [--seconds 120] [--out TILES.jsonl]
 
-Families: scan, conv, mamba2, deltanet, kda. A tile's outputs and all gradients are held to float64 at lengths that are
-no multiples of it, stacked members among them, with memory that nobody wrote full of NaN, and twice for the same bits
-(`plait.device.kernel_guard`); one that is off is not timed. Times are medians of
-a forward pass alone and of a forward with a backward pass.
+Families: scan, short-scan, conv, mamba2, deltanet, kda. A tile's outputs and all gradients are held to float64 at
+lengths that are no multiples of it, stacked members among them, with memory that nobody wrote full of NaN, and twice
+for the same bits (`plait.device.kernel_guard`); one that is off is not timed. Times are medians of a forward pass alone
+and of a forward with a backward pass.
 """
 
 from __future__ import annotations
@@ -69,21 +69,37 @@ def put(module: Any, name: str, value: Any) -> Callable[[], Callable[[], None]]:
     return use
 
 
-def scan() -> Family:
-    sizes = [(64, 1), (64, 4), (32, 1), (128, 1), (64, 2), (128, 2), (32, 2), (128, 4), (16, 1)]
+def put_all(*uses: Callable[[], Callable[[], None]]) -> Callable[[], Callable[[], None]]:
+    def use() -> Callable[[], None]:
+        backs = [each() for each in uses]
+        return lambda: [back() for back in reversed(backs)] and None
+
+    return use
+
+
+def scan(N: int, checked: int, timed: dict[str, tuple[KernelCase, int, int, torch.dtype, int]]) -> Family:
+    """`checked`: channels, no multiple of a tile."""
     tiles = {}
-    for channels, warps in sizes:
-        tile = scan_triton.Tile(channels, warps)
-        tiles[f"({channels}, {warps})"] = put(scan_triton, "TUNINGS", {1024: scan_triton.Tuning(tile, tile)})
+    for channels, warps, stages, enough in (
+        (64, 1, 1, 1024), (64, 1, 3, 1024), (64, 1, 3, 4096), (32, 1, 3, 4096), (64, 1, 1, 4096), (64, 4, 1, 1024),
+        (128, 1, 3, 4096), (64, 2, 3, 4096), (64, 1, 4, 8192), (32, 1, 1, 4096),
+    ):  # fmt: skip
+        tile = scan_triton.Tile(channels, warps, stages)
+        tuned = {1024: scan_triton.Tuning(tile, tile)}
+        tiles[f"({channels}, {warps}, {stages}), {enough} programs"] = put_all(
+            put(scan_triton, "TUNINGS", tuned), put(scan_triton, "ENOUGH", enough)
+        )
     lengths = [Setting(FP32, 1, ""), Setting(FP32, 65, ""), Setting(FP32, 200, ""), Setting(FP32, 65, "", 3)]
-    checked = [(scan_case("scan E 70 N 4", 70, 4), lengths), (scan_case("scan E 200 N 16", 200, 16), lengths)]
-    checked += [(scan_case("scan E 40 N 8", 40, 8), lengths[1:2])]
-    timed = {
-        "fleet 24 x 128 x 128, E 256 N 4": (scan_case("", 256, 4), 128, 128, FP32, 24),
-        "8 x 4096, E 1536 N 16": (scan_case("", 1536, 16), 8, 4096, FP32, 1),
-        "8 x 4096, E 2048 N 16": (scan_case("", 2048, 16), 8, 4096, FP32, 1),
-    }
-    return Family(checked, timed, tiles)
+    return Family([(scan_case(f"scan E {checked} N {N}", checked, N), lengths)], timed, tiles)
+
+
+def short_scan() -> Family:
+    return scan(4, 70, {"fleet 24 x 128 x 128, E 256 N 4": (scan_case("", 256, 4), 128, 128, FP32, 24)})
+
+
+def long_scan() -> Family:
+    sizes = {f"8 x 4096, E {E} N 16": (scan_case("", E, 16), 8, 4096, FP32, 1) for E in (1536, 2048)}
+    return scan(16, 200, sizes)
 
 
 def conv() -> Family:
@@ -153,7 +169,8 @@ def _delta(module: Any, name: str, case: KernelCase) -> Family:
 
 
 FAMILIES: dict[str, Callable[[], Family]] = {
-    "scan": scan,
+    "scan": long_scan,
+    "short-scan": short_scan,
     "conv": conv,
     "mamba2": mamba2,
     "deltanet": lambda: _delta(delta_triton, "tunings", CASES["gated-deltanet"]),

@@ -23,10 +23,11 @@ ENOUGH = 1024  # programs that fill a GPU
 
 
 class Tile(NamedTuple):
-    """Channels of a program, and its warps."""
+    """Channels of a program, its warps, and the steps whose inputs are on their way while one is computed."""
 
     channels: int
     warps: int
+    stages: int = 1
 
 
 class Tuning(NamedTuple):
@@ -45,7 +46,7 @@ def tuning(N: int) -> Tuning:
 @triton.jit
 def _scan_forward(
     u, delta, B, C, A, D, state, y, final, starts, T, E, batch,
-    L: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    L: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     s = tl.program_id(0).to(tl.int64)
     e = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -56,16 +57,16 @@ def _scan_forward(
     a = tl.load(A + (s // batch) * N * E + ne, mask=inside, other=0.0)
     d = tl.load(D + (s // batch) * E + e, mask=in_e, other=0.0)
     h = tl.load(state + s * N * E + ne, mask=inside, other=0.0)
-    for t in range(T):
-        if t % L == 0:
-            tl.store(starts + (s * (T // L) + t // L) * N * E + ne, h, mask=inside)
-        at = s * T + t
-        ut = tl.load(u + at * E + e, mask=in_e, other=0.0)
-        dt = tl.load(delta + at * E + e, mask=in_e, other=0.0)
-        bt = tl.load(B + at * N + n, mask=in_n, other=0.0)
-        ct = tl.load(C + at * N + n, mask=in_n, other=0.0)
-        h = tl.exp(dt[None, :] * a) * h + (dt * ut)[None, :] * bt[:, None]
-        tl.store(y + at * E + e, tl.sum(h * ct[:, None], axis=0) + d * ut, mask=in_e)
+    for g in range(T // L):
+        tl.store(starts + (s * (T // L) + g) * N * E + ne, h, mask=inside)
+        for i in tl.range(0, L, num_stages=STAGES):
+            at = s * T + g * L + i
+            ut = tl.load(u + at * E + e, mask=in_e, other=0.0)
+            dt = tl.load(delta + at * E + e, mask=in_e, other=0.0)
+            bt = tl.load(B + at * N + n, mask=in_n, other=0.0)
+            ct = tl.load(C + at * N + n, mask=in_n, other=0.0)
+            h = tl.exp(dt[None, :] * a) * h + (dt * ut)[None, :] * bt[:, None]
+            tl.store(y + at * E + e, tl.sum(h * ct[:, None], axis=0) + d * ut, mask=in_e)
     tl.store(final + s * N * E + ne, h, mask=inside)
 
 
@@ -73,7 +74,7 @@ def _scan_forward(
 def _scan_backward(
     u, delta, B, C, A, D, starts, grad_y, grad_final, scratch,
     grad_u, grad_delta, grad_B, grad_C, grad_A, grad_D, grad_state, T, E, batch, blocks,
-    L: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    L: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     s, x = tl.program_id(0).to(tl.int64), tl.program_id(1)
     e = x * BLOCK + tl.arange(0, BLOCK)
@@ -90,7 +91,7 @@ def _scan_backward(
     for back in range(chunks):
         g = chunks - 1 - back
         h = tl.load(starts + (s * chunks + g) * N * E + ne, mask=inside, other=0.0)
-        for i in range(L):  # the states before each step, once more
+        for i in tl.range(0, L, num_stages=STAGES):  # the states before each step, once more
             tl.store(scratch + (s * L + i) * N * E + ne, h, mask=inside)
             at = s * T + g * L + i
             ut = tl.load(u + at * E + e, mask=in_e, other=0.0)
@@ -98,7 +99,7 @@ def _scan_backward(
             bt = tl.load(B + at * N + n, mask=in_n, other=0.0)
             h = tl.exp(dt[None, :] * a) * h + (dt * ut)[None, :] * bt[:, None]
         tl.debug_barrier()
-        for j in range(L):
+        for j in tl.range(0, L, num_stages=STAGES):
             i = L - 1 - j
             at = s * T + g * L + i
             ut = tl.load(u + at * E + e, mask=in_e, other=0.0)
@@ -127,7 +128,7 @@ def _scan_backward(
 @triton.jit
 def _scan_ends(
     u, delta, x, A, grad_y, local, total, T, E, batch,
-    BACK: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    BACK: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """What a segment adds to the state behind it (x is B), or to the gradient of the state before it (x is C)."""
     s = tl.program_id(0).to(tl.int64)
@@ -138,7 +139,7 @@ def _scan_ends(
     a = tl.load(A + (s // batch) * N * E + ne, mask=inside, other=0.0)
     h = tl.zeros_like(a)
     steps = tl.zeros((BLOCK,), a.dtype)
-    for i in range(T):
+    for i in tl.range(0, T, num_stages=STAGES):
         at = s * T + (T - 1 - i if BACK else i)
         dt = tl.load(delta + at * E + e, mask=in_e, other=0.0)
         xt = tl.load(x + at * N + n, mask=in_n, other=0.0)
@@ -157,7 +158,7 @@ def _scan_ends(
 @triton.jit
 def _scan_join(
     A, first, local, total, borders, E, batch, segments,
-    BACK: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    BACK: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """The state before every segment, or the gradient of the state after it."""
     s = tl.program_id(0).to(tl.int64)
@@ -167,7 +168,7 @@ def _scan_join(
     ne = n[:, None] * E + e[None, :]
     a = tl.load(A + (s // batch) * N * E + ne, mask=inside, other=0.0)
     h = tl.load(first + s * N * E + ne, mask=inside, other=0.0)
-    for i in range(segments):
+    for i in tl.range(0, segments, num_stages=STAGES):
         at = s * segments + (segments - 1 - i if BACK else i)
         tl.store(borders + at * N * E + ne, h, mask=inside)
         steps = tl.load(total + at * E + e, mask=in_e, other=0.0)
@@ -249,4 +250,5 @@ def _grid(sequences: int, channels: int, tile: Tile) -> tuple[int, int]:
 
 
 def _sizes(N: int, tile: Tile) -> dict[str, Any]:
-    return {"N": N, "WIDE": triton.next_power_of_2(N), "BLOCK": tile.channels, "num_warps": tile.warps}
+    sizes = {"N": N, "WIDE": triton.next_power_of_2(N), "BLOCK": tile.channels, "STAGES": tile.stages}
+    return {**sizes, "num_warps": tile.warps}
