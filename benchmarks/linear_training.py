@@ -1,15 +1,16 @@
-"""Training speed and peak memory of linear-time mixers on a GPU, each model in a process of its own, in one run.
+"""Training speed and peak memory of models on a GPU beside flash-linear-attention's of the same sizes, in one run.
 
-    python benchmarks/linear_training.py [--models gla …] [--size 125m] [--seconds 300] [--how warm eager build …]
+    python benchmarks/linear_training.py tune [--models gla …] [--sizes 125m 360m] [--seconds 300]
+    python benchmarks/linear_training.py time [--models gla …] [--sizes 125m 360m] [--seconds 300] [--out ROWS.jsonl]
+    python benchmarks/linear_training.py table ROWS.jsonl
 
-8 × 4096 random tokens per step, vocabulary 50257, the real trainer (`plait.training.throughput`). To be done, in this
-order: `warm`, every model takes some steps at batch 1, all at once, which compiles its kernels; `eager`, they are timed
-one by one while the others wait; `build`, compiled models take their first steps, `--abreast` at a time; `compiled`,
-they are timed; `profile`, the kernels of one compiled step that take longest; `try`, flash-linear-attention's take
-their first steps at batch 1; `peer`, they are timed. `eager:gla,kda` does so with these alone. `mark:FILE` makes a file
-and `until:FILE` waits for one, for what else is to run where nothing is timed. Every row is printed as soon as it is
-there, and a model that fails or takes too long leaves the others alone. `--device cpu --batch 1 --seq-len 64` tries it
-without a GPU.
+8 × 4096 random tokens per step, vocabulary 50257, the real trainer (`plait.training.throughput`). `tune` lets
+flash-linear-attention's kernels be tuned (`peer_tuning`), on models of one layer with the shapes of the whole one, and
+marks in the folder of `--marks` which are done. `time` builds some models at once, each in a process of its own (ours
+compile; the peer's are taken once they are tuned), gives back the memory they do not need, then times them one by one
+while nothing else uses the GPU (`gpu_turn`), and ends them. `time` and `tune` are made to run beside each other. Every
+row is written as soon as it is there, and a model that fails or takes too long leaves the others alone. `--device cpu
+--batch 1 --seq-len 64` tries it without a GPU.
 """
 
 from __future__ import annotations
@@ -20,16 +21,35 @@ import gc
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-MODELS = ("mamba2", "gla", "hgrn2", "retnet", "rwkv6", "mamba", "hyena", "gated-deltanet", "deltanet", "kda")
+#: In the order in which they are measured.
+MODELS = (
+    "gla", "mamba2", "gated-deltanet", "deltanet", "transformer", "fox-llama", "fox-pro", "hgrn2", "retnet", "kda",
+    "rwkv6", "mamba", "hyena",
+)  # fmt: skip
+#: flash-linear-attention has no Hyena, and its Mamba has no kernels without the mamba_ssm package.
+WITHOUT_PEER = ("mamba", "hyena")
+#: GiB that one needs while it is built; some are built at once.
+MEMORY = {("ours", "125m"): 25, ("peer", "125m"): 30, ("ours", "360m"): 50, ("peer", "360m"): 50}
+LARGE = {("peer", "mamba2")}  # in plain torch without the mamba_ssm package
+ALL_MEMORY, ABREAST, AHEAD = 104, 4, 6  # GiB; models built at once, and such as wait to be built
+STEPS = {"125m": 8, "360m": 6}
+TUNED_VOCABULARY = 512  # so that logits take no room; no tuned kernel sees them
 Row = dict[str, Any]
+
+
+class Job(NamedTuple):
+    trainer: str  # ours, peer, or tune
+    model: str
+    size: str
 
 
 def spec_of(model: str, size: str) -> str:
@@ -42,73 +62,101 @@ def spec_of(model: str, size: str) -> str:
     return known(model, size) if model in named else SIZES[size].format(model)
 
 
-def work(model: str, size: str, steps: int, **sizes: Any) -> None:
-    """In a process of its own: what each line asks for, answered by one line."""
+# ---- in a process of its own
+
+
+def work(job: Job, **sizes: Any) -> None:
+    """What each line asks for (build, time), answered by one line; a tuner does its one thing."""
+    import ctypes
+
     import torch
 
-    from plait.training.throughput import Throughput, WarmTraining
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # should the process that started this one end before it
 
-    spec, built = spec_of(model, size), None
+    from plait.interop.fla_models import PeerTraining
+    from plait.training.throughput import WarmTraining
 
-    def row(found: Throughput) -> Row:
+    spec, steps, on_gpu = spec_of(job.model, job.size), STEPS[job.size], sizes["device"] != "cpu"
+    if job.trainer != "ours" and on_gpu:
+        import peer_tuning
+
+        peer_tuning.install()
+        peer_tuning.refuse_nothing()
+    from gpu_turn import TURN
+
+    if on_gpu:
+        torch.cuda.init()
+    built: Any = None
+
+    def give_back() -> None:
+        gc.collect()
+        if on_gpu:
+            torch.cuda.empty_cache()
+
+    def build() -> Row:
+        begun = time.perf_counter()
+        if job.trainer == "ours":
+            trained = WarmTraining(spec, **sizes, compiled=on_gpu, steps=steps + 3)
+            return {"built": trained, "first": trained.first_step_seconds}
+        return {"built": PeerTraining(spec, **sizes), "first": time.perf_counter() - begun}
+
+    def timed() -> Row:
+        built.time(1)  # memory that was given back is there again
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats()
+        found = built.time(steps)
+        if job.trainer == "peer":
+            return {"speed": found["tokens_per_second"], "gib": found["peak_bytes"] / 2**30, "loss": found["loss"]}
         gib = (found.peak_bytes or 0) / 2**30
-        first = found.first_step_seconds
-        return {"speed": found.tokens_per_second, "gib": gib, "mfu": found.mfu, "first": first, "loss": found.loss}
+        row = {"speed": found.tokens_per_second, "gib": gib, "loss": found.loss, "mfu": found.mfu}
+        profiled = on_gpu and (job.size == "125m" or job.model == "transformer")
+        return row | ({"kernels": kernels_of(built)} if profiled else {})
 
-    def kernels(built: WarmTraining) -> list[str]:
-        from torch.profiler import ProfilerActivity, profile
+    if job.trainer == "tune":
+        os.nice(12)  # behind what is timed
+        if on_gpu:
+            from gpu_turn import aside_while_compiling
 
-        with profile(activities=[ProfilerActivity.CUDA]) as seen:
-            built.time(1)
-        found = sorted(seen.key_averages(), key=lambda each: -each.device_time_total)
-        whole = sum(each.device_time_total for each in found) / 1e3
-        named = [f"{each.device_time_total / 1e3:.2f} ms ×{each.count} {each.key[:90]}" for each in found[:16]]
-        return [f"{whole:.1f} ms of kernels", *named]
-
-    def peer(steps: int, warm_up: int, batch: int) -> Row:
-        from plait.interop.fla_models import peer_throughput
-
-        found = peer_throughput(spec, batch=batch, steps=steps, warm_up=warm_up)
-        return {"speed": found["tokens_per_second"], "gib": found["peak_bytes"] / 2**30, "loss": found["loss"]}
-
+            aside_while_compiling()
+        with TURN.shared():
+            PeerTraining(spec, **{**sizes, "vocab": TUNED_VOCABULARY}, layers=1, warm_up=1)
+        print(json.dumps({"tuned": True}), flush=True)
+        return
     for line in sys.stdin:
-        how, answer = line.strip(), {}
+        answer: Row = {}
         try:
-            if how == "warm":
-                WarmTraining(spec, **{**sizes, "batch": 1}, steps=1).time()
-            elif how == "eager":
-                built = None  # of whose memory the peak should hold nothing
-                gc.collect()
-                begun = WarmTraining(spec, **sizes, steps=steps + 2)
-                begun.time(1)  # as a compiled one: the losses are of the same step
-                answer = row(begun.time(steps))
-                begun = None
-            elif how == "build":
-                built = WarmTraining(spec, **sizes, compiled=True, steps=steps + 2)
-                answer = {"first": built.first_step_seconds}
-            elif how == "compiled" and built is not None:
-                built.time(1)  # memory that was given back is there again
-                answer = row(built.time(steps))
-            elif how == "profile" and built is not None:
-                answer, built = {"kernels": kernels(built)}, None
-            elif how in ("try", "peer"):
-                answer = peer(*((1, 1, 1) if how == "try" else (steps, 3, 8)))
+            if line.strip() == "build":
+                with TURN.shared():
+                    answer = build()
+                    built = answer.pop("built")
+                    give_back()
             else:
-                answer = {"failure": "not built"}
+                with TURN.alone():
+                    answer = timed()
         except Exception as wrong:
             answer = {"failure": f"{type(wrong).__name__}: {wrong}"[:600]}
-        if built is None:
-            torch._dynamo.reset()
-        gc.collect()
-        with contextlib.suppress(Exception):
-            torch.cuda.empty_cache()
         print(json.dumps(answer), flush=True)
 
 
+def kernels_of(built: Any) -> list[str]:
+    """The kernels of one step that take longest."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        built.time(1)
+    found = sorted(seen.key_averages(), key=lambda each: -each.device_time_total)
+    whole = sum(each.device_time_total for each in found) / 1e3
+    named = [f"{each.device_time_total / 1e3:.2f} ms x{each.count} {each.key[:90]}" for each in found[:24]]
+    return [f"{whole:.1f} ms of kernels", *named]
+
+
+# ---- the process that starts the others
+
+
 class Worker:
-    def __init__(self, model: str, options: list[str]) -> None:
-        command = [sys.executable, "-W", "ignore", __file__, "--worker", model, *options]
-        self.model, self.alive, self.last = model, True, ""
+    def __init__(self, job: Job, options: list[str]) -> None:
+        command = [sys.executable, "-W", "ignore", __file__, "work", *options, "--job", *job]
+        self.job, self.alive, self.last = job, True, ""
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -121,20 +169,19 @@ class Worker:
             self.lines.put(line)
         self.lines.put(None)
 
-    def ask(self, how: str) -> None:
+    def ask(self, what: str) -> None:
         if self.alive and self.process.stdin is not None:
             with contextlib.suppress(OSError):
-                self.process.stdin.write(f"{how}\n")
+                self.process.stdin.write(f"{what}\n")
                 self.process.stdin.flush()
 
-    def answer(self, limit: float) -> Row:
-        until = time.perf_counter() + max(limit, 0.5)
+    def answer(self, until: float) -> Row:
         while self.alive:
             try:
-                line = self.lines.get(timeout=max(0.1, until - time.perf_counter()))
+                line = self.lines.get(timeout=max(0.05, until - time.perf_counter()))
             except queue.Empty:
                 self.end()
-                return {"failure": f"no result in {limit:.0f} s; said last: {self.last[-200:]}"}
+                return {"failure": f"no result in time; said last: {self.last[-200:]}"}
             if line is None:
                 self.end()
             elif line.startswith("{"):
@@ -147,90 +194,198 @@ class Worker:
     def end(self) -> None:
         self.alive = False
         self.process.kill()
+        self.process.wait()
+
+
+class Clock:
+    def __init__(self, seconds: float) -> None:
+        self.begun = time.perf_counter()
+        self.end = self.begun + seconds
+
+    @property
+    def left(self) -> float:
+        return self.end - time.perf_counter()
+
+    def say(self, *words: object) -> None:
+        print(f"[{time.perf_counter() - self.begun:5.1f}]", *words, flush=True)
+
+
+def tune(
+    jobs: list[Job], start: Callable[[Job], Worker], marks: Path, abreast: int, limit: float, clock: Clock
+) -> None:
+    waiting, running = list(jobs), dict[Worker, float]()
+    while (waiting or running) and clock.left > 1:
+        while waiting and len(running) < abreast:
+            worker = start(waiting.pop(0))
+            running[worker] = time.perf_counter()
+        time.sleep(0.1)
+        for worker, begun in list(running.items()):
+            late = time.perf_counter() - begun > limit
+            if worker.process.poll() is None and not late:
+                continue
+            row = worker.answer(time.perf_counter() + 1)
+            worker.end()
+            del running[worker]
+            took = time.perf_counter() - begun
+            clock.say("tuned", *worker.job[1:], f"{took:.0f} s", row.get("failure", ""))
+            mark = marks / f"{worker.job.model}-{worker.job.size}"
+            marks.joinpath("part").write_text(json.dumps(row | {"seconds": took}))
+            marks.joinpath("part").rename(mark)
+    for worker in running:
+        worker.end()
+
+
+def time_all(
+    jobs: list[Job], start: Callable[[Job], Worker], marks: Path, limits: list[float], out: Path | None, clock: Clock
+) -> list[Row]:
+    """Rows of all jobs that could be measured before the time was up. What found no room beside others is tried once
+    more at the end, by itself."""
+    waiting, workers, rows = list(jobs), dict[Job, Worker](), list[Row]()
+    by_itself: set[Job] = set()
+
+    def mark(job: Job) -> Path:
+        return marks / f"{job.model}-{job.size}"
+
+    def ready(job: Job) -> bool:
+        return job.trainer == "ours" or mark(job).exists()
+
+    def note(job: Job, row: Row) -> None:
+        rows.append({"model": job.model, "size": job.size, "trainer": job.trainer} | row)
+        clock.say(job.size, job.model, job.trainer, text(row))
+        if out is not None:
+            with open(out, "a") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
+
+    try:
+        while waiting and clock.left > 5:
+            for job in waiting[:AHEAD]:  # they import what they need meanwhile
+                if job not in workers:
+                    workers[job] = start(job)
+            wave = _wave([job for job in waiting[: 2 * AHEAD] if ready(job)], by_itself)
+            if not wave:
+                time.sleep(0.2)
+                continue
+            waiting = [job for job in waiting if job not in wave]
+            for job in [job for job in wave if job.trainer == "peer"]:
+                tuned = json.loads(mark(job).read_text())
+                if "failure" in tuned:
+                    wave.remove(job)
+                    if job in workers:
+                        workers.pop(job).end()
+                    note(job, {"failure": f"tuning: {tuned['failure']}"})
+            going = [workers.pop(job, None) or start(job) for job in wave]
+            for worker in going:
+                worker.ask("build")
+            until = time.perf_counter() + min(limits[0], clock.left - 2)
+            firsts = {worker.job: worker.answer(until) for worker in going}
+            for worker in going:
+                row = firsts[worker.job]
+                if "failure" not in row:
+                    worker.ask("time")
+                    found = worker.answer(time.perf_counter() + min(limits[1], clock.left))
+                    row = found | {"first": row["first"]}
+                worker.end()
+                if "OutOfMemory" in row.get("failure", "") and worker.job not in by_itself:
+                    by_itself.add(worker.job)
+                    waiting.append(worker.job)
+                    clock.say(*worker.job, "found no room")
+                    continue
+                note(worker.job, row)
+    finally:
+        for worker in workers.values():
+            worker.end()
+    return rows
+
+
+def _wave(ready: list[Job], by_itself: set[Job]) -> list[Job]:
+    """The first few that fit into memory at once."""
+    wave, room = list[Job](), ALL_MEMORY
+    for job in ready:
+        alone = job in by_itself or (job.trainer, job.model) in LARGE
+        needs = ALL_MEMORY if alone else MEMORY[job.trainer, job.size]
+        if len(wave) < ABREAST and needs <= room:
+            wave.append(job)
+            room -= needs
+    return wave
+
+
+# ---- tables
 
 
 def text(row: Row) -> str:
     if "failure" in row:
         return f"FAILED {row['failure']}"
-    if "kernels" in row:
-        return "\n      ".join(row["kernels"])
-    parts = []
-    if "speed" in row:
-        parts += [f"{row['speed'] / 1e3:.1f}k tokens/s, {row['gib']:.1f} GiB"]
-        parts += [f"MFU {100 * row['mfu']:.1f} %"] if row.get("mfu") is not None else []
-        parts += [f"loss {row['loss']:.3f}"]
-    parts += [f"first step {row['first']:.1f} s"] if "first" in row else []
-    return ", ".join(parts) or "done"
+    parts = [f"{row['speed'] / 1e3:.1f}k tokens/s, {row['gib']:.1f} GiB"]
+    parts += [f"MFU {100 * row['mfu']:.1f} %"] if row.get("mfu") is not None else []
+    return ", ".join([*parts, f"loss {row['loss']:.3f}", f"first {row['first']:.1f} s"])
+
+
+def table(rows: list[Row]) -> str:
+    """By size and model: ours, the peer's, and how many times as fast ours is."""
+    lines = ["| model | size | plait, tokens/s | GiB | MFU | flash-linear-attention | GiB | ratio | first step |"]
+    lines += ["|-|-|-|-|-|-|-|-|-|"]
+    found = {(row["size"], row["model"], row["trainer"]): row for row in rows}
+    for size, model in dict.fromkeys((row["size"], row["model"]) for row in rows):
+        ours, peer = (found.get((size, model, trainer), {}) for trainer in ("ours", "peer"))
+        speeds = [
+            f"{row['speed'] / 1e3:.0f}k" if "speed" in row else row.get("failure", "")[:60] for row in (ours, peer)
+        ]
+        gib = [f"{row['gib']:.1f}" if "gib" in row else "" for row in (ours, peer)]
+        mfu = f"{100 * ours['mfu']:.1f} %" if ours.get("mfu") else ""
+        ratio = f"{ours['speed'] / peer['speed']:.2f}" if "speed" in ours and "speed" in peer else ""
+        first = f"{ours['first']:.0f} s" if "first" in ours else ""
+        lines.append(
+            f"| {model} | {size} | {speeds[0]} | {gib[0]} | {mfu} | {speeds[1]} | {gib[1]} | {ratio} | {first} |"
+        )
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("tune", "time", "table", "work"))
+    parser.add_argument("rows", nargs="*", type=Path)
     parser.add_argument("--models", nargs="*", default=list(MODELS))
-    parser.add_argument("--size", default="125m")
+    parser.add_argument("--sizes", nargs="*", default=["125m"])
+    parser.add_argument("--only", choices=("ours", "peer"))
     parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("--how", nargs="*", default=["warm", "eager", "build", "compiled"])
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--limit", type=float, default=15, help="seconds for one row")
-    parser.add_argument("--slowest", type=float, default=60, help="seconds for warming, building or trying")
-    parser.add_argument("--abreast", type=int, default=5)
+    parser.add_argument("--limits", nargs=2, type=float, default=[90, 25], help="seconds to build, and to time")
+    parser.add_argument("--slowest", type=float, default=240, help="seconds to tune")
+    parser.add_argument("--abreast", type=int, default=6, help="tuned at once")
+    parser.add_argument("--out", type=Path, help="a file to which rows are added")
+    parser.add_argument("--marks", type=Path, default=Path("tuned"))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--seq-len", type=int, default=4096)
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--vocab", type=int, default=50257)
+    parser.add_argument("--job", nargs=3, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    if asked.worker:
-        work(
-            asked.worker, asked.size, asked.steps, device=asked.device, batch=asked.batch, seq_len=asked.seq_len
-        )  # fmt: skip
+    if asked.what == "table":
+        print(table([json.loads(line) for file in asked.rows for line in file.read_text().splitlines()]))
         return
-    begun = time.perf_counter()
+    sizes = {name: getattr(asked, name) for name in ("device", "batch", "seq_len", "vocab")}
+    if asked.what == "work":
+        work(Job(*asked.job), **sizes)
+        return
+    clock = Clock(asked.seconds)
+    asked.marks.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("OMP_NUM_THREADS", "2")
+    options = [word for name, value in sizes.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
-    def left() -> float:
-        return asked.seconds - (time.perf_counter() - begun)
+    def start(job: Job) -> Worker:
+        return Worker(job, options)
 
-    def say(*words: object) -> None:
-        print(f"[{time.perf_counter() - begun:5.1f}]", *words, flush=True)
-
-    def together(workers: Sequence[Worker], how: str, abreast: int) -> None:
-        for first in range(0, len(workers), abreast):
-            some = workers[first : first + abreast]
-            for worker in some:
-                worker.ask(how)
-            until = time.perf_counter() + min(asked.slowest, left())
-            for worker in some:
-                say(how, worker.model, text(worker.answer(until - time.perf_counter())))
-
-    passed = ("size", "steps", "device", "batch", "seq_len")
-    options = [word for name in passed for word in (f"--{name.replace('_', '-')}", str(getattr(asked, name)))]
-    workers = [Worker(model, options) for model in asked.models]
-    try:
-        for how in asked.how:
-            kind, _, file = how.partition(":")
-            if kind == "mark":
-                Path(file).touch()
-                continue
-            if kind == "until":
-                patience = time.perf_counter() + left()
-                while not Path(file).exists() and time.perf_counter() < patience:
-                    time.sleep(0.2)
-                say("waited for", file)
-                continue
-            going = [worker for worker in workers if worker.alive]
-            if how in ("warm", "build", "try"):
-                together(going, how, asked.abreast if how == "build" else len(going))
-                continue
-            for worker in going:
-                if file and worker.model not in file.split(","):
-                    continue
-                if left() < 3:
-                    say("no time for", worker.model, how)
-                    continue
-                worker.ask(kind)
-                say(worker.model, asked.size, kind, text(worker.answer(min(asked.limit, left()))))
-    finally:
-        for worker in workers:
-            worker.end()
+    trainers = ("ours", "peer") if asked.only is None else (asked.only,)
+    jobs = [
+        Job(trainer, model, size)
+        for size in asked.sizes
+        for model in asked.models
+        for trainer in (("tune",) if asked.what == "tune" else trainers)
+        if trainer == "ours" or model not in WITHOUT_PEER
+    ]
+    if asked.what == "tune":
+        tune(jobs, start, asked.marks, asked.abreast, asked.slowest, clock)
+    else:
+        print(table(time_all(jobs, start, asked.marks, asked.limits, asked.out, clock)), flush=True)
 
 
 if __name__ == "__main__":

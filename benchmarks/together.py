@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from gpu_turn import TURN
+
 PATIENCE = 120.0
 
 
@@ -25,8 +27,11 @@ class Turn:
         with suppress(threading.BrokenBarrierError):
             self._all_here.wait(PATIENCE)
         self._one.acquire()
+        self._alone = TURN.alone()
+        self._alone.__enter__()
 
     def __exit__(self, *_: object) -> None:
+        self._alone.__exit__(None, None, None)
         self._one.release()
 
 

@@ -25,9 +25,10 @@ def test_kernels_equal_the_two_level_scan(members, batch, tokens, channels, stat
     from plait.ops import scan_triton
     from plait.ops.scan_triton import scan_backward, scan_forward
 
-    programs = members * batch * -(-channels // scan_triton.BLOCK)
+    tile = scan_triton.tuning(states).forward
+    programs = members * batch * -(-channels // tile.channels)
     monkeypatch.setattr(scan_triton, "ENOUGH", programs * segments)
-    assert scan_triton._segments(members * batch, tokens // 8, channels) == segments
+    assert scan_triton._segments(members * batch, tokens // 8, channels, tile) == segments
     stream = torch.Generator().manual_seed(0)
 
     def drawn(*shape):

@@ -54,6 +54,11 @@ PEERS: dict[str, tuple[str, str, Callable[[Any, int], Sizes]]] = {
             "conv_size": o.conv,
         },
     ),
+    "kda": (
+        "kda",
+        "KDAConfig",
+        lambda o, d: {"num_heads": o.heads or d // o.head_dim, "head_dim": o.head_dim, "conv_size": o.conv},
+    ),
     "retnet": ("retnet", "RetNetConfig", lambda o, d: {"num_heads": o.heads, "expand_v": o.expand_v}),
     "rwkv6": (
         "rwkv6",
@@ -105,10 +110,11 @@ def peer_config(arch: Architecture) -> Any:
     return getattr(module, name)(**given)
 
 
-def peer_model(spec: str, vocab: int) -> nn.Module:
+def peer_model(spec: str, vocab: int, layers: int | None = None) -> nn.Module:
     """Its model for causal language modelling, with its own initial values, in fp32."""
     arch = architecture(spec)
     config = peer_config(type(arch)(arch.header.with_vocabulary(vocab), arch.layers))
+    config.num_hidden_layers = layers or config.num_hidden_layers
     _provide_flash_attention()
     from transformers import AutoModelForCausalLM
 
@@ -129,34 +135,59 @@ def _provide_flash_attention() -> None:
         attn.flash_attn_func = flash
 
 
-def peer_throughput(
-    spec: str, *, batch: int = 8, seq_len: int = 4096, vocab: int = 50257, steps: int = 10, warm_up: int = 3
-) -> dict[str, float]:
-    """Tokens per second, peak bytes and the loss after the last step of its training on a GPU."""
-    device = torch.device("cuda")
-    torch.cuda.reset_peak_memory_stats()
-    with device:
-        model = peer_model(spec, vocab)
-    model = model.to(device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    stream = torch.Generator(device).manual_seed(0)
-    begun, loss = 0.0, torch.zeros(())
-    for step in range(warm_up + steps):
-        if step == warm_up:
-            torch.cuda.synchronize()
-            begun = time.perf_counter()
-        tokens_BT = torch.randint(vocab, (batch, seq_len), generator=stream, device=device)
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = model(input_ids=tokens_BT, labels=tokens_BT).loss
+class PeerTraining:
+    """A training of its model of that kind and size on random tokens that has taken its first `warm_up` steps; `time`
+    takes some more. `layers`: only so many of them, with the shapes of the whole model."""
+
+    def __init__(
+        self,
+        spec: str,
+        *,
+        batch: int = 8,
+        seq_len: int = 4096,
+        vocab: int = 50257,
+        warm_up: int = 3,
+        layers: int | None = None,
+        device: str = "cuda",
+    ) -> None:
+        self.device, self.shape, self.vocab = torch.device(device), (batch, seq_len), vocab
+        with self.device:
+            model = peer_model(spec, vocab, layers)
+        self.model = model.to(self.device).train()
+        on_gpu = self.device.type == "cuda"
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=2e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=on_gpu or None
+        )
+        self.stream = torch.Generator(self.device).manual_seed(0)
+        for _ in range(warm_up):
+            self._step()
+
+    def _step(self) -> Tensor:
+        tokens_BT = torch.randint(self.vocab, self.shape, generator=self.stream, device=self.device)
+        with torch.autocast(self.device.type, torch.bfloat16):
+            loss: Tensor = self.model(input_ids=tokens_BT, labels=tokens_BT).loss
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-    torch.cuda.synchronize()
-    seconds = (time.perf_counter() - begun) / steps
-    return {
-        "tokens_per_second": batch * seq_len / seconds,
-        "peak_bytes": float(torch.cuda.max_memory_allocated()),
-        "params": float(sum(p.numel() for p in model.parameters())),
-        "loss": float(loss),
-    }
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    def time(self, steps: int) -> dict[str, float]:
+        """Tokens per second, peak bytes so far and the loss after the last step."""
+        self._wait()
+        begun, loss = time.perf_counter(), torch.zeros(())
+        for _ in range(steps):
+            loss = self._step()
+        self._wait()
+        seconds = (time.perf_counter() - begun) / steps
+        on_gpu = self.device.type == "cuda"
+        return {
+            "tokens_per_second": self.shape[0] * self.shape[1] / seconds,
+            "peak_bytes": float(torch.cuda.max_memory_allocated()) if on_gpu else 0.0,
+            "params": float(sum(p.numel() for p in self.model.parameters())),
+            "loss": float(loss),
+        }
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)

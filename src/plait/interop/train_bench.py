@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from plait.core.errors import UserError, did_you_mean
-from plait.interop.fla_models import peer_throughput
+from plait.interop.fla_models import PeerTraining
 from plait.model import model_cost
 from plait.model.architecture import architecture
 from plait.training.distributed import precision_on
@@ -25,6 +25,7 @@ SIZES = {"125m": "d=768 | ({} swiglu[inner=2048])x12", "360m": "d=1024 | ({} swi
 #: A preset's name without its size, or a mixer in blocks of the same width and depth as the presets'.
 MODELS = {
     "transformer": "transformer-llama",
+    "fox-llama": "fox-llama",
     "fox-pro": "fox-pro",
     "gla": "gla",
     "hgrn2": "hgrn2",
@@ -92,7 +93,8 @@ def train_timings(
     if peers and device.startswith("cuda"):
 
         def theirs() -> TrainTiming:
-            found = peer_throughput(spec, **sizes)
+            torch.cuda.reset_peak_memory_stats()
+            found = PeerTraining(spec, batch=batch, seq_len=seq_len, vocab=vocab).time(steps)
             peak = peak_of(torch.device(device), precision_on(device))
             arch = architecture(spec)
             arch = type(arch)(arch.header.with_vocabulary(vocab), arch.layers)

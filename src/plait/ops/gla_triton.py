@@ -60,7 +60,7 @@ def tuning(K: int, V: int, dtype: torch.dtype, vector: bool) -> Tuning:
     if vector:
         tile = Tile(32, 64, 4, 1, 168)
         return Tuning(64, Tile(32, 64, 4, 1, 160), tile, tile, tile)
-    return Tuning(64, Tile(64, 64, 4, 1, 168), Tile(64, 64, 4, 2), Tile(64, 64, 8, 2), Tile(64, 64, 8, 2))
+    return Tuning(64, Tile(64, 64, 4, 1, 168), Tile(64, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 64, 8, 2))
 
 
 class Call(NamedTuple):

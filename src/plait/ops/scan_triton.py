@@ -12,21 +12,41 @@ Letters: S sequences (models × batch), T time, E channels, N state per channel,
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK, WARPS = 64, 4  # channels of a program; with N = 16 its state is 1024 numbers, eight a thread
 ENOUGH = 1024  # programs that fill a GPU
+
+
+class Tile(NamedTuple):
+    """Channels of a program, its warps, and the steps whose inputs are on their way while one is computed."""
+
+    channels: int
+    warps: int
+    stages: int = 1
+
+
+class Tuning(NamedTuple):
+    forward: Tile  # the ends of segments, too
+    backward: Tile
+
+
+#: By the most states per channel that they are for; measured on an H200 (benchmarks/tiles.py).
+TUNINGS = {16: Tuning(Tile(64, 1), Tile(64, 1)), 1024: Tuning(Tile(64, 4), Tile(64, 4))}
+
+
+def tuning(N: int) -> Tuning:
+    return next(tuned for most, tuned in TUNINGS.items() if most >= N)
 
 
 @triton.jit
 def _scan_forward(
     u, delta, B, C, A, D, state, y, final, starts, T, E, batch,
-    L: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    L: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     s = tl.program_id(0).to(tl.int64)
     e = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -37,16 +57,16 @@ def _scan_forward(
     a = tl.load(A + (s // batch) * N * E + ne, mask=inside, other=0.0)
     d = tl.load(D + (s // batch) * E + e, mask=in_e, other=0.0)
     h = tl.load(state + s * N * E + ne, mask=inside, other=0.0)
-    for t in range(T):
-        if t % L == 0:
-            tl.store(starts + (s * (T // L) + t // L) * N * E + ne, h, mask=inside)
-        at = s * T + t
-        ut = tl.load(u + at * E + e, mask=in_e, other=0.0)
-        dt = tl.load(delta + at * E + e, mask=in_e, other=0.0)
-        bt = tl.load(B + at * N + n, mask=in_n, other=0.0)
-        ct = tl.load(C + at * N + n, mask=in_n, other=0.0)
-        h = tl.exp(dt[None, :] * a) * h + (dt * ut)[None, :] * bt[:, None]
-        tl.store(y + at * E + e, tl.sum(h * ct[:, None], axis=0) + d * ut, mask=in_e)
+    for g in range(T // L):
+        tl.store(starts + (s * (T // L) + g) * N * E + ne, h, mask=inside)
+        for i in tl.range(0, L, num_stages=STAGES):
+            at = s * T + g * L + i
+            ut = tl.load(u + at * E + e, mask=in_e, other=0.0)
+            dt = tl.load(delta + at * E + e, mask=in_e, other=0.0)
+            bt = tl.load(B + at * N + n, mask=in_n, other=0.0)
+            ct = tl.load(C + at * N + n, mask=in_n, other=0.0)
+            h = tl.exp(dt[None, :] * a) * h + (dt * ut)[None, :] * bt[:, None]
+            tl.store(y + at * E + e, tl.sum(h * ct[:, None], axis=0) + d * ut, mask=in_e)
     tl.store(final + s * N * E + ne, h, mask=inside)
 
 
@@ -54,7 +74,7 @@ def _scan_forward(
 def _scan_backward(
     u, delta, B, C, A, D, starts, grad_y, grad_final, scratch,
     grad_u, grad_delta, grad_B, grad_C, grad_A, grad_D, grad_state, T, E, batch, blocks,
-    L: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    L: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     s, x = tl.program_id(0).to(tl.int64), tl.program_id(1)
     e = x * BLOCK + tl.arange(0, BLOCK)
@@ -71,7 +91,7 @@ def _scan_backward(
     for back in range(chunks):
         g = chunks - 1 - back
         h = tl.load(starts + (s * chunks + g) * N * E + ne, mask=inside, other=0.0)
-        for i in range(L):  # the states before each step, once more
+        for i in tl.range(0, L, num_stages=STAGES):  # the states before each step, once more
             tl.store(scratch + (s * L + i) * N * E + ne, h, mask=inside)
             at = s * T + g * L + i
             ut = tl.load(u + at * E + e, mask=in_e, other=0.0)
@@ -79,7 +99,7 @@ def _scan_backward(
             bt = tl.load(B + at * N + n, mask=in_n, other=0.0)
             h = tl.exp(dt[None, :] * a) * h + (dt * ut)[None, :] * bt[:, None]
         tl.debug_barrier()
-        for j in range(L):
+        for j in tl.range(0, L, num_stages=STAGES):
             i = L - 1 - j
             at = s * T + g * L + i
             ut = tl.load(u + at * E + e, mask=in_e, other=0.0)
@@ -108,7 +128,7 @@ def _scan_backward(
 @triton.jit
 def _scan_ends(
     u, delta, x, A, grad_y, local, total, T, E, batch,
-    BACK: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    BACK: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """What a segment adds to the state behind it (x is B), or to the gradient of the state before it (x is C)."""
     s = tl.program_id(0).to(tl.int64)
@@ -119,7 +139,7 @@ def _scan_ends(
     a = tl.load(A + (s // batch) * N * E + ne, mask=inside, other=0.0)
     h = tl.zeros_like(a)
     steps = tl.zeros((BLOCK,), a.dtype)
-    for i in range(T):
+    for i in tl.range(0, T, num_stages=STAGES):
         at = s * T + (T - 1 - i if BACK else i)
         dt = tl.load(delta + at * E + e, mask=in_e, other=0.0)
         xt = tl.load(x + at * N + n, mask=in_n, other=0.0)
@@ -138,7 +158,7 @@ def _scan_ends(
 @triton.jit
 def _scan_join(
     A, first, local, total, borders, E, batch, segments,
-    BACK: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    BACK: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """The state before every segment, or the gradient of the state after it."""
     s = tl.program_id(0).to(tl.int64)
@@ -148,7 +168,7 @@ def _scan_join(
     ne = n[:, None] * E + e[None, :]
     a = tl.load(A + (s // batch) * N * E + ne, mask=inside, other=0.0)
     h = tl.load(first + s * N * E + ne, mask=inside, other=0.0)
-    for i in range(segments):
+    for i in tl.range(0, segments, num_stages=STAGES):
         at = s * segments + (segments - 1 - i if BACK else i)
         tl.store(borders + at * N * E + ne, h, mask=inside)
         steps = tl.load(total + at * E + e, mask=in_e, other=0.0)
@@ -162,12 +182,15 @@ def scan_forward(
     (M, batch, T, E), N = u_MBTE.shape, A_MNE.shape[1]
     y, starts = u_MBTE.new_empty(u_MBTE.shape), state.new_empty(M, batch, T // L, N, E)
     u, delta, B, C, A, D, state = (x.contiguous() for x in (u_MBTE, delta, B, C, A_MNE, D, state))
-    segments = _segments(M * batch, T // L, E)
+    tile = tuning(N).forward
+    segments = _segments(M * batch, T // L, E, tile)
     if segments > 1:
         state = _borders(u, delta, B, A, None, state, segments)
     many, final = M * batch * segments, torch.empty_like(state)
     inputs = u, delta, B, C, A, D, state
-    _scan_forward[_grid(many, E)](*inputs, y, final, starts, T // segments, E, batch * segments, **_sizes(N), L=L)
+    _scan_forward[_grid(many, E, tile)](
+        *inputs, y, final, starts, T // segments, E, batch * segments, **_sizes(N, tile), L=L
+    )
     return y, final.view(M, batch, segments, N, E)[:, :, -1].contiguous(), starts
 
 
@@ -179,11 +202,12 @@ def scan_backward(
     (M, batch, T, E), N = u_MBTE.shape, A_MNE.shape[1]
     u, delta, B, C, A, D = (x.contiguous() for x in (u_MBTE, delta, B, C, A_MNE, D))
     starts, grad_y, grad_final = (x.contiguous() for x in (starts, grad_y, grad_final))
-    segments = _segments(M * batch, T // L, E)
+    tile = tuning(N).backward
+    segments = _segments(M * batch, T // L, E, tile)
     if segments > 1:
         grad_final = _borders(u, delta, C, A, grad_y, grad_final, segments)
     sequences = batch * segments
-    grid = _grid(M * sequences, E)
+    grid = _grid(M * sequences, E, tile)
     blocks = grid[1]
     grad_u, grad_delta = u.new_empty(u.shape), u.new_empty(u.shape)
     # Sums over channels or over the batch cross programs: each writes its own part.
@@ -192,15 +216,15 @@ def scan_backward(
     grad_state, scratch = torch.empty_like(grad_A), u.new_empty(M * sequences, L, N, E)
     _scan_backward[grid](
         u, delta, B, C, A, D, starts, grad_y, grad_final, scratch, grad_u, grad_delta, grad_B, grad_C, grad_A, grad_D,
-        grad_state, T // segments, E, sequences, blocks, **_sizes(N), L=L,
+        grad_state, T // segments, E, sequences, blocks, **_sizes(N, tile), L=L,
     )  # fmt: skip
     grad_state = grad_state.view(M, batch, segments, N, E)[:, :, 0].contiguous()
     return grad_u, grad_delta, grad_B.sum(3), grad_C.sum(3), grad_A.sum(1), grad_D.sum(1), grad_state
 
 
-def _segments(sequences: int, chunks: int, channels: int) -> int:
+def _segments(sequences: int, chunks: int, channels: int, tile: Tile) -> int:
     """Into how many a sequence is cut: a power of two that divides its chunks, and no more than fill the GPU."""
-    segments, programs = 1, sequences * triton.cdiv(channels, BLOCK)
+    segments, programs = 1, sequences * triton.cdiv(channels, tile.channels)
     while chunks % (2 * segments) == 0 and programs * segments < ENOUGH:
         segments *= 2
     return segments
@@ -212,17 +236,19 @@ def _borders(
     """The state before every segment; with dy, the gradient of the state after it. (M, batch × segments, N, E)"""
     (M, batch, T, E), N = u_MBTE.shape, A_MNE.shape[1]
     local, borders = (u_MBTE.new_empty(M, batch * segments, N, E) for _ in range(2))
-    total, options = u_MBTE.new_empty(M, batch * segments, E), {"BACK": grad_y is not None, **_sizes(N)}
-    _scan_ends[_grid(M * batch * segments, E)](
+    tile = tuning(N).forward
+    total, options = u_MBTE.new_empty(M, batch * segments, E), {"BACK": grad_y is not None, **_sizes(N, tile)}
+    _scan_ends[_grid(M * batch * segments, E, tile)](
         u_MBTE, delta, x, A_MNE, grad_y, local, total, T // segments, E, batch * segments, **options
     )
-    _scan_join[_grid(M * batch, E)](A_MNE, first, local, total, borders, E, batch, segments, **options)
+    _scan_join[_grid(M * batch, E, tile)](A_MNE, first, local, total, borders, E, batch, segments, **options)
     return borders
 
 
-def _grid(sequences: int, channels: int) -> tuple[int, int]:
-    return sequences, triton.cdiv(channels, BLOCK)
+def _grid(sequences: int, channels: int, tile: Tile) -> tuple[int, int]:
+    return sequences, triton.cdiv(channels, tile.channels)
 
 
-def _sizes(N: int) -> dict[str, Any]:
-    return {"N": N, "WIDE": triton.next_power_of_2(N), "BLOCK": BLOCK, "num_warps": WARPS}
+def _sizes(N: int, tile: Tile) -> dict[str, Any]:
+    sizes = {"N": N, "WIDE": triton.next_power_of_2(N), "BLOCK": tile.channels, "STAGES": tile.stages}
+    return {**sizes, "num_warps": tile.warps}

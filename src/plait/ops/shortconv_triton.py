@@ -10,7 +10,7 @@ Letters: M stacked models, T time, C channels, W width, H = W − 1 inputs of hi
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -19,7 +19,23 @@ from torch import Tensor
 
 from plait.ops.stacking import dense, with_dense_rows
 
-TIME, CHANNELS, WARPS = 64, 64, 8  # what one program holds
+
+class Tile(NamedTuple):
+    """What one program holds, and its warps."""
+
+    time: int
+    channels: int
+    warps: int
+
+
+class Tuning(NamedTuple):
+    forward: Tile
+    taps: Tile  # gradients of weight, bias and of the numbers before the activation
+    input: Tile  # gradients of input and history
+
+
+#: Measured on an H200 (benchmarks/tiles.py).
+TUNED = Tuning(Tile(64, 64, 8), Tile(32, 64, 2), Tile(32, 64, 2))
 
 
 @triton.jit
@@ -127,8 +143,10 @@ def conv_forward(
     y = x_MBTC.new_empty(M, batch, T, C)
     x, weight = with_dense_rows(x_MBTC), weight_MWC.contiguous()
     state, bias = dense(state_MBHC), dense(bias_MC)
-    grid = (M * batch, triton.cdiv(T, TIME), triton.cdiv(C, CHANNELS))
-    _conv_forward[grid](x, state, weight, bias, y, T, C, batch, *x.stride()[:3], **_sizes(W, state, bias, silu))
+    tile = TUNED.forward
+    grid = (M * batch, triton.cdiv(T, tile.time), triton.cdiv(C, tile.channels))
+    sizes = _sizes(tile, W, state) | {"BIAS": bias is not None, "SILU": silu}
+    _conv_forward[grid](x, state, weight, bias, y, T, C, batch, *x.stride()[:3], **sizes)
     return y
 
 
@@ -140,23 +158,24 @@ def conv_backward(
     (M, batch, T, C), W = x_MBTC.shape, weight_MWC.shape[1]
     x, weight, grad_y = with_dense_rows(x_MBTC), weight_MWC.contiguous(), grad_y.contiguous()
     state, bias = dense(state_MBHC), dense(bias_MC)
-    tiles, blocks = triton.cdiv(T, TIME), triton.cdiv(C, CHANNELS)
+    tile = TUNED.taps
+    tiles, blocks = triton.cdiv(T, tile.time), triton.cdiv(C, tile.channels)
     grad_x, grad_weight = x.new_empty(M, batch, T, C), x.new_empty(M, batch * tiles, W, C, dtype=torch.float32)
     grad_z = torch.empty_like(grad_x) if silu else grad_y
     grad_state = x.new_empty(M, 0) if state is None else state.new_empty(state.shape)
     grad_bias = x.new_empty((M, batch * tiles, 0 if bias is None else C), dtype=torch.float32)
-    sizes = _sizes(W, state, bias, silu)
+    sizes = _sizes(tile, W, state) | {"BIAS": bias is not None, "SILU": silu}
     _conv_backward_taps[M * batch, tiles, blocks](
         x, state, weight, bias, grad_y, grad_z, grad_weight, grad_bias, T, C, batch, *x.stride()[:3], **sizes
     )
-    history = sizes["HISTORY"]
-    del sizes["BIAS"], sizes["SILU"]
-    _conv_backward_input[M * batch, tiles + history, blocks](
+    tile = TUNED.input
+    sizes = _sizes(tile, W, state)
+    _conv_backward_input[M * batch, triton.cdiv(T, tile.time) + sizes["HISTORY"], triton.cdiv(C, tile.channels)](
         weight, grad_z, grad_x, grad_state, T, C, batch, **sizes
-    )  # fmt: skip
+    )
     return grad_x, grad_weight.sum(1).to(weight.dtype), grad_state, grad_bias.sum(1).to(weight.dtype)
 
 
-def _sizes(W: int, state: Tensor | None, bias: Tensor | None, silu: bool) -> dict[str, Any]:
-    given = {"HISTORY": state is not None and W > 1, "BIAS": bias is not None, "SILU": silu}
-    return {"W": W, "TIME": TIME, "CHANNELS": CHANNELS, "num_warps": WARPS, **given}
+def _sizes(tile: Tile, W: int, state: Tensor | None) -> dict[str, Any]:
+    history = state is not None and W > 1
+    return {"W": W, "TIME": tile.time, "CHANNELS": tile.channels, "num_warps": tile.warps, "HISTORY": history}

@@ -1,0 +1,263 @@
+"""Tiles of the kernels whose speed depends on them most: first whether each gives right results, then its time.
+
+    python benchmarks/tiles.py FAMILY … [--seconds 120] [--out TILES.jsonl]
+
+Families: scan, short-scan, conv, mamba2, deltanet, kda. A tile's outputs and all gradients are held to float64 at
+lengths that are no multiples of it, stacked members among them, with memory that nobody wrote full of NaN, and twice
+for the same bits (`plait.device.kernel_guard`); one that is off is not timed. Times are medians of a forward pass alone
+and of a forward with a backward pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from gpu_turn import TURN, aside_while_compiling, choosing
+from torch import Tensor
+
+from plait.device import kernel_bench
+from plait.device.kernel_bench import CASES, Inputs, KernelCase, median_ms, scan_case
+from plait.device.kernel_guard import Setting, guard
+from plait.ops import channel_delta_triton, delta_triton, gla_triton, scan_triton, shortconv_triton
+from plait.ops.shortconv import short_conv, short_conv_reference
+
+BF16, FP32 = torch.bfloat16, torch.float32
+
+
+@dataclass(frozen=True)
+class Family:
+    """An op, how a tile is put in use (what that returns puts the old one back), and at which shapes it is timed."""
+
+    checked: list[tuple[KernelCase, list[Setting]]]
+    timed: dict[str, tuple[KernelCase, int, int, torch.dtype, int]]  # case, batch, tokens, dtype, stacked members
+    tiles: dict[str, Callable[[], Callable[[], None]]]
+
+
+def conv_case(C: int, W: int = 4, *, silu: bool = True) -> KernelCase:
+    def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=stream, device=stream.device)
+
+        return {"x": normal(B, T, C), "weight": 0.5 * normal(C, W), "bias": normal(C), "state": normal(B, W - 1, C)}
+
+    def run(op: Any) -> Callable[[Inputs], Tensor]:
+        def made(x: Inputs) -> Tensor:
+            activation = "silu" if silu else None
+            o: Tensor = op(x["x"], x["weight"], x["bias"], state_BHC=x["state"], activation=activation)[0]
+            return o
+
+        return made
+
+    return KernelCase(f"conv {C}", "", draw, run(short_conv), run(short_conv_reference), {}, wide=("weight", "bias"))
+
+
+def put(module: Any, name: str, value: Any) -> Callable[[], Callable[[], None]]:
+    def use() -> Callable[[], None]:
+        before = getattr(module, name)
+        setattr(module, name, value)
+        return lambda: setattr(module, name, before)
+
+    return use
+
+
+def put_all(*uses: Callable[[], Callable[[], None]]) -> Callable[[], Callable[[], None]]:
+    def use() -> Callable[[], None]:
+        backs = [each() for each in uses]
+        return lambda: [back() for back in reversed(backs)] and None
+
+    return use
+
+
+def scan(N: int, checked: int, timed: dict[str, tuple[KernelCase, int, int, torch.dtype, int]]) -> Family:
+    """`checked`: channels, no multiple of a tile."""
+    tiles = {}
+    for channels, warps, stages, enough in (
+        (64, 1, 1, 1024), (64, 1, 3, 1024), (64, 1, 3, 4096), (32, 1, 3, 4096), (64, 1, 1, 4096), (64, 4, 1, 1024),
+        (128, 1, 3, 4096), (64, 2, 3, 4096), (64, 1, 4, 8192), (32, 1, 1, 4096),
+    ):  # fmt: skip
+        tile = scan_triton.Tile(channels, warps, stages)
+        tuned = {1024: scan_triton.Tuning(tile, tile)}
+        tiles[f"({channels}, {warps}, {stages}), {enough} programs"] = put_all(
+            put(scan_triton, "TUNINGS", tuned), put(scan_triton, "ENOUGH", enough)
+        )
+    lengths = [Setting(FP32, 1, ""), Setting(FP32, 65, ""), Setting(FP32, 200, ""), Setting(FP32, 65, "", 3)]
+    return Family([(scan_case(f"scan E {checked} N {N}", checked, N), lengths)], timed, tiles)
+
+
+def short_scan() -> Family:
+    return scan(4, 70, {"fleet 24 x 128 x 128, E 256 N 4": (scan_case("", 256, 4), 128, 128, FP32, 24)})
+
+
+def long_scan() -> Family:
+    sizes = {f"8 x 4096, E {E} N 16": (scan_case("", E, 16), 8, 4096, FP32, 1) for E in (1536, 2048)}
+    return scan(16, 200, sizes)
+
+
+def conv() -> Family:
+    sizes = [(32, 64, 2), (64, 64, 8), (64, 64, 4), (32, 64, 4), (16, 64, 2), (16, 128, 2), (32, 128, 4), (16, 128, 4),
+             (64, 32, 4), (16, 256, 4)]  # fmt: skip
+    tiles = {}
+    for size in sizes:
+        tile = shortconv_triton.Tile(*size)
+        tiles[str(size)] = put(shortconv_triton, "TUNED", shortconv_triton.Tuning(tile, tile, tile))
+    lengths = [Setting(dtype, T, "", members) for T, members in ((1, 1), (65, 1), (200, 3)) for dtype in (BF16, FP32)]
+    checked = [(conv_case(70), lengths), (conv_case(200, 3, silu=False), lengths[2:])]
+    timed = {
+        "8 x 4096 x 1792": (conv_case(1792), 8, 4096, BF16, 1),
+        "8 x 4096 x 768": (conv_case(768), 8, 4096, BF16, 1),
+        "8 x 4096 x 2304": (conv_case(2304), 8, 4096, BF16, 1),
+        "fleet 24 x 128 x 128 x 256": (conv_case(256), 128, 128, BF16, 24),
+    }
+    return Family(checked, timed, tiles)
+
+
+def mamba2() -> Family:
+    usual = gla_triton.tuning(128, 64, BF16, False)
+    Tile = gla_triton.Tile
+    tried = {"as it is": usual}
+    some_tiles = (Tile(64, 64, 8, 2), Tile(64, 64, 4, 2), Tile(64, 64, 4, 1), Tile(64, 64, 4, 3), Tile(128, 64, 8, 2))
+    for name in ("keys", "values", "outputs"):
+        for tile in some_tiles:
+            if tile != getattr(usual, name):
+                tried[f"{name} {tuple(tile[:4])}"] = usual._replace(**{name: tile})
+    tried["states (64, 64, 4, 2)"] = usual._replace(states=Tile(64, 64, 4, 2))
+    for parts in (2, 6, 8):
+        tried[f"parts {parts}"] = usual._replace(parts=parts)
+    four = Tile(64, 64, 4, 2)
+    tried["values and keys (64, 64, 4, 2)"] = usual._replace(values=four, keys=four)
+    of = gla_triton.tuning
+
+    def chosen(tuned: Any) -> Any:
+        return lambda K, V, dtype, vector: of(K, V, dtype, vector) if vector or dtype == FP32 else tuned
+
+    tiles = {name: put(gla_triton, "tuning", chosen(tuned)) for name, tuned in tried.items()}
+    case, retnet = CASES["mamba2"], CASES["retnet"]
+    some = [Setting(BF16, T, "mixed") for T in (1, 65, 200)]
+    some += [Setting(BF16, 65, "strong"), Setting(BF16, 65, "mixed", 3)]
+    narrow = [Setting(BF16, 200, "mixed", 1, 8), Setting(BF16, 200, "mixed", 1, 16)]
+    timed = {"8 x 4096, H 24 K 128 V 64": (case, 8, 4096, BF16, 1), "8 x 4096, retnet": (retnet, 8, 4096, BF16, 1)}
+    return Family([(case, some + narrow), (retnet, some[1:2])], timed, tiles)
+
+
+def _delta(module: Any, name: str, case: KernelCase) -> Family:
+    of, Tuning = getattr(module, name), delta_triton.Tuning
+    usual = of(BF16)
+    tried = {"as it is": usual}
+    for kernel in usual._fields[1:]:
+        values, warps, stages = getattr(usual, kernel)
+        other = 2 if stages == 1 else 1
+        for tile in ((values, 8, stages), (values, 2, stages), (values, warps, other), (values * 2, warps, stages)):
+            tried[f"{kernel} {tile}"] = usual._replace(**{kernel: Tuning(*tile)})
+
+    def chosen(tuned: Any) -> Any:
+        return lambda dtype: of(dtype) if dtype == FP32 else tuned
+
+    tiles = {each: put(module, name, chosen(tuned)) for each, tuned in tried.items()}
+    decays = "mixed" if "g" in case.draw(1, 1, torch.Generator().manual_seed(0)) else ""
+    some = [Setting(BF16, T, decays) for T in (1, 65, 200)]
+    some += [Setting(BF16, 200, decays, 1, width) for width in (8, 16)]
+    return Family([(case, some)], {f"8 x 4096, {case.name}": (case, 8, 4096, BF16, 1)}, tiles)
+
+
+FAMILIES: dict[str, Callable[[], Family]] = {
+    "scan": long_scan,
+    "short-scan": short_scan,
+    "conv": conv,
+    "mamba2": mamba2,
+    "deltanet": lambda: _delta(delta_triton, "tunings", CASES["gated-deltanet"]),
+    "kda": lambda: _delta(channel_delta_triton, "channel_tunings", CASES["kda"]),
+}
+
+
+@contextmanager
+def using(tile: Callable[[], Callable[[], None]]) -> Iterator[None]:
+    back = tile()
+    try:
+        yield
+    finally:
+        back()
+
+
+def worst_of(family: Family, device: torch.device) -> tuple[float, str]:
+    """The largest error as a share of what is allowed, and where."""
+    worst, where = 0.0, ""
+    for case, settings in family.checked:
+        for setting in settings:
+            with TURN.shared():
+                found = guard(case, setting, device)
+            share = found.error / found.limit if found.same else float("inf")
+            if share >= worst:
+                worst, where = share, f"{case.name}, {found.dtype}, {found.setting}: {found.worst} {found.error:.1e}"
+    return worst, where
+
+
+def times(
+    case: KernelCase, batch: int, tokens: int, dtype: torch.dtype, members: int, device: torch.device
+) -> list[float]:
+    drawn = kernel_bench._drawn(case, batch, tokens, device, dtype)
+    if members == 1:
+        run, inputs = case.ours, drawn
+    else:  # as a fleet has them
+        run = torch.func.vmap(case.ours)
+        inputs = {name: torch.stack([x.detach()] * members).requires_grad_() for name, x in drawn.items()}
+    with torch.no_grad():
+        forward = median_ms(lambda: run(inputs), device, 10)
+    do = torch.randn_like(run(inputs))
+    both = median_ms(lambda: torch.autograd.grad(run(inputs), list(inputs.values()), do, allow_unused=True), device, 10)
+    return [forward, both]
+
+
+def best_times(sizes: Any, device: torch.device) -> list[float]:
+    """Of three times: models that are built meanwhile may disturb one."""
+    found = []
+    for _ in range(3):
+        with TURN.shared(), choosing():
+            found.append(times(*sizes, device))
+            torch.cuda.empty_cache()
+    return [min(each) for each in zip(*found[1:], strict=True)]  # the first one compiled
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("families", nargs="+", choices=list(FAMILIES))
+    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    begun, device = time.perf_counter(), torch.device("cuda")
+    os.nice(5)
+    aside_while_compiling()
+    for name in asked.families:
+        family = FAMILIES[name]()
+        for tile, use in family.tiles.items():
+            if time.perf_counter() - begun > asked.seconds:
+                print(name, "no time for the rest", flush=True)
+                break
+            row: dict[str, Any] = {"family": name, "tile": tile}
+            try:
+                with using(use):
+                    row["share"], row["worst"] = worst_of(family, device)
+                    if row["share"] <= 1:
+                        for shape, sizes in family.timed.items():
+                            row[shape] = best_times(sizes, device)
+            except Exception as wrong:
+                row["failure"] = f"{type(wrong).__name__}: {wrong}"[:300]
+            shown = ", ".join(f"{shape}: {x[0]:.3f} / {x[1]:.3f} ms" for shape, x in row.items() if isinstance(x, list))
+            state = row.get("failure") or ("right" if row["share"] <= 1 else "WRONG")
+            at = f"[{time.perf_counter() - begun:5.1f}]"
+            print(at, f"{name} {tile}: {state} ({row.get('worst')}); {shown}", flush=True)
+            if asked.out:
+                with open(asked.out, "a") as file:
+                    file.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()
