@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from plait.analysis.intervals import Share, estimate, holm, mean_interval, median_interval, share_interval, t_quantile
+from plait.analysis.distributions import t_quantile
+from plait.analysis.intervals import Share, estimate, holm, mean_interval, median_interval, share_interval
 from plait.analysis.rank import spearman_interval
 
 

@@ -66,7 +66,7 @@ def test_a_front_is_picked_from(machine, tmp_path):
     least = found.pick(by="latency", measure=False)
     assert least.row["latency_ms"]["predicted"] <= best.row["latency_ms"]["predicted"]
     assert not best.is_measured
-    with pytest.raises(plait.UserError, match="no model of this front holds"):
+    with pytest.raises(plait.UserError, match="no model of this front is within"):
         found.pick(latency="1us")
     with pytest.raises(plait.UserError, match="has no such column"):
         found.pick(by="latenzy")

@@ -218,7 +218,7 @@ def test_pick_prints_one_spec(bench: Bench) -> None:
     assert run("front", "pick", found["key"][:8], "--latency", f"{limit * 1.001}ms").stdout == f"{best['spec']}\n"
     assert json.loads(run("front", "pick", "--json").stdout)["spec"] == largest["spec"]
     for arguments, message in {
-        ("--latency", "1us"): "no model of this front holds latency <= 0.001ms",
+        ("--latency", "1us"): "no model of this front is within latency <= 0.001ms",
         ("--by", "latensy"): "Did you mean 'latency'",
     }.items():
         with pytest.raises(UserError, match=message):
@@ -290,7 +290,7 @@ def test_another_machine_is_refused_unless_asked_for(bench: Bench, here: Path) -
             ("--constraint", "layers >= 3", "--constraint", "layers <= 2"),
             "no candidate of mine satisfies every constraint",
         ),
-        (("--constraint", "layer >= 3"), "nothing gives 'layer'. Did you mean 'layers'"),
+        (("--constraint", "layer >= 3"), "unknown name 'layer'. Did you mean 'layers'"),
         (("--latency", "fast"), "latency 'fast' given"),
         (("--space", "hybird"), "Did you mean 'hybrid'"),
         (("--space", "hybrid"), "the profile has no measurement of"),

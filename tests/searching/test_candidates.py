@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plait.algorithms import candidates
-from plait.algorithms.candidates import Candidates
+from plait.algorithms import front
 from plait.algorithms.evolution import LtsSearch, RandomSearch
-from plait.algorithms.front import search_record
+from plait.algorithms.front import Candidates, search_record
 from plait.algorithms.objectives import exact
 from plait.core.errors import UserError
 from plait.records import Record
@@ -63,7 +62,7 @@ def test_an_interrupted_search_keeps_the_same_candidates(small: Space, stop: int
 
 
 def test_a_record_has_room_for_so_many(small: Space, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "MOST", 70)
+    monkeypatch.setattr(front, "MAX_STORED", 70)
     search = RandomSearch(small, exact(TWO), samples=200, at_once=50)
     search.run()
     found = read(search_record(search, 0.0))

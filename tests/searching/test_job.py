@@ -20,7 +20,7 @@ from plait.data import open_corpus
 from plait.device.predictor import Predictor
 from plait.device.setting import Setting
 from plait.records import Record, open_store
-from plait.searching.job import GUMBEL, METHODS, Interrupted, Request, search_front, usual_objectives
+from plait.searching.job import GUMBEL, METHODS, Interrupted, Request, default_objectives, search_front
 from plait.searching.validation import Validated, document
 from plait.space.constraints import Limits
 from plait.space.declaration import Declaration
@@ -41,14 +41,14 @@ def test_experts_do_not_count_while_they_idle() -> None:
         space = load_space(name)
         experts = "moe" in str(space.declared.slots)
         assert experts == (name == "hybrid")
-        assert usual_objectives(space)[0] == ("active_decoder_params" if experts else "decoder_params")
+        assert default_objectives(space)[0] == ("active_decoder_params" if experts else "decoder_params")
 
 
 def test_layers_that_do_not_fit_a_width_cost_nothing() -> None:
     """Two heads of gated DeltaNet's width do not fit into 64 at all: nothing is divided by their number."""
     mixers = [["gated-deltanet", "moe[active=1]", "gla"]]
     space = Space(Declaration("s", "1..2", "64|256", mixers, "vocab=50", seq=8, constraints=["count(sequence) >= 0"]))
-    assert usual_objectives(space)[0] == "active_decoder_params"
+    assert default_objectives(space)[0] == "active_decoder_params"
     everything = np.array([[0, width, option, 0] for width in (0, 1) for option in (0, 1, 2)], dtype=np.int16)
     assert space.valid(everything).tolist() == [False, True, True, True, True, True]
 

@@ -151,7 +151,7 @@ def test_too_many_ways_to_share_are_bounded_from_above(monkeypatch: pytest.Monke
     named = [f"attn[heads=2|4|8,share={name}]" for name in "abcdef"]
     # Any heads first; then the same layer again, or any heads under another name.
     assert space("albert", slots=[named], layers="2").count == 3 * (1 + 3)
-    monkeypatch.setattr("plait.space.links.MOST_STATES", 5)
+    monkeypatch.setattr("plait.space.links.MAX_STATES", 5)
     s = space("albert", slots=[named], layers="2")
     assert len(everything(s)) == 3 * (1 + 3) < s.count == 18**2
 
@@ -159,9 +159,9 @@ def test_too_many_ways_to_share_are_bounded_from_above(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("slots", "message"),
     [
-        ([["gla", "cross-attn"]], "cross-attn can stand behind no layer of the space: it reads the keys"),
-        ([["mamba[state=4]", "gmu[expand=1]"]], "gmu can stand behind no layer of the space: gmu: expand=1"),
-        ([["cross-attn[heads=2]"], ["attn[heads=2]"]], "every choice of the first layer reads of an earlier layer"),
+        ([["gla", "cross-attn"]], "cross-attn cannot follow any layer of the space: it reads the keys"),
+        ([["mamba[state=4]", "gmu[expand=1]"]], "gmu cannot follow any layer of the space: gmu: expand=1"),
+        ([["cross-attn[heads=2]"], ["attn[heads=2]"]], "every choice of the first layer reads from an earlier layer"),
         ([["attn[heads=2]", "moe[share=a]"]], "no option 'share'"),
     ],
 )

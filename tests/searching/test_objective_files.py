@@ -75,7 +75,7 @@ def test_infinities_are_stored() -> None:
         ("def columns(", "def column(", r"thrift\.py: a search cannot make the objective Thrift\(\)"),
         ("class Thrift(Objective)", "class Thrift", "should hold one subclass of Objective, found: none"),
         ('"decoder_params"', '"decoder_parms"', "the objective thrift fails: KeyError: 'decoder_parms'"),
-        ('{"thrift"', '{"thift"', "should give a column 'thrift' with one number per candidate"),
+        ('{"thrift"', '{"thift"', "should return a column 'thrift' with one number per candidate"),
         ('batch.columns["decoder_params"] /', 'batch.columns["flops"].sum() / 1 if len(batch) else 0 *', "one number"),
         ('batch.columns["flops"]', 'batch.columns["flops"] * float("nan")', "thrift is not a number for d="),
     ],
@@ -120,7 +120,7 @@ def test_a_column_every_candidate_has_cannot_be_overwritten() -> None:
 
 def test_what_is_no_number_is_one_message() -> None:
     write('return {"thrift": [None] * len(batch)}')
-    with pytest.raises(UserError, match="thrift gives object, not numbers"):
+    with pytest.raises(UserError, match="thrift returned object, not numbers"):
         search()
 
 

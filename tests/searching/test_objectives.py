@@ -64,7 +64,7 @@ def test_costs_are_to_be_minimised(small: Space) -> None:
     genes = small.sample(np.random.default_rng(0), 20)
     evaluator = Evaluator(small, exact(["decoder_params", "flops"]))
     columns, _ = evaluator.exact(genes)
-    costs = evaluator.whole(genes, columns).costs_NM
+    costs = evaluator.evaluated(genes, columns).costs_NM
     assert (costs[:, 0] == -columns["decoder_params"]).all()
     assert (costs[:, 1] == columns["flops"]).all()
 

@@ -89,6 +89,7 @@ def test_an_interrupted_search_goes_on_to_the_same_front(make: Make, stop: int, 
     resumed = again.run(path=path)
     assert resumed.rows == whole.rows
     assert (resumed.evaluated, resumed.proposed) == (whole.evaluated, whole.proposed)
+    again.save(path)
     finished = make(space, exact(THREE), seed=3)
     steps: list[int] = []
     assert finished.run(path=path, on_step=lambda search: steps.append(search.iteration)).rows == whole.rows

@@ -1,11 +1,10 @@
-"""Random search: draw, refuse, keep the front. The yardstick for the others, and enough for a look at a space.
+"""Random search, the baseline, and the evolutionary search of LiteTransformerSearch (Javaheripi et al. 2022,
+arXiv:2203.02094, Sec. 3 and App. B).
 
-LiteTransformerSearch's evolutionary loop (Javaheripi et al. 2022, arXiv:2203.02094, Sec. 3 and App. B).
-
-100 random candidates; then, 30 times: the front over everything seen, 20 parents from it, drawn with a weight of
-1 / (1 + how often a candidate has been a parent), 40 mutants of parents (each gene drawn again with probability 0.3)
-and 40 crossovers of two (each gene from either). What breaks a constraint or was seen before is drawn again. 2,500 in
-all.
+LiteTransformerSearch starts with 100 random candidates. Each of its 30 iterations samples 20 parents from the Pareto
+front of everything evaluated so far, weighted by 1 / (1 + times already a parent), and evaluates 40 mutants (each gene
+resampled with probability 0.3) and 40 uniform crossovers. Infeasible and repeated candidates are resampled: 2,500
+evaluations in all.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.algorithms.objectives import Objective
-from plait.algorithms.search import MOST_AT_ONCE, Search
+from plait.algorithms.search import MAX_BATCH, Search
 from plait.space.space import Genes, Space
 
-ROUNDS, SAMPLES_PER_ROUND = 25, 100  # as many as lts evaluates
+ROUNDS, SAMPLES_PER_ROUND = 25, 100  # the number of candidates that lts evaluates
 
 
 class RandomSearch(Search):
@@ -36,7 +35,7 @@ class RandomSearch(Search):
         objectives: Sequence[Objective],
         *,
         samples: int = 2500,
-        at_once: int = MOST_AT_ONCE,
+        at_once: int = MAX_BATCH,
         **rest: Any,
     ) -> None:
         super().__init__(space, objectives, iterations=-(-samples // at_once), **rest)
@@ -55,11 +54,11 @@ class RandomSearch(Search):
         self.keep(found)
 
 
-SHARES = {"parents": 5, "mutants": 2.5, "crossovers": 2.5}  # of a population, one in so many: 100 → 20, 40, 40
+DIVISORS = {"parents": 5, "mutants": 2.5, "crossovers": 2.5}  # of the population: 100 → 20, 40, 40
 
 
 class LtsSearch(Search):
-    """Iteration 0 is the random start, so `iterations` of the published 30 are 31 steps."""
+    """Iteration 0 is the random start: the published 30 iterations are 31 steps."""
 
     method: ClassVar[str] = "lts"
 
@@ -67,7 +66,7 @@ class LtsSearch(Search):
     def sizes(cls, iterations: int | None, population: int | None) -> dict[str, int]:
         numbers = super().sizes(iterations, None)
         if population is not None:
-            numbers |= {"start": population, **{k: max(1, int(population / n)) for k, n in SHARES.items()}}
+            numbers |= {"start": population, **{k: max(1, int(population / n)) for k, n in DIVISORS.items()}}
         return numbers
 
     def __init__(
@@ -86,7 +85,7 @@ class LtsSearch(Search):
         super().__init__(space, objectives, iterations=1 + iterations, **rest)
         self.start, self.parents, self.mutants, self.crossovers = start, parents, mutants, crossovers
         self.mutation = mutation
-        self.times_parent_N = np.zeros(0, dtype=np.int64)  # of the archive's candidates
+        self.times_parent_N = np.zeros(0, dtype=np.int64)  # for each candidate of the archive
 
     def settings(self) -> dict[str, Any]:
         return {
@@ -103,20 +102,20 @@ class LtsSearch(Search):
         else:
             parents_PG = self.archive.genes_NG[self._choose_parents(rng)]
 
-            def some(n: int) -> Genes:
+            def sample(n: int) -> Genes:
                 return parents_PG[rng.integers(len(parents_PG), size=n)]
 
-            found = self.collect(lambda n: self.space.mutate(rng, some(n), self.mutation), self.mutants)
-            found = found + self.collect(lambda n: self.space.crossover(rng, some(n), some(n)), self.crossovers)
+            found = self.collect(lambda n: self.space.mutate(rng, sample(n), self.mutation), self.mutants)
+            found = found + self.collect(lambda n: self.space.crossover(rng, sample(n), sample(n)), self.crossovers)
             self.exhausted = not len(found)
-        stays = self.keep(found)
-        self.times_parent_N = np.append(self.times_parent_N, np.zeros(len(found), dtype=np.int64))[stays]
+        kept = self.keep(found)
+        self.times_parent_N = np.append(self.times_parent_N, np.zeros(len(found), dtype=np.int64))[kept]
 
     def _choose_parents(self, rng: np.random.Generator) -> NDArray[np.int64]:
         weights_N = 1 / (1 + self.times_parent_N)
-        # A front smaller than the number of parents gives some of them twice.
-        again = len(weights_N) < self.parents
-        chosen = rng.choice(len(weights_N), size=self.parents, replace=again, p=weights_N / weights_N.sum())
+        # With replacement only if the front has too few candidates.
+        replace = len(weights_N) < self.parents
+        chosen = rng.choice(len(weights_N), size=self.parents, replace=replace, p=weights_N / weights_N.sum())
         np.add.at(self.times_parent_N, chosen, 1)
         return np.asarray(chosen)
 

@@ -1,15 +1,11 @@
-"""NSGA-III's reference directions and niches (Deb & Jain 2014, IEEE Trans. Evol. Comput. 18(4), Sec. IV).
+"""NSGA-II (Deb et al. 2002) and NSGA-III (Deb & Jain 2014, IEEE Trans. Evol. Comput. 18(4)), vectorised in NumPy.
 
-Letters: N candidates, M objectives, R directions.
+Each generation selects parents by binary tournament (lower rank wins, then larger crowding distance), applies uniform
+crossover and mutation, and repairs infeasible layers. Of parents and children together the best fronts survive whole
+and the last one in part: NSGA-II keeps its least crowded candidates; NSGA-III, better with more than three objectives,
+fills the niches of evenly spread reference directions (Sec. IV).
 
-NSGA-II (Deb et al. 2002) and NSGA-III (Deb & Jain 2014), a generation at a time in NumPy.
-
-A generation: parents by binary tournament (the earlier front wins, then the emptier place), uniform crossover,
-mutation, repair of layers that their width does not allow; then parents and children together, of which the best fronts
-survive whole and the last one in part. NSGA-II keeps those with the most room around them; NSGA-III, better with
-more than three objectives, those that leave no direction of the objective space without a candidate.
-
-Letters: P population, N candidates, G genes, M objectives.
+Letters: P population, N candidates, G genes, M objectives, R reference directions.
 """
 
 from __future__ import annotations
@@ -32,68 +28,68 @@ Ints = NDArray[np.int64]
 
 
 def directions(objectives: int, at_most: int) -> Floats:
-    """Evenly spread points of the simplex (Das & Dennis 1998), as many as fit in `at_most`, M of them at least."""
+    """Reference directions: evenly spread points of the simplex (Das & Dennis 1998), at most `at_most`, at least M."""
     divisions = 1
     while objectives > 1 and comb(divisions + objectives, objectives - 1) <= at_most:
         divisions += 1
-    # A way to part the divisions among the objectives is a choice of bars between them.
+    # Stars and bars: splitting the divisions among the objectives is choosing positions of bars between them.
     bars = combinations(range(divisions + objectives - 1), objectives - 1)
     edges_RB = np.array([(-1, *row, divisions + objectives - 1) for row in bars])
     return (np.diff(edges_RB, axis=1) - 1) / divisions
 
 
 def normalised(costs_NM: Floats) -> Floats:
-    """From the ideal point, in units of where the plane through the extreme points meets each axis."""
+    """Costs relative to the ideal point, divided by the intercepts of the plane through the extreme points."""
     from_ideal_NM = costs_NM - costs_NM.min(axis=0)
     objectives = costs_NM.shape[1]
-    # Extreme along an axis: the least largest share of any other.
+    # The extreme point of an axis minimises the achievement scalarising function with a small weight on that axis.
     weights_MM = np.where(np.eye(objectives, dtype=bool), 1.0, 1e6)
     extreme_MM = from_ideal_NM[(from_ideal_NM[None] * weights_MM[:, None]).max(axis=2).argmin(axis=1)]
     try:
         with np.errstate(divide="ignore"):
-            reach_M = 1 / np.linalg.solve(extreme_MM, np.ones(objectives))
+            intercept_M = 1 / np.linalg.solve(extreme_MM, np.ones(objectives))
     except np.linalg.LinAlgError:
-        reach_M = np.full(objectives, np.nan)
-    if not np.isfinite(reach_M).all() or (reach_M <= 0).any():
-        reach_M = from_ideal_NM.max(axis=0)  # the extremes span no plane
-    return np.asarray(from_ideal_NM / np.where(reach_M > 0, reach_M, 1.0))
+        intercept_M = np.full(objectives, np.nan)
+    if not np.isfinite(intercept_M).all() or (intercept_M <= 0).any():
+        intercept_M = from_ideal_NM.max(axis=0)  # the extreme points do not span a plane
+    return np.asarray(from_ideal_NM / np.where(intercept_M > 0, intercept_M, 1.0))
 
 
 def nearest_direction(points_NM: Floats, directions_RM: Floats) -> tuple[Ints, Floats]:
-    """For each point the direction it lies closest to, and how far off the line."""
+    """The closest reference direction of each point, and the perpendicular distance to it."""
     unit_RM = directions_RM / np.linalg.norm(directions_RM, axis=1, keepdims=True)
     along_NR = points_NM @ unit_RM.T
-    off_NR = np.sqrt(np.maximum((points_NM**2).sum(axis=1, keepdims=True) - along_NR**2, 0))
-    niche_N = off_NR.argmin(axis=1)
-    return niche_N, off_NR[np.arange(len(niche_N)), niche_N]
+    distance_NR = np.sqrt(np.maximum((points_NM**2).sum(axis=1, keepdims=True) - along_NR**2, 0))
+    niche_N = distance_NR.argmin(axis=1)
+    return niche_N, distance_NR[np.arange(len(niche_N)), niche_N]
 
 
 def fill_by_niches(
     rng: np.random.Generator, costs_NM: Floats, taken: Ints, last: Ints, want: int, directions_RM: Floats
 ) -> Ints:
-    """`want` of the last front, each for the direction that has the fewest so far."""
-    chosen_from = np.concatenate([taken, last])
-    niche_N, off_N = nearest_direction(normalised(costs_NM[chosen_from]), directions_RM)
+    """Select `want` candidates of the last front, each from the least crowded niche."""
+    pool = np.concatenate([taken, last])
+    niche_N, distance_N = nearest_direction(normalised(costs_NM[pool]), directions_RM)
     crowd_R = np.bincount(niche_N[: len(taken)], minlength=len(directions_RM))
-    # Of a direction's candidates the one nearest to its line comes first, the others in any order.
+    # An empty niche takes its closest candidate first; the others come in random order.
     of_niche: dict[int, list[int]] = {}
-    for place in (len(taken) + rng.permutation(len(last))).tolist():
-        of_niche.setdefault(int(niche_N[place]), []).append(place)
-    for niche, places in of_niche.items():
+    for row in (len(taken) + rng.permutation(len(last))).tolist():
+        of_niche.setdefault(int(niche_N[row]), []).append(row)
+    for niche, rows in of_niche.items():
         if not crowd_R[niche]:
-            nearest = min(places, key=lambda place: off_N[place])
-            places.remove(nearest)
-            places.append(nearest)
-    picked: list[int] = []
-    while len(picked) < want:
+            nearest = min(rows, key=lambda row: distance_N[row])
+            rows.remove(nearest)
+            rows.append(nearest)
+    selected: list[int] = []
+    while len(selected) < want:
         open_niches = np.array(list(of_niche))
         crowd = crowd_R[open_niches]
         niche = int(rng.choice(open_niches[crowd == crowd.min()]))
-        picked.append(of_niche[niche].pop())
+        selected.append(of_niche[niche].pop())
         crowd_R[niche] += 1
         if not of_niche[niche]:
             del of_niche[niche]
-    return chosen_from[picked]
+    return pool[selected]
 
 
 class Nsga2(Search):
@@ -124,8 +120,8 @@ class Nsga2(Search):
             found = self.first(rng, self.population)
         else:
             rank_P = front_ranks(self.costs_PM)
-            room_P = self.room(rank_P)
-            found = self.collect(lambda n: self._children(rng, n, rank_P, room_P), self.population)
+            distance_P = self.crowding(rank_P)
+            found = self.collect(lambda n: self._children(rng, n, rank_P, distance_P), self.population)
             self.exhausted = not len(found)
         self.keep(found)
         genes_NG = np.concatenate([self.genes_PG, found.genes_NG])
@@ -133,39 +129,39 @@ class Nsga2(Search):
         survivors = self._survivors(rng, costs_NM)
         self.genes_PG, self.costs_PM = genes_NG[survivors], costs_NM[survivors]
 
-    def room(self, rank_P: Ints) -> Floats:
-        """The crowding distance of each within its own front."""
-        room_P = np.zeros(len(rank_P))
+    def crowding(self, rank_P: Ints) -> Floats:
+        """The crowding distance of each candidate within its own front, the tie-breaker of the tournament."""
+        distance_P = np.zeros(len(rank_P))
         for rank in np.unique(rank_P):
             of_front = rank_P == rank
-            room_P[of_front] = crowding_distance(self.costs_PM[of_front])
-        return room_P
+            distance_P[of_front] = crowding_distance(self.costs_PM[of_front])
+        return distance_P
 
     def fill(self, rng: np.random.Generator, costs_NM: Floats, taken: Ints, last: Ints, want: int) -> Ints:
-        """`want` of the last front, which does not fit as a whole."""
+        """Select `want` candidates of the last front, which does not fit as a whole."""
         return np.asarray(last[np.argsort(-crowding_distance(costs_NM[last]), kind="stable")[:want]])
 
     def _survivors(self, rng: np.random.Generator, costs_NM: Floats) -> Ints:
         rank_N = front_ranks(costs_NM)
-        size_of_front = np.bincount(rank_N)
-        whole = int(np.searchsorted(np.cumsum(size_of_front), self.population, side="right"))
-        taken = np.flatnonzero(rank_N < whole)
-        if whole == len(size_of_front) or len(taken) == self.population:
+        front_sizes = np.bincount(rank_N)
+        whole_fronts = int(np.searchsorted(np.cumsum(front_sizes), self.population, side="right"))
+        taken = np.flatnonzero(rank_N < whole_fronts)
+        if whole_fronts == len(front_sizes) or len(taken) == self.population:
             return taken
-        last = np.flatnonzero(rank_N == whole)
+        last = np.flatnonzero(rank_N == whole_fronts)
         return np.concatenate([taken, self.fill(rng, costs_NM, taken, last, self.population - len(taken))])
 
-    def _children(self, rng: np.random.Generator, n: int, rank_P: Ints, room_P: Floats) -> Genes:
-        one_NG, other_NG = (self.genes_PG[self._tournament(rng, n, rank_P, room_P)] for _ in range(2))
+    def _children(self, rng: np.random.Generator, n: int, rank_P: Ints, distance_P: Floats) -> Genes:
+        one_NG, other_NG = (self.genes_PG[self._tournament(rng, n, rank_P, distance_P)] for _ in range(2))
         crossed_NG = self.space.crossover(rng, one_NG, other_NG)
         children_NG = np.where(rng.random((n, 1)) < self.crossover, crossed_NG, one_NG)
         return self.space.repair(rng, self.space.mutate(rng, children_NG, self.mutation))
 
-    def _tournament(self, rng: np.random.Generator, n: int, rank_P: Ints, room_P: Floats) -> Ints:
+    def _tournament(self, rng: np.random.Generator, n: int, rank_P: Ints, distance_P: Floats) -> Ints:
         one_N, other_N = rng.integers(len(rank_P), size=(2, n))
-        earlier = rank_P[one_N] < rank_P[other_N]
-        roomier = (rank_P[one_N] == rank_P[other_N]) & (room_P[one_N] >= room_P[other_N])
-        return np.asarray(np.where(earlier | roomier, one_N, other_N))
+        better_rank = rank_P[one_N] < rank_P[other_N]
+        less_crowded = (rank_P[one_N] == rank_P[other_N]) & (distance_P[one_N] >= distance_P[other_N])
+        return np.asarray(np.where(better_rank | less_crowded, one_N, other_N))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"genes": self.genes_PG, "costs": self.costs_PM}
@@ -180,6 +176,6 @@ class Nsga3(Nsga2):
     def fill(self, rng: np.random.Generator, costs_NM: Floats, taken: Ints, last: Ints, want: int) -> Ints:
         return fill_by_niches(rng, costs_NM, taken, last, want, directions(costs_NM.shape[1], self.population))
 
-    def room(self, rank_P: Ints) -> Floats:
-        """NSGA-III tells candidates of one front apart only when it fills the next population."""
+    def crowding(self, rank_P: Ints) -> Floats:
+        """Zero: in NSGA-III candidates of one front tie in the tournament."""
         return np.zeros(len(rank_P))

@@ -1,9 +1,8 @@
-"""What a search may optimise: a number per candidate, and whether more or less of it is wanted.
+"""Objectives of a search: a number per candidate, to be maximised or minimised.
 
-Exact ones are columns of the space and free for millions of candidates; predicted ones come from a profile of the
-device. A constraint that must hold on the device speaks of the interval's upper end, `latency_high <= 40ms`.
-
-For a zero-cost proxy every candidate is built and scored: tenths of a second each, so not for millions.
+Exact objectives are columns of the space and cost nothing for millions of candidates. Predicted objectives come from a
+profile of the device; a constraint on one uses the upper end of its interval, `latency_high <= 40ms`. Zero-cost proxies
+build and score every candidate: tenths of a second each, too slow for millions.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from plait.core.user_files import class_from_file, split_path
 from plait.space.objective_table import OBJECTIVES, load
 from plait.space.space import COLUMNS, Genes, Space
 
-BEYOND = 1e300  # in place of infinity, which JSON does not have
+BEYOND = 1e300  # replaces infinity, which JSON cannot represent
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Candidates that have passed every constraint so far, with their exact columns."""
+    """Candidates that satisfy the constraints on exact quantities, with their exact columns."""
 
     space: Space
     genes_NG: Genes
@@ -39,22 +38,22 @@ class Batch:
 
 
 class Objective(ABC):
-    """Gives a column under its own name, in `unit`; others that come with it are there for constraints to name."""
+    """Computes a column of its own name, in `unit`. Further columns may be used in constraints."""
 
     name: str
     maximise: bool
     unit: ClassVar[str] = ""
-    cheap: ClassVar[bool] = True  # costs microseconds per candidate
-    source: ClassVar[str] = ""  # hash of the text of a user's file, so that an edited file is another search
+    cheap: ClassVar[bool] = True  # takes microseconds per candidate
+    source: ClassVar[str] = ""  # hash of a user's file, so that an edited file is a different search
 
     @abstractmethod
     def columns(self, batch: Batch) -> dict[str, NDArray[Any]]:
-        """One number per candidate; not a number (NaN) is an error, infinity merely bad or good."""
+        """One number per candidate. NaN is an error; infinity is allowed."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON: all that decides the values, for the record of a search."""
-        named = {"objective": self.name, "maximise": self.maximise}
-        return {**named, "source": self.source} if self.source else named
+        """Everything that determines the values, as JSON, for the record of a search."""
+        config = {"objective": self.name, "maximise": self.maximise}
+        return {**config, "source": self.source} if self.source else config
 
 
 class Exact(Objective):
@@ -72,19 +71,19 @@ Floats = NDArray[np.float64]
 
 
 class Predictor(Protocol):
-    """Predicts quantities of a device, in their base units: seconds, bytes."""
+    """Predicts quantities of a device in base units: seconds, bytes."""
 
     def predict(self, quantity: str, batch: Batch) -> tuple[Floats, Floats]:
-        """For every candidate the mean, and by how much the 95 % interval reaches to either side; maybe for none."""
+        """The mean and the half-width of the 95 % interval for every candidate; the batch may be empty."""
         ...
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON that tells one predictor from another: the profile's hash, the setting."""
+        """What identifies the predictor, as JSON: the profile's hash, the setting."""
         ...
 
 
 class Predicted(Objective):
-    """A quantity of the device by name: `Predicted("latency", predictor)`."""
+    """A predicted quantity of the device: `Predicted("latency", predictor)`."""
 
     maximise: bool = False
 
@@ -95,8 +94,8 @@ class Predicted(Objective):
         self.predictor = predictor
 
     def columns(self, batch: Batch) -> dict[str, Floats]:
-        mean_N, reach_N = self.predictor.predict(self.name, batch)
-        return {self.name: mean_N, f"{self.name}_high": mean_N + reach_N}
+        mean_N, half_width_N = self.predictor.predict(self.name, batch)
+        return {self.name: mean_N, f"{self.name}_high": mean_N + half_width_N}
 
     def as_dict(self) -> dict[str, Any]:
         return {**super().as_dict(), "predictor": self.predictor.as_dict()}
@@ -144,32 +143,31 @@ class KvCache(Exact):
 
 
 def register_file(given: str) -> str:
-    """`my_objective.py`, or `my_objective.py:Class`: run the file and add its objective to the table; returns the
-    objective's name. Any other text is returned as it is."""
+    """Load an objective from `my_objective.py` or `my_objective.py:Class`, add it to the table, and return its name.
+    The name of an objective is returned unchanged."""
     direction = given[:4] if given.startswith(("min:", "max:")) else ""
-    file = split_path(given.removeprefix(direction))
-    if file is None:
+    if given.removeprefix(direction) in OBJECTIVES or (file := split_path(given.removeprefix(direction))) is None:
         return given
     path, attribute = file
     mine = class_from_file(path, Objective, attribute)  # type: ignore[type-abstract]
     for wanted, kind in (("name", str), ("maximise", bool)):
         if not isinstance(getattr(mine, wanted, None), kind):
             raise UserError(f"{path}: {mine.__name__} has no `{wanted}`; add it as a class attribute.")
-    if mine.name in COLUMNS and mine.name not in OBJECTIVES:  # of the others the table says that it has them
+    if mine.name in COLUMNS and mine.name not in OBJECTIVES:  # `register` rejects names that are in the table
         raise UserError(f"{path}: '{mine.name}' is a column that every candidate has; choose another name.")
     try:
         mine()
     except Exception as wrong:
         raise UserError(f"{path}: a search cannot make the objective {mine.__name__}(): {wrong}.") from wrong
-    # A file may hold several objectives of one name.
+    # With the class name: a file may define several objectives of the same name.
     mine.source = hashlib.sha256(f"{mine.__qualname__}\n".encode() + path.read_bytes()).hexdigest()[:16]
     OBJECTIVES.register(mine.name, mine)
     return f"{direction}{mine.name}"
 
 
 def exact(wanted: Sequence[str]) -> list[Objective]:
-    """Objectives that need nothing but the candidate: `decoder_params`, `min:decoder_params`, …"""
-    found: list[Objective] = []
+    """Exact objectives by name: `decoder_params`, `min:decoder_params`, …"""
+    objectives: list[Objective] = []
     for text in wanted:
         direction, _, name = text.rpartition(":")
         if direction not in ("", "min", "max"):
@@ -179,12 +177,12 @@ def exact(wanted: Sequence[str]) -> list[Objective]:
             raise UserError(
                 f"{name} is not known from the architecture alone; make a {kind.__name__} and hand it over."
             )
-        found.append(kind(maximise=kind.maximise if not direction else direction == "max"))
-    return found
+        objectives.append(kind(maximise=kind.maximise if not direction else direction == "max"))
+    return objectives
 
 
 class ProxyObjective(Objective):
-    """`tokens` are a stretch of text as ids below the space's vocabulary; all candidates see the same windows of it."""
+    """A zero-cost proxy, computed on the same windows of `tokens` for every candidate."""
 
     maximise: bool = True
     cheap: ClassVar[bool] = False
@@ -196,7 +194,7 @@ class ProxyObjective(Objective):
         self.name, self.seed = proxy, seed
         self.data = Windows(tokens, batch=batch, seq=seq, seed=seed)
         self.largest = int(tokens.max())
-        #: Set while workers compute the scores of many specs at once; None: here, one after the other.
+        #: Set while workers compute scores in parallel; None: computed here, one by one.
         self.score_many: Callable[[ProxyObjective, Sequence[str]], list[float]] | None = None
 
     def columns(self, batch: Batch) -> dict[str, NDArray[Any]]:
@@ -205,23 +203,17 @@ class ProxyObjective(Objective):
         return {self.name: np.array(scores, dtype=np.float64)}
 
     def as_dict(self) -> dict[str, Any]:
-        data = self.data
-        made = {
-            **super().as_dict(),
-            "tokens": self.fingerprint,
-            "batch": data.batch,
-            "seq": data.seq,
-            "seed": self.seed,
-        }
-        return made if self.proxy.protocol == 1 else {**made, "proxy_protocol": self.proxy.protocol}
+        data = {"tokens": self.fingerprint, "batch": self.data.batch, "seq": self.data.seq, "seed": self.seed}
+        config = {**super().as_dict(), **data}
+        return config if self.proxy.protocol == 1 else {**config, "proxy_protocol": self.proxy.protocol}
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the text."""
+        """A hash of the text."""
         return hashlib.sha256(np.ascontiguousarray(self.data.tokens).tobytes()).hexdigest()[:16]
 
     def score(self, spec: str) -> float:
-        """JSON has no infinities: such a score is beyond any other. What is not a number stays an error."""
+        """The score of one model; infinity is clipped, because JSON cannot represent it."""
         from plait.model.architecture import architecture
         from plait.model.language_model import build
 

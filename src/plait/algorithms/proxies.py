@@ -1,7 +1,8 @@
-"""Training-free scores of a built model on a text: what a proxy is, the table of them, the windows they read, and each.
+"""Zero-cost proxies: scores of an untrained model on a batch of text.
 
-From one backward pass: SNIP, gradient norm, GraSP, Fisher, SynFlow. From how a batch's activations differ: Jacobian
-covariance and ReLU's log-determinant. And minus the loss after a few steps of AdamW, the dearest and most direct.
+From gradients: SNIP, gradient norm, GraSP, Fisher, SynFlow. From the differences between activations of a batch:
+Jacobian covariance and the log-determinant of ReLU patterns. Short training, minus the loss after a few steps of AdamW,
+is the most expensive and most direct.
 """
 
 from __future__ import annotations
@@ -24,42 +25,42 @@ from plait.core.registry import Entry, Table
 from plait.model.language_model import IGNORE, LanguageModel, Model
 from plait.ops.paths import plain_ops
 
-#: Step → (tokens_BT, targets_BT). Proxies of an untrained model look at step 0 alone.
+#: Step → (tokens_BT, targets_BT). Proxies of an untrained model use step 0 only.
 Data = Callable[[int], tuple[Tensor, Tensor]]
 
 
 class Proxy(ABC):
-    """More is better for every proxy. Scoring leaves the model as it was."""
+    """More is better for every proxy. Scoring does not change the model."""
 
     name: str
-    #: Raised when the score of a model changes, so that scores stored before are not taken for new ones.
+    #: Increased when the score of a model changes, so that stored scores of the old definition are not used.
     protocol: ClassVar[int] = 1
 
     @abstractmethod
     def score(self, model: Model, data: Data) -> float: ...
 
     def flops(self, forward: int, batch: int) -> int:
-        """What scoring costs where a forward pass of the whole batch costs `forward`: a backward pass costs two."""
+        """FLOPs of scoring, given those of a forward pass of the batch; a backward pass costs two forward passes."""
         return 3 * forward
 
 
 def cross_entropy(model: Model, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-    """The loss without the mixers' own terms (load balancing), which say nothing about prediction."""
+    """The loss without auxiliary losses (load balancing), which do not measure prediction."""
     if isinstance(model, LanguageModel):
         return model.score(model.backbone(tokens_BT), targets_BT)
     return F.cross_entropy(model(tokens_BT).flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORE)
 
 
 def block_weights(model: Model) -> list[Tensor]:
-    """The weights that are scored: matrices and filters of the layers. Embeddings and output would drown them and, as
-    LiteTransformerSearch finds of total parameters, say little."""
+    """The weights that are scored: matrices and filters of the layers. Embeddings and head would dominate the score
+    and, as LiteTransformerSearch finds for total parameters, carry little information."""
     return [parameter for parameter in model.backbone.blocks.parameters() if parameter.dim() > 1]
 
 
 def gradients(value: Tensor, of: list[Tensor], create_graph: bool = False) -> list[Tensor]:
-    """∂value/∂each; zero where the value does not depend on it (an expert no token went to)."""
-    found = torch.autograd.grad(value, of, create_graph=create_graph, allow_unused=True)
-    return [torch.zeros_like(x) if grad is None else grad for x, grad in zip(of, found, strict=True)]
+    """∂value/∂x for each tensor x; zero if the value does not depend on it (an expert that got no token)."""
+    grads = torch.autograd.grad(value, of, create_graph=create_graph, allow_unused=True)
+    return [torch.zeros_like(x) if grad is None else grad for x, grad in zip(of, grads, strict=True)]
 
 
 PROXIES: Table[type[Proxy]] = Table(
@@ -94,7 +95,7 @@ def load_proxy(name: str) -> Proxy:
 
 
 class Windows:
-    """Step → B windows of T tokens and the tokens after them, a pure function of (seed, step)."""
+    """Step → B random windows of T tokens and their next tokens, a pure function of (seed, step)."""
 
     def __init__(self, tokens: NDArray[Any], *, batch: int, seq: int, seed: int = 0) -> None:
         if len(tokens) <= seq:
@@ -129,7 +130,7 @@ class Grasp(Proxy):
 
     def score(self, model: Model, data: Data) -> float:
         weights = block_weights(model)
-        with plain_ops():  # hand-written gradients can be taken once only
+        with plain_ops():  # custom backward passes cannot be differentiated again
             grads = gradients(cross_entropy(model, *data(0)), weights, create_graph=True)
             # H g is the gradient of g · g with one of the two held fixed.
             along = sum((grad * grad.detach()).sum() for grad in grads)
@@ -142,7 +143,7 @@ class Grasp(Proxy):
 
 class Fisher(Proxy):
     name = "fisher"
-    protocol = 2  # layers that share weights count once each
+    protocol = 2  # layers that share weights are counted separately
 
     def score(self, model: Model, data: Data) -> float:
         outputs: list[Tensor] = []
@@ -150,14 +151,14 @@ class Fisher(Proxy):
         def keep(_module: nn.Module, inputs: tuple[Tensor, Tensor]) -> None:
             outputs.append(inputs[1])
 
-        # What each layer adds to the residual stream; layers may share one mixer, but every block sums by itself.
+        # The output that each layer adds to the residual stream; layers may share a mixer, but not the block's sum.
         hooks = [block.residual.register_forward_pre_hook(keep) for block in model.backbone.blocks]
         try:
             loss = cross_entropy(model, *data(0))
         finally:
             for hook in hooks:
                 hook.remove()
-        reached = [output for output in outputs if output.requires_grad]  # a layer that does nothing has no gradient
+        reached = [output for output in outputs if output.requires_grad]  # an identity layer has no gradient
         saliency_BD = [(a.detach() * g).sum(dim=1) for a, g in zip(reached, gradients(loss, reached), strict=True)]
         return float(sum(0.5 * s.square().mean(dim=0).sum() for s in saliency_BD))
 
@@ -178,7 +179,7 @@ class Synflow(Proxy):
             if not isinstance(norm, nn.Identity):
                 norm.register_forward_hook(_rescale)
         weights = block_weights(positive)
-        flow = backbone(tokens_BT[:1]).sum()  # of the tokens only their number matters
+        flow = backbone(tokens_BT[:1]).sum()  # only the number of tokens matters
         grads = gradients(flow, weights)
         return float(sum((w.detach() * grad).abs().sum() for w, grad in zip(weights, grads, strict=True)))
 
@@ -208,21 +209,21 @@ class JacobCov(Proxy):
 
         hook = model.backbone.embedding.register_forward_hook(cut)
         try:
-            scores = model(tokens_BT)
+            logits_BTV = model(tokens_BT)
         finally:
             hook.remove()
-        (jacobian_BTD,) = gradients(scores.sum(), inputs)
+        (jacobian_BTD,) = gradients(logits_BTV.sum(), inputs)
         return correlation_score(jacobian_BTD.flatten(1))
 
 
 def correlation_score(rows_BN: Tensor) -> float:
-    """Highest where no two rows are alike."""
-    correlation_BB = torch.corrcoef(rows_BN.double()).reshape(len(rows_BN), -1)  # of a single row it is a number
+    """Highest if the rows are uncorrelated."""
+    correlation_BB = torch.corrcoef(rows_BN.double()).reshape(len(rows_BN), -1)  # a scalar for a single row
     shifted_B = torch.linalg.eigvalsh(correlation_BB).clamp(min=0) + K
     return -float((shifted_B.log() + 1 / shifted_B).sum())
 
 
-SWITCHES = (F.relu, F.gelu, F.silu, torch.relu)
+NONLINEARITIES = (F.relu, F.gelu, F.silu, torch.relu)
 
 
 class ReluLogDet(Proxy):
@@ -230,24 +231,24 @@ class ReluLogDet(Proxy):
 
     def score(self, model: Model, data: Data) -> float:
         tokens_BT, _ = data(0)
-        watch = _Watch(tuple(tokens_BT.shape))
-        # Fast paths call the nonlinearities by other names.
-        with torch.no_grad(), plain_ops(), watch:
+        patterns = _ActivationPatterns(tuple(tokens_BT.shape))
+        # Fused kernels do not call the nonlinearities.
+        with torch.no_grad(), plain_ops(), patterns:
             model.backbone(tokens_BT)
-        return float(torch.linalg.slogdet(watch.agreement_BB)[1])
+        return float(torch.linalg.slogdet(patterns.agreement_BB)[1])
 
     def flops(self, forward: int, batch: int) -> int:
         return forward + batch**3
 
 
 def agreement(signs_BN: Tensor) -> Tensor:
-    """In how many units each two sequences agree."""
+    """The number of units in which each pair of sequences agrees."""
     on, off = signs_BN.double(), (~signs_BN).double()
     return on @ on.T + off @ off.T
 
 
-class _Watch(TorchFunctionMode):
-    """Sees the input of every nonlinearity that is called inside it."""
+class _ActivationPatterns(TorchFunctionMode):
+    """Records the sign pattern of the input of every nonlinearity that is called inside this context."""
 
     def __init__(self, shape_BT: tuple[int, ...]) -> None:
         super().__init__()
@@ -257,7 +258,7 @@ class _Watch(TorchFunctionMode):
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if function in SWITCHES and args[0].dim() > 2 and tuple(args[0].shape[:2]) == self.shape_BT:
+        if function in NONLINEARITIES and args[0].dim() > 2 and tuple(args[0].shape[:2]) == self.shape_BT:
             self.agreement_BB += agreement((args[0] > 0).flatten(1)).cpu()
         return function(*args, **(kwargs or {}))
 

@@ -1,16 +1,18 @@
-"""What every search shares: its state, how it finds new candidates, how it stops and resumes.
+"""The base class of search algorithms: state, proposing and evaluating candidates, checkpoints.
 
-Iteration i draws from a stream of its own, seeded by (seed, i), and everything else a search knows is a few arrays. So
-a search that was interrupted after any iteration resumes from its checkpoint to the very same front.
+Iteration i has its own random stream, seeded by (seed, i), and the rest of the state is a few arrays. So a search that
+is interrupted after any iteration resumes from its checkpoint and finds exactly the same front.
 
 Letters: N candidates, G genes, M objectives.
 """
 
 from __future__ import annotations
 
+import json
 import time
+import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,42 +20,45 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.algorithms import front as checkpoint
-from plait.algorithms.candidates import CandidateLog, Evaluated, Evaluator, Seen
-from plait.algorithms.front import KIND, Front, search_record
+from plait.algorithms.candidates import Evaluated, Evaluator, Seen
+from plait.algorithms.front import KIND, CandidateLog, Front, search_record
 from plait.algorithms.objectives import Objective
 from plait.analysis.pareto import pareto_front
+from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
+from plait.core.json_files import loads
 from plait.core.units import with_unit
 from plait.device.quantities import on_device
 from plait.records import Record, Store, record_key
 from plait.space.constraints import Constraint
 from plait.space.space import IN_BYTES, Genes, Space
 
-PROTOCOL = 2  # raised when the same settings come to give another front
-TRIES = 24  # rounds of proposals before a search takes what it has
-MOST_AT_ONCE = 1 << 16
-FEW = 16  # candidates, the least to propose at once
-STALE = 1 << 11  # proposals in a row that were all met before: there is nothing more to find this way
+PROTOCOL = 2  # increased when the same settings give another front
+TRIES = 24  # rounds of proposals before a search accepts fewer candidates than it wants
+MAX_BATCH = 1 << 16  # candidates proposed at a time
+MIN_BATCH = 16
+STALE = 1 << 11  # consecutive proposals that were all seen before: the search has nothing left to find
 
 Propose = Callable[[int], Genes]
 
 
-def _said(spec: str, values: dict[str, float]) -> str:
-    """A candidate that misses constraints, and what it has of what is constrained."""
-    known = {each.upper: each for each in on_device().values()}
+def _near_miss(spec: str, values: dict[str, float]) -> str:
+    """One line of an error message: an infeasible candidate with its values of the constrained quantities."""
+    predicted = {each.upper: each for each in on_device().values()}
 
     def text(name: str, value: float) -> str:
         if name in IN_BYTES:
             return with_unit(value, "MB", 3)
-        return known[name].shown(value) if name in known else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+        if name in predicted:
+            return predicted[name].shown(value)
+        return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
-    said = [f"{name.removesuffix('_high')} {text(name, value)}" for name, value in values.items()]
-    return f"  {', '.join(said)}: {spec}" if said else f"  {spec}"
+    texts = [f"{name.removesuffix('_high')} {text(name, value)}" for name, value in values.items()]
+    return f"  {', '.join(texts)}: {spec}" if texts else f"  {spec}"
 
 
 class Search(ABC):
-    """A subclass says how one iteration goes. The archive is the front over everything evaluated so far."""
+    """A subclass defines one iteration. The archive is the Pareto front of everything evaluated so far."""
 
     method: ClassVar[str]
     save_every: ClassVar[float] = 5.0  # seconds
@@ -76,13 +81,13 @@ class Search(ABC):
         self.seen = Seen()
         self.archive = self.evaluator.nothing()
         self.log = CandidateLog([objective.name for objective in self.evaluator.objectives])
-        self.exhausted = False  # no candidate is left that was not met before
+        self.exhausted = False  # every candidate has been evaluated
 
-    # ---- what a method is
+    # ---- defined by each method
 
     @classmethod
     def sizes(cls, iterations: int | None, population: int | None) -> dict[str, int]:
-        """The arguments that stand for these two; None: what the method has published."""
+        """The method's arguments for a number of iterations and a population size; None: its published value."""
         numbers = {"iterations": iterations, "population": population}
         return {name: number for name, number in numbers.items() if number is not None}
 
@@ -91,25 +96,26 @@ class Search(ABC):
         """One iteration."""
 
     def settings(self) -> dict[str, Any]:
-        """The method's own numbers, for the record."""
+        """The method's hyperparameters, for the record."""
         return {}
 
     def report(self) -> dict[str, Any]:
-        """What the method has to say beside its front, as JSON."""
+        """Further results of the method beside its front, as JSON."""
         return {}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The method's own state beyond the archive."""
+        """The method's state for a checkpoint, beyond the archive."""
         return {}
 
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Take back what `arrays` gave; the archive is there already."""
+        """Restore the state that `arrays` returned; the archive is restored already."""
         assert not arrays
 
     # ---- running
 
     def run(self, *, path: Path | None = None, on_step: Callable[[Search], object] | None = None) -> Front:
-        """To the end, or on from the checkpoint at `path` where there is one."""
+        """Run all iterations, resuming from the checkpoint at `path` if there is one. It is saved there every
+        `save_every` seconds."""
         if path is not None:
             self.resume(path)
         saved = time.monotonic()
@@ -123,12 +129,10 @@ class Search(ABC):
             if path is not None and time.monotonic() - saved > self.save_every:
                 self.save(path)
                 saved = time.monotonic()
-        if path is not None:
-            self.save(path)
         return self.front()
 
     def front(self) -> Front:
-        """What is best so far, by the first objective."""
+        """The Pareto front so far, sorted by the first objective."""
         order = np.lexsort(self.archive.costs_NM.T[::-1])
         rows = [
             {"spec": self.space.spec(self.archive.genes_NG[i])}
@@ -148,73 +152,72 @@ class Search(ABC):
     # ---- finding candidates
 
     def collect(self, propose: Propose, want: int) -> Evaluated:
-        """Up to `want` candidates that satisfy every constraint and were not met before; they count as met from now on.
+        """Up to `want` feasible candidates that have not been seen before, evaluated and marked as seen.
 
-        Constraints on exact quantities and the look-up of what was met come first: nothing is predicted or measured in
-        vain.
+        Duplicates and candidates that violate a constraint on exact quantities are dropped before anything is
+        predicted or measured.
         """
-        found = self.evaluator.nothing()
-        refused = Seen()  # by constraints on exact quantities, for as long as this goes on
-        asked = predicted = stale = 0
+        accepted = self.evaluator.nothing()
+        rejected = Seen()  # by constraints on exact quantities, during this call
+        proposed = predicted = stale = 0
         for _ in range(TRIES):
-            missing = want - len(found)
+            missing = want - len(accepted)
             if not missing or len(self.seen) >= self.space.count:
                 break
-            # As many as are needed if the constraints go on refusing what they refused so far, and a few more.
-            batch = missing * (asked + 1) // (len(found) + 1) + missing // 8 + FEW
-            proposed_NG = propose(min(batch, MOST_AT_ONCE))
-            asked += len(proposed_NG)
+            # As many as are needed at the acceptance rate so far, and a few more.
+            batch = missing * (proposed + 1) // (len(accepted) + 1) + missing // 8 + MIN_BATCH
+            proposed_NG = propose(min(batch, MAX_BATCH))
+            proposed += len(proposed_NG)
             self.proposed += len(proposed_NG)
             new_NG = proposed_NG[self.seen.new(proposed_NG)]
-            new_NG = new_NG[refused.new(new_NG)]
+            new_NG = new_NG[rejected.new(new_NG)]
             stale = 0 if len(new_NG) else stale + len(proposed_NG)
             if stale >= STALE:
                 break
-            columns, fine_N = self.evaluator.exact(new_NG)
-            refused.add(new_NG[~fine_N])
-            # Constraints about predictions refuse some, too; where those are dear, better one round more than one in
-            # vain.
-            enough = missing * (predicted + 1) // (len(found) + 1) if self.evaluator.cheap else missing
-            kept = np.flatnonzero(fine_N)[:enough]
+            columns, feasible_N = self.evaluator.exact(new_NG)
+            rejected.add(new_NG[~feasible_N])
+            # Constraints on predictions reject some more. If objectives are expensive, another round costs less than
+            # evaluating too many.
+            enough = missing * (predicted + 1) // (len(accepted) + 1) if self.evaluator.cheap else missing
+            kept = np.flatnonzero(feasible_N)[:enough]
             genes_NG = new_NG[kept]
             predicted += len(kept)
-            everything, fine_N = self.evaluator.further(genes_NG, {name: c[kept] for name, c in columns.items()})
-            # What lies behind the last one needed counts as never met.
-            last = np.flatnonzero(fine_N)[missing - 1] if fine_N.sum() >= missing else len(kept) - 1
+            columns, feasible_N = self.evaluator.further(genes_NG, {name: c[kept] for name, c in columns.items()})
+            # Candidates after the last one needed do not count as seen.
+            last = np.flatnonzero(feasible_N)[missing - 1] if feasible_N.sum() >= missing else len(kept) - 1
             self.seen.add(genes_NG[: last + 1])
-            fine_N[last + 1 :] = False
-            found = found + self.evaluator.whole(genes_NG, everything)[fine_N]
-        self.evaluated += len(found)
-        self.log.add(found)
-        return found
+            feasible_N[last + 1 :] = False
+            accepted = accepted + self.evaluator.evaluated(genes_NG, columns)[feasible_N]
+        self.evaluated += len(accepted)
+        self.log.add(accepted)
+        return accepted
 
     def first(self, rng: np.random.Generator, want: int, propose: Propose | None = None) -> Evaluated:
-        """Random candidates to begin with, or those that `propose` gives; a `UserError` that explains where there are
-        none."""
+        """The initial candidates, random or from `propose`; raises a `UserError` that says why if none is feasible."""
         found = self.collect(propose or (lambda n: self.space.sample(rng, n)), want)
         if not len(found):
             rng = np.random.default_rng(self.seed)
             why = f"no candidate of {self.space.name} satisfies every constraint:\n{self.evaluator.explain(rng)}"
             near = self.evaluator.nearest(rng) if self.evaluator.cheap else []
-            raise UserError("\n".join([why, *(["nearest to them:"] if near else []), *starmap(_said, near)]))
+            raise UserError("\n".join([why, *(["nearest to them:"] if near else []), *starmap(_near_miss, near)]))
         return found
 
     def keep(self, found: Evaluated) -> NDArray[np.int64]:
-        """Take candidates into the archive. Of those equal in every objective the first met stays.
+        """Add candidates to the archive and drop dominated ones. Of equals in every objective the first one stays.
 
-        Returns where each candidate of the new archive came from: a place in the old one, or beyond its end.
+        Returns the index of each candidate of the new archive in the old archive followed by `found`.
         """
         both = self.archive + found
-        stays = np.flatnonzero(pareto_front(both.costs_NM)) if len(both) else np.zeros(0, dtype=np.int64)
-        _, first = np.unique(both.costs_NM[stays], axis=0, return_index=True)
-        stays = stays[np.sort(first)]
-        self.archive = both[stays]
-        return stays
+        kept = np.flatnonzero(pareto_front(both.costs_NM)) if len(both) else np.zeros(0, dtype=np.int64)
+        _, first = np.unique(both.costs_NM[kept], axis=0, return_index=True)
+        kept = kept[np.sort(first)]
+        self.archive = both[kept]
+        return kept
 
-    # ---- remembering
+    # ---- records and checkpoints
 
     def config(self) -> dict[str, Any]:
-        """All that decides the front, as JSON."""
+        """Everything that determines the front, as JSON."""
         return {
             "protocol": PROTOCOL,
             "method": self.method,
@@ -233,7 +236,7 @@ class Search(ABC):
         return record_key(KIND, self.config())
 
     def store(self, store: Store, started: float) -> Record:
-        """The front and every candidate as a record; `started` is when, in seconds since 1970."""
+        """Store the front and every candidate as a record; `started` is a Unix time."""
         record = search_record(self, started)
         store.put(record)
         return record
@@ -249,11 +252,11 @@ class Search(ABC):
             **{f"own_{name}": array for name, array in self.arrays().items()},
         }
         progress = {**counts, "seconds": self.seconds, "exhausted": self.exhausted}
-        checkpoint.save(path, arrays, {"config": self.config(), "progress": progress})
+        write_checkpoint(path, arrays, {"config": self.config(), "progress": progress})
 
     def resume(self, path: Path) -> bool:
-        """Go on from a checkpoint, if there is one; it must be of this very search, of however many iterations."""
-        read = checkpoint.load(path)
+        """Restore a checkpoint, if there is one; it must be of the same search, except for the number of iterations."""
+        read = read_checkpoint(path)
         if read is None:
             return False
         arrays, settings = read
@@ -268,3 +271,27 @@ class Search(ABC):
         self.log.restore({name[4:]: array for name, array in arrays.items() if name.startswith("log_")})
         self.restore({name[4:]: array for name, array in arrays.items() if name.startswith("own_")})
         return True
+
+
+_SETTINGS = "settings"
+
+
+def write_checkpoint(path: Path, arrays: Mapping[str, NDArray[Any]], settings: Mapping[str, Any]) -> None:
+    """Write arrays, and settings as JSON, to one .npz file, atomically."""
+    everything: dict[str, Any] = {_SETTINGS: np.array(json.dumps(settings, sort_keys=True)), **arrays}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as draft, draft.open("wb") as file:  # NumPy would append .npz to a path
+            np.savez(file, **everything)
+    except OSError as wrong:
+        raise UserError(f"cannot save the search to {path}: {wrong.strerror}.") from wrong
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
+    """Arrays and settings; None if there is no such file, or it is not a checkpoint."""
+    try:
+        with np.load(path, allow_pickle=False) as opened:
+            arrays = {name: opened[name] for name in opened.files}
+        return arrays, loads(str(arrays.pop(_SETTINGS)), constants=True)
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
+        return None

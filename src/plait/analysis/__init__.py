@@ -1,5 +1,4 @@
-"""What tables of results say: fronts, rankings, matched pairs, savings. Plain arrays in, plain figures out; no
-torch."""
+"""Statistics of results: Pareto fronts, rank correlations, intervals, matched pairs, savings, scaling laws."""
 
 from __future__ import annotations
 

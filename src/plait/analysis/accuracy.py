@@ -1,12 +1,12 @@
-"""Zero-shot accuracies of models: which number of a task counts, their average, and accuracy against latency.
+"""Accuracies of models: the zero-shot average over ten tasks, accuracy against latency, and accuracy on synthetic tasks
+against difficulty.
 
-The ten tasks and their metrics are those of the Forgetting Transformer (Lin et al. 2025, arXiv:2503.02130, Tables 1 and
-8): length-normalised accuracy for HellaSwag, ARC-Challenge and OpenBookQA, plain accuracy for the others.
+The ten zero-shot tasks and their metrics are those of the Forgetting Transformer (Lin et al. 2025, arXiv:2503.02130,
+Tables 1 and 8): length-normalised accuracy for HellaSwag, ARC-Challenge and OpenBookQA, plain accuracy for the others.
 
-Accuracy on a synthetic task as a function of each variable of its difficulty, from stored probes.
-
-Mechanistic Architecture Design (Poli et al. 2024, arXiv:2403.17844, App. B and Figs. B.2 to B.7) changes one variable
-at a time from a baseline: sequence length, vocabulary, noise, number of training examples and so on.
+Difficulty curves follow Mechanistic Architecture Design (Poli et al. 2024, arXiv:2403.17844, App. B and Figs. B.2 to
+B.7), which varies one variable at a time from a baseline: sequence length, vocabulary, noise, number of training
+examples and so on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from plait.core.errors import UserError
 
-#: Name in lm-evaluation-harness → the metric that counts.
+#: Task name in lm-evaluation-harness → its metric.
 SHORT_CONTEXT = {
     "lambada_openai": "acc",
     "piqa": "acc",
@@ -35,20 +35,20 @@ SHORT_CONTEXT = {
 
 
 def average(accuracies: Mapping[str, float]) -> float:
-    """The mean over the ten tasks, each counting alike; all ten must be there."""
+    """The unweighted mean over the ten tasks, all of which are required."""
     if missing := [task for task in SHORT_CONTEXT if task not in accuracies]:
         raise UserError(f"the average is over ten tasks; missing: {', '.join(missing)}.")
     return sum(accuracies[task] for task in SHORT_CONTEXT) / len(SHORT_CONTEXT)
 
 
 def counted(table: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Task → its accuracy in per cent, of the rows of a harness result. A task that is none of the ten counts by its
-    plain accuracy; one without any accuracy, such as a perplexity, is left out."""
-    found: dict[str, float] = {}
+    """Task → accuracy in per cent, from the rows of a harness result. Tasks other than the ten use plain accuracy;
+    tasks without an accuracy, such as perplexities, are skipped."""
+    accuracy: dict[str, float] = {}
     for row in table:
         if row["metric"] == SHORT_CONTEXT.get(row["task"], "acc"):
-            found.setdefault(row["task"], 100 * row["value"])
-    return found
+            accuracy.setdefault(row["task"], 100 * row["value"])
+    return accuracy
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class ModelAccuracy:
 def against_latency(
     harness: Sequence[Mapping[str, Any]], measurements: Sequence[Mapping[str, Any]]
 ) -> list[ModelAccuracy]:
-    """The models that were both evaluated and measured, the fastest first. Both are documents of records; a model is
-    known by its spec, and its newest evaluation of a task counts."""
+    """The models that were both evaluated and measured, fastest first. Both arguments are documents of records; models
+    are matched by spec, and the newest evaluation of a task is used."""
     latency: dict[str, float] = {}
     settings: set[str] = set()
     for measured in measurements:
@@ -88,15 +88,15 @@ def against_latency(
         name = str(evaluated["result"]["run"])
         specs[name] = evaluated["config"]["spec"]
         models.setdefault(name, {}).update(counted(evaluated["result"]["table"]))
-    found = [
+    both = [
         ModelAccuracy(name, specs[name], latency[specs[name]], accuracy)
         for name, accuracy in models.items()
         if specs[name] in latency
     ]
-    return sorted(found, key=lambda model: model.latency_ms)
+    return sorted(both, key=lambda model: model.latency_ms)
 
 
-#: What a probe sets in an architecture's header to fit the task; not part of what the architecture is.
+#: Header keys that a probe sets to fit the task; they do not identify the architecture.
 OF_THE_TASK = re.compile(r"\b(?:vocab|kind)=\S+\s*")
 
 
@@ -123,7 +123,7 @@ class DifficultyCurve:
 
 
 def architecture_text(spec: str) -> str:
-    """A probed spec without what belongs to the task: the same text on every task."""
+    """A probed spec without the keys that depend on the task: the same text on every task."""
     header, bar, layers = spec.partition("|")
     return f"{OF_THE_TASK.sub('', header).strip()} {bar}{layers}".strip()
 
@@ -131,11 +131,12 @@ def architecture_text(spec: str) -> str:
 def difficulty_curves(
     probes: Iterable[Mapping[str, Any]], names: Mapping[str, str] | None = None
 ) -> list[DifficultyCurve]:
-    """`probes` are documents of probe records (`config` and `result`); `names` are short names by `architecture_text`.
+    """Accuracy against each variable of each task's difficulty.
 
-    The baseline of a task is the value that each variable has most often, since all variables but one are left alone.
-    Probes with another training (batch, learning rates, weight decays) or variant are other experiments: of several,
-    the one with the most settings is taken.
+    `probes` are documents of probe records (`config` and `result`); `names` maps `architecture_text` to short names.
+    The baseline of a task is the most frequent value of each variable, since only one varies at a time. Probes with a
+    different training (batch, learning rates, weight decays) or variant are different experiments; the one with the
+    most settings is used.
     """
     experiments: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     for probe in probes:
@@ -143,10 +144,10 @@ def difficulty_curves(
         task = dict(config["task"])
         kind = repr((task.get("variant"), config["training"]["batch"], config["training"]["grid"]))
         experiments.setdefault(str(task["task"]), {}).setdefault(kind, []).append(probe)
-    found = []
+    curves = []
     for task_name, kinds in experiments.items():
-        found += _of_task(task_name, max(kinds.values(), key=_settings), names or {})
-    return found
+        curves += _of_task(task_name, max(kinds.values(), key=_settings), names or {})
+    return curves
 
 
 def _settings(probes: list[Mapping[str, Any]]) -> int:
@@ -162,25 +163,25 @@ def _of_task(task: str, probes: list[Mapping[str, Any]], names: Mapping[str, str
         }
         for probe in probes
     ]
-    # Each setting once: a baseline that many architectures or seeds were probed at is no likelier for it.
+    # Each setting is counted once, however many architectures and seeds were probed with it.
     distinct = [dict(items) for items in {tuple(sorted(setting.items())) for setting in settings}]
-    usual = {name: Counter(s[name] for s in distinct).most_common(1)[0][0] for name in settings[0]}
-    found = []
-    for variable in usual:
+    baseline = {name: Counter(s[name] for s in distinct).most_common(1)[0][0] for name in settings[0]}
+    curves = []
+    for variable in baseline:
         accuracies: dict[str, dict[float, list[float]]] = {}
         for probe, setting in zip(probes, settings, strict=True):
-            if all(setting[name] == usual[name] for name in usual if name != variable):
+            if all(setting[name] == baseline[name] for name in baseline if name != variable):
                 text = architecture_text(probe["config"]["spec"])
-                at = accuracies.setdefault(names.get(text, text), {})
-                at.setdefault(setting[variable], []).extend(seed["accuracy"] for seed in probe["result"]["seeds"])
-        if len({value for at in accuracies.values() for value in at}) > 1:
-            found += [_curve(task, variable, name, at) for name, at in accuracies.items()]
-    return found
+                by_value = accuracies.setdefault(names.get(text, text), {})
+                by_value.setdefault(setting[variable], []).extend(seed["accuracy"] for seed in probe["result"]["seeds"])
+        if len({value for by_value in accuracies.values() for value in by_value}) > 1:
+            curves += [_curve(task, variable, name, by_value) for name, by_value in accuracies.items()]
+    return curves
 
 
-def _curve(task: str, variable: str, architecture: str, at: dict[float, list[float]]) -> DifficultyCurve:
-    values = tuple(sorted(at))
-    seeds = [at[value] for value in values]
-    mean = tuple(sum(some) / len(some) for some in seeds)
+def _curve(task: str, variable: str, architecture: str, by_value: dict[float, list[float]]) -> DifficultyCurve:
+    values = tuple(sorted(by_value))
+    seeds = [by_value[value] for value in values]
+    mean = tuple(sum(accuracies) / len(accuracies) for accuracies in seeds)
     low, high, number = (tuple(map(f, seeds)) for f in (min, max, len))
     return DifficultyCurve(task, variable, architecture, values, mean, low, high, number)

@@ -1,17 +1,17 @@
-"""Models compared as LiteTransformerSearch does: matched pairs, savings against a baseline, shapes at equal size.
+"""Comparisons of models as in LiteTransformerSearch (Javaheripi et al. 2022, arXiv:2203.02094): matched pairs, savings
+over a baseline, and shapes at equal size.
 
-Pairs look the same on some axes and are far apart on another: App. F and Fig. 15 (Javaheripi et al. 2022,
-arXiv:2203.02094) shows why a search must weigh all objectives at once: a pair with equal memory and parameters whose
-latency differs by 2×, and a pair with equal latency and parameters whose memory differs by 30 MB.
+Matched pairs agree in some columns and differ most in another. App. F and Fig. 15 use them to show why a search needs
+all objectives: one pair with equal memory and parameters differs by 2× in latency, another with equal latency and
+parameters by 30 MB in memory.
 
-Savings are the cost at equal quality and the quality at equal cost, against a scaled baseline, Sec. 5 and App. G: "for
-any given perplexity achieved by the baseline", how much faster and smaller the found models are on average. Models do
-not sit at the same perplexity, so the found front is read between its points along straight lines; beyond its ends
-nothing is assumed.
+Savings are the cost at equal quality, and the quality at equal cost, of a front against a scaled baseline (Sec. 5 and
+App. G): "for any given perplexity achieved by the baseline", how much faster and smaller are the models on average?
+The front is interpolated linearly between its points and not extrapolated.
 
-Shapes, wide and shallow or narrow and deep, App. E and Fig. 14: at a given count of decoder parameters the aspect ratio
-d_model / n_layer, from 8 to 323, changes the perplexity by less than 7 %, the latency by 1.3× and the peak memory by
-2.0×.
+The shape study (App. E and Fig. 14) compares wide, shallow models with narrow, deep ones: at a given number of decoder
+parameters the aspect ratio d_model / n_layer, from 8 to 323, changes the perplexity by less than 7 %, the latency by
+1.3× and the peak memory by 2.0×.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from plait.core.errors import UserError
 
 @dataclass(frozen=True, order=True)
 class MatchedPair:
-    """`low` and `high` are places in the table, by the axis on which the two differ."""
+    """Two models, as row indices: `low` and `high` in the column in which they differ."""
 
     ratio: float
     difference: float
@@ -45,32 +45,32 @@ def find_matched_pairs(
     min_difference: float = 0.0,
     at_most: int = 10,
 ) -> list[MatchedPair]:
-    """The pairs that are farthest apart (by ratio) in `far`, of those that agree in every column of `equal`.
+    """The pairs with the largest ratio in `far` among those that agree in every column of `equal`.
 
-    Two values agree when the larger is at most (1 + tolerance) times the smaller, so all must be positive.
+    Two values agree if the larger is at most (1 + tolerance) times the smaller, so all must be positive.
     """
     equal_NE = np.asarray(equal, np.float64)
     far_N = np.asarray(far, np.float64)
     if equal_NE.ndim != 2 or equal_NE.shape[1] == 0 or len(equal_NE) != len(far_N):
         raise UserError("matched pairs need a row per model: one or more columns that agree and one that differs.")
     if not (equal_NE > 0).all() or not (far_N > 0).all():
-        raise UserError("matched pairs are told by ratios: every value must be there and positive.")
+        raise UserError("matched pairs are compared by ratios: every value must be present and positive.")
     if tolerance < 0:
         raise UserError(f"the tolerance is {tolerance:g}; it should be 0 or more.")
     order = np.lexsort((far_N, *equal_NE.T[::-1]))
     sorted_NE, sorted_far_N = equal_NE[order], far_N[order]
     ends = np.searchsorted(sorted_NE[:, 0], sorted_NE[:, 0] * (1 + tolerance), side="right")
-    best: list[MatchedPair] = []  # a heap, the least first
-    for place, end in enumerate(ends.tolist()):
-        # The first column is sorted, so the partners of a model that have not had their turn stand right behind it.
-        partners = place + 1 + np.flatnonzero(_agree(sorted_NE[place], sorted_NE[place + 1 : end], tolerance))
-        one, others = sorted_far_N[place], sorted_far_N[partners]
+    best: list[MatchedPair] = []  # a min-heap
+    for row, end in enumerate(ends.tolist()):
+        # The first column is sorted, so all later partners of a model directly follow it.
+        partners = row + 1 + np.flatnonzero(_agree(sorted_NE[row], sorted_NE[row + 1 : end], tolerance))
+        one, others = sorted_far_N[row], sorted_far_N[partners]
         ratio, difference = np.maximum(one, others) / np.minimum(one, others), np.abs(others - one)
         fits = (ratio >= min_ratio) & (difference >= min_difference) & (difference > 0)
         if len(best) == at_most:
             fits &= ratio >= best[0].ratio
         for index in np.flatnonzero(fits):
-            rows = (int(order[place]), int(order[partners[index]]))
+            rows = (int(order[row]), int(order[partners[index]]))
             low, high = rows if one < others[index] else rows[::-1]
             pair = MatchedPair(float(ratio[index]), float(difference[index]), low, high)
             if len(best) < at_most:
@@ -87,7 +87,7 @@ def _agree(one_E: Floats, others_NE: Floats, tolerance: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One baseline model and the found front where both agree in `held`."""
+    """One baseline model and the front at the same value of the `held` column."""
 
     held: float
     baseline: float
@@ -95,18 +95,18 @@ class Comparison:
 
     @property
     def saving(self) -> float:
-        """The share saved: 0.25 where the found front needs three quarters."""
+        """The fraction saved: 0.25 if the front needs three quarters."""
         return 1 - self.found / self.baseline
 
     @property
     def factor(self) -> float:
-        """How many times as much the baseline needs."""
+        """The ratio of the baseline's cost to the front's."""
         return self.baseline / self.found
 
 
 @dataclass(frozen=True)
 class Savings:
-    """`compared` by rising value of what is held equal; `outside` counts baseline models beyond the found front."""
+    """`compared` is sorted by the value held equal; `outside` counts baseline models beyond the ends of the front."""
 
     compared: list[Comparison]
     outside: int
@@ -124,16 +124,16 @@ class Savings:
 def savings_at_equal_quality(
     baseline_cost: ArrayLike, baseline_quality: ArrayLike, found_cost: ArrayLike, found_quality: ArrayLike
 ) -> Savings:
-    """For each model of the baseline, what the found front needs for its quality. Lower is better in both."""
+    """For each baseline model, the cost of the front at the same quality. Lower is better in both."""
     if not (np.asarray(baseline_cost) > 0).all() or not (np.asarray(found_cost) > 0).all():
-        raise UserError("savings are shares of a cost: every cost must be there and positive.")
+        raise UserError("savings are fractions of a cost: every cost must be present and positive.")
     return _compare(_curve(baseline_quality, baseline_cost), _curve(found_quality, found_cost))
 
 
 def gains_at_equal_cost(
     baseline_cost: ArrayLike, baseline_quality: ArrayLike, found_cost: ArrayLike, found_quality: ArrayLike
 ) -> Savings:
-    """For each model of the baseline, the quality that the found front has at its cost. Lower is better in both."""
+    """For each baseline model, the quality of the front at the same cost. Lower is better in both."""
     return _compare(_curve(baseline_cost, baseline_quality), _curve(found_cost, found_quality))
 
 
@@ -145,7 +145,7 @@ def _curve(held: ArrayLike, measured: ArrayLike) -> Floats:
 
 
 def _compare(baseline_N2: Floats, found_N2: Floats) -> Savings:
-    front_F2 = np.unique(found_N2[pareto_front(found_N2)], axis=0)  # by rising value of what is held equal
+    front_F2 = np.unique(found_N2[pareto_front(found_N2)], axis=0)  # sorted by the value held equal
     compared, outside = [], 0
     for held, measured in baseline_N2[np.lexsort(baseline_N2.T[::-1])].tolist():
         if front_F2[0, 0] <= held <= front_F2[-1, 0]:
@@ -162,7 +162,7 @@ def _mean(values: list[float]) -> float:
 
 @dataclass(frozen=True)
 class SizeGroup:
-    """Models of one size. `spread` has the largest value of each metric over its smallest; `models` are places."""
+    """Models of about the same size, as row indices; `spread` is the ratio of largest to smallest of each metric."""
 
     models: Ints
     size: tuple[float, float]
@@ -173,7 +173,7 @@ class SizeGroup:
 @dataclass(frozen=True)
 class AspectStudy:
     groups: list[SizeGroup]
-    alone: int  # models that share their size with no other
+    alone: int  # models without another of the same size
 
     def largest(self, metric: str) -> float:
         """The largest spread of a metric at equal size."""
@@ -183,10 +183,10 @@ class AspectStudy:
 def aspect_study(
     width: ArrayLike, depth: ArrayLike, size: ArrayLike, metrics: Mapping[str, ArrayLike], tolerance: float = 0.02
 ) -> AspectStudy:
-    """Groups models of equal size and tells how far apart they are in shape and in each metric.
+    """Group models of about equal size and report the range of shapes and the spread of each metric in each group.
 
-    From the smallest model on, a group takes all that are at most (1 + tolerance) times its first. A spread therefore
-    holds what a difference in size of that much does too.
+    Starting from the smallest model, a group contains all models of at most (1 + tolerance) times the size of its
+    first, so a spread includes the effect of that difference in size.
     """
     width_N, depth_N, size_N = (np.asarray(values, np.float64) for values in (width, depth, size))
     metric_N = {name: np.asarray(values, np.float64) for name, values in metrics.items()}

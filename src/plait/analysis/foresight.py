@@ -1,11 +1,11 @@
-"""Which candidate is best at which training budget: P(best) against tokens, and where the best one changes.
+"""The best candidate as a function of the training budget: P(best) against tokens, and the crossings between leaders.
 
-    seen = foresee(extrapolate(observations, budgets))
-    seen.text        "up to about 20 M tokens gdn, beyond that attn (crossing at 14–31 M)"
+    outlook = foresee(extrapolate(observations, budgets))
+    outlook.text        "up to about 20 M tokens gdn, beyond that attn (crossing at 14–31 M)"
 
-A crossing is read off every joint draw of the two curves, as far as one of the two leads: the last budget at which the
-one that leads early is still ahead. It lies at their median, between the budgets at which each leads clearly; its
-range holds 80 % of them and is open to a side where a draw has them cross outside of what was looked at.
+A crossing is located in every posterior sample of the two curves: the last budget at which the early leader is still
+ahead. The estimate is the median over samples, clipped to the budgets between which each leads clearly; the range holds
+80 % of the samples, and is open on a side where samples cross outside the budgets considered.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from plait.analysis.forecast import Forecast
 from plait.core.errors import UserError
 from plait.core.units import COUNTS
 
-HELD = 0.8  # of the draws, in a crossing's range
-AHEAD = 0.2  # of P(best), by which one must lead (of two: 60 % to 40 %) before it is called the best
+HELD = 0.8  # fraction of the samples in a crossing's range
+AHEAD = 0.2  # lead in P(best) that makes a clear leader (of two candidates: 60 % to 40 %)
 
 
 @dataclass(frozen=True)
 class Row:
-    """At so many tokens. `best` is the one with the largest `p_best`. `leader` is who leads clearly, or last did, or
-    will first do so: it does not change where two are about even, so crossings are read off it."""
+    """One training budget. `best` has the largest `p_best`. `leader` leads clearly, or was the last to do so, or will
+    be the first: it does not change while candidates are about even, so crossings are changes of leader."""
 
     tokens: float
     best: str
@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Crossing:
-    """`before` is best up to `tokens`, `after` beyond. `low` or `high` is None where the range is open to that side."""
+    """`before` is best up to `tokens`, `after` beyond. `low` or `high` is None if the range is open on that side."""
 
     before: str
     after: str
@@ -51,7 +51,7 @@ class Foresight:
     rows: list[Row]
     crossings: list[Crossing]
     observed: float  # tokens of the longest training
-    reach: float  # tokens beyond which nothing is said
+    reach: float  # tokens beyond which no forecast is made
 
     @property
     def text(self) -> str:
@@ -62,22 +62,22 @@ class Foresight:
         if not self.crossings:
             row = self.rows[-1]
             share = f"P(best) {100 * row.p_best[row.leader]:.0f} % at {count(row.tokens)} tokens"
-            first = next(place for place, each in enumerate(self.rows) if _leader(each.p_best) is not None)
+            first = next(at for at, each in enumerate(self.rows) if _leader(each.p_best) is not None)
             if not first:
                 return f"{row.leader} at every budget from {count(self.rows[0].tokens)} tokens on ({share}{end})"
             since = f"{row.leader} from about {count(self.rows[first].tokens)} tokens on"
             return f"{since}, before which none is clearly the best ({share}{end})"
         parts = [f"up to about {count(self.crossings[0].tokens)} tokens {self.crossings[0].before}"]
-        for place, crossing in enumerate(self.crossings):
-            last = place == len(self.crossings) - 1
-            until = "beyond that" if last else f"then up to about {count(self.crossings[place + 1].tokens)}"
+        for at, crossing in enumerate(self.crossings):
+            last = at == len(self.crossings) - 1
+            until = "beyond that" if last else f"then up to about {count(self.crossings[at + 1].tokens)}"
             parts.append(f"{until} {crossing.after} (crossing {span(crossing.low, crossing.high)})")
         return ", ".join(parts) + end
 
 
 def foresee(forecast: Forecast) -> Foresight:
     if list(forecast.budgets) != sorted(forecast.budgets):
-        raise UserError("foresight needs budgets that rise.")
+        raise UserError("foresight needs budgets in increasing order.")
     chances = [forecast.at(budget).p_best for budget in forecast.budgets]
     clear = [_leader(p_best) for p_best in chances]
     best = [max(p_best, key=p_best.__getitem__) for p_best in chances]
@@ -86,20 +86,21 @@ def foresee(forecast: Forecast) -> Foresight:
     for budget, p_best, first, now in zip(forecast.budgets, chances, best, clear, strict=True):
         leader = now or leader
         rows.append(Row(budget, first, p_best, leader))
-    begins = [0, *(i for i in range(1, len(rows)) if rows[i].leader != rows[i - 1].leader), len(rows)]
-    reigns = itertools.pairwise(itertools.pairwise(begins))
-    crossings = [_crossing(forecast, rows, begin, middle, end) for (begin, middle), (_, end) in reigns]
+    changes = [0, *(i for i in range(1, len(rows)) if rows[i].leader != rows[i - 1].leader), len(rows)]
+    periods = itertools.pairwise(itertools.pairwise(changes))
+    crossings = [_crossing(forecast, rows, begin, middle, end) for (begin, middle), (_, end) in periods]
     return Foresight(rows, crossings, forecast.longest, forecast.reach * forecast.longest)
 
 
 def _leader(p_best: dict[str, float]) -> str | None:
     first, *others = sorted(p_best, key=lambda name: -p_best[name])
-    # 60 % to 40 % leads, though 0.4 + 0.2 is a little more than 0.6 in floating point.
+    # 60 % to 40 % is a lead, although 0.4 + 0.2 > 0.6 in floating point.
     return first if not others or p_best[first] - p_best[others[0]] >= AHEAD - 1e-9 else None
 
 
 def _crossing(forecast: Forecast, rows: list[Row], begin: int, middle: int, end: int) -> Crossing:
-    """Of who leads from row `begin` and who from row `middle` until `end`; linear in the logarithms of budgets."""
+    """The crossing between the leader from row `begin` and the leader from row `middle` to `end`, interpolated linearly
+    in the logarithm of the budget."""
     before, after = rows[begin].leader, rows[middle].leader
     loss_DBC = forecast.loss_DBC[:, begin:end]
     gap_DB = np.log(loss_DBC[:, :, forecast.names.index(after)]) - np.log(loss_DBC[:, :, forecast.names.index(before)])
@@ -108,9 +109,9 @@ def _crossing(forecast: Forecast, rows: list[Row], begin: int, middle: int, end:
     for draw, gap_B in enumerate(gap_DB):
         led = np.flatnonzero(gap_B > 0)
         if not len(led):
-            where[draw] = -np.inf  # crossed before the first budget
+            where[draw] = -np.inf  # crosses before the first budget
         elif led[-1] == len(gap_B) - 1:
-            where[draw] = np.inf  # not yet at the last
+            where[draw] = np.inf  # crosses after the last budget
         else:
             i = led[-1]
             where[draw] = x_B[i] + (x_B[i + 1] - x_B[i]) * gap_B[i] / (gap_B[i] - gap_B[i + 1])
@@ -129,7 +130,7 @@ def span(low: float | None, high: float | None) -> str:
 
 
 def count(tokens: float) -> str:
-    """20 M, 1.3 G: two digits are what is known."""
+    """Tokens with two significant digits: 20 M, 1.3 G."""
     for letter, size in sorted(COUNTS.items(), key=lambda unit: -unit[1]):
         if tokens >= 0.95 * size:
             value = tokens / size

@@ -1,18 +1,17 @@
-"""How good a front is: its lower convex hull, the volume it dominates, and its distance from the true one.
+"""Quality of Pareto fronts: lower convex hull, hypervolume, and distance from the true front.
 
-Hull: LiteTransformerSearch, App. C (Javaheripi et al. 2022, arXiv:2203.02094) takes as ground truth "the lower convex
-hull" of quality against latency: the models of lowest perplexity for any given latency. That is the falling part of the
-hull, from the least cost to the least value; behind it no model is worth its cost. Andrew's monotone chain (1979).
+Hull: LiteTransformerSearch, App. C (Javaheripi et al. 2022, arXiv:2203.02094) uses "the lower convex hull" of quality
+against latency as ground truth: the models of lowest perplexity at any given latency. That is the decreasing part of
+the hull, from lowest cost to best quality. Computed by Andrew's monotone chain (1979).
 
-Volume dominated, up to a reference point: two objectives by a sum over the sorted front, three by a sweep over the
-third with a staircase of the first two, O(n log n) apart from moving list entries. More objectives follow While,
-Bradstreet & Barone 2012 (WFG): points are taken from the worst to the best in the last objective; what a point adds to
-those behind it is its own box less what they cover of it, and as they all reach beyond it in the last objective, that
-is a volume with one objective less. The time grows exponentially with the objectives: fine for a few hundred points and
-up to six of them.
+Hypervolume: with two objectives a sum over the sorted front, with three a sweep over the third that maintains the
+staircase of the first two, O(n log n) apart from list insertions. More objectives follow While, Bradstreet & Barone
+2012 (WFG): points are processed from worst to best in the last objective, and a point contributes its box minus the
+part covered by the later points, which is a hypervolume with one objective less. The time is exponential in the number
+of objectives: fine for a few hundred points and up to six objectives.
 
-Distance: LiteTransformerSearch, App. C, eq. 2: for every point of the front that the proxy found, the true front's
-point nearest in latency; d_avg is the mean of |p - p_gt| / p_gt over their perplexities.
+Distance: LiteTransformerSearch, App. C, eq. 2: each point of the proxy's front is matched with the point of the true
+front nearest in latency; d_avg is the mean of |p - p_gt| / p_gt over their perplexities.
 
 Letters: N points, M objectives.
 """
@@ -31,14 +30,13 @@ from plait.core.errors import UserError
 
 
 def lower_hull(cost: ArrayLike, value: ArrayLike) -> Ints:
-    """The corners of the hull by rising cost, as places in the arrays; both are to be minimised.
+    """Indices of the corners of the hull by increasing cost; cost and value are minimised.
 
-    Points on an edge between two corners are left out; a corner that several equal points hold is given once, by the
-    first of them.
+    Points on an edge between two corners are excluded; of equal points only the first is returned.
     """
     points_N2 = as_costs(np.column_stack([np.asarray(cost, np.float64), np.asarray(value, np.float64)]))
     front = np.flatnonzero(pareto_front(points_N2))
-    front = front[np.unique(points_N2[front], axis=0, return_index=True)[1]]  # copies go; cost rises, value falls
+    front = front[np.unique(points_N2[front], axis=0, return_index=True)[1]]  # without duplicates, by increasing cost
     corners: list[int] = []
     for point in front.tolist():
         while len(corners) > 1 and not _turns_left(*points_N2[[corners[-2], corners[-1], point]].tolist()):
@@ -48,20 +46,20 @@ def lower_hull(cost: ArrayLike, value: ArrayLike) -> Ints:
 
 
 def _turns_left(a: list[float], b: list[float], c: list[float]) -> bool:
-    """Whether b lies strictly below the straight line from a to c."""
+    """Whether b is strictly below the line from a to c."""
     return (b[0] - a[0]) * (c[1] - a[1]) > (b[1] - a[1]) * (c[0] - a[0])
 
 
 def hypervolume(points: ArrayLike, reference: ArrayLike, maximise: Collection[int] = ()) -> float:
-    """The volume between the front of the points and the reference, which is in the units of the points.
+    """The hypervolume dominated by the points with respect to a reference point, which is in the points' units.
 
-    Points that are not better than the reference in every objective add nothing; neither do dominated ones and copies.
+    Points that are not better than the reference in every objective, dominated points and duplicates add nothing.
     """
     costs_NM = as_costs(points, maximise)
     if np.size(reference) != costs_NM.shape[1]:
         raise UserError(f"the reference point has {np.size(reference)} values for {costs_NM.shape[1]} objectives.")
     corner_M = as_costs(np.reshape(reference, (1, -1)), maximise)[0]
-    reach_NM = corner_M - costs_NM  # how far each point reaches from the reference; more is better from here on
+    reach_NM = corner_M - costs_NM  # improvement over the reference; more is better from here on
     reach_NM = reach_NM[(reach_NM > 0).all(axis=1)]
     if np.isinf(reach_NM).any():
         raise UserError("a point or the reference is infinite, and so is the hypervolume.")
@@ -69,7 +67,7 @@ def hypervolume(points: ArrayLike, reference: ArrayLike, maximise: Collection[in
 
 
 def _volume(reach_NM: Floats) -> float:
-    """The union of the boxes from the origin to each point."""
+    """The volume of the union of the boxes from the origin to each point."""
     if len(reach_NM) == 0:
         return 0.0
     objectives = reach_NM.shape[1]
@@ -83,16 +81,16 @@ def _volume(reach_NM: Floats) -> float:
         return _sweep(reach_NM)
     reach_NM = reach_NM[np.argsort(reach_NM[:, -1])]
     total = 0.0
-    for place, point_M in enumerate(reach_NM):
-        covered = _volume(np.minimum(reach_NM[place + 1 :, :-1], point_M[:-1]))
+    for at, point_M in enumerate(reach_NM):
+        covered = _volume(np.minimum(reach_NM[at + 1 :, :-1], point_M[:-1]))
         total += float(point_M[-1]) * (float(np.prod(point_M[:-1])) - covered)
     return total
 
 
 def _sweep(reach_N3: Floats) -> float:
-    """From the farthest slice of the third objective to the origin, the area of the slices growing on the way."""
+    """The volume in three dimensions: slices along the third objective, with growing area."""
     order = np.argsort(-reach_N3[:, 2])
-    xs: list[float] = []  # the staircase of the slice: x rises, y falls; steps of no width may stay, they add nothing
+    xs: list[float] = []  # the staircase of the slice: x increases, y decreases; steps of zero width are harmless
     ys: list[float] = []
     area = volume = 0.0
     depths = np.append(reach_N3[order, 2], 0.0).tolist()
@@ -116,7 +114,7 @@ def _sweep(reach_N3: Floats) -> float:
 
 @dataclass(frozen=True)
 class FrontDistance:
-    """`claimed` and `nearest` are places in the table: the proxy's front, and its partners on the true one."""
+    """`claimed` and `nearest` are row indices: the proxy's front, and the matched points of the true front."""
 
     mean: float
     claimed: Ints
@@ -125,9 +123,9 @@ class FrontDistance:
 
 
 def front_distance(cost: ArrayLike, quality: ArrayLike, claimed: ArrayLike, true_front: ArrayLike) -> FrontDistance:
-    """d_avg between two sets of models, given by their places. Lower is better in cost and quality.
+    """d_avg between two sets of models, given as row indices. Lower is better in cost and quality.
 
-    Of two partners that are equally near, the one of lower cost counts, and then the one of lower quality value.
+    Ties between equally near points go to the lower cost, then to the lower quality value.
     """
     cost_N, quality_N = np.asarray(cost, np.float64), np.asarray(quality, np.float64)
     claimed_C, true_T = np.asarray(claimed, np.int64), np.asarray(true_front, np.int64)
@@ -142,9 +140,9 @@ def front_distance(cost: ArrayLike, quality: ArrayLike, claimed: ArrayLike, true
 
 
 def proxy_front_distance(cost: ArrayLike, proxy: ArrayLike, quality: ArrayLike, hull: bool = True) -> FrontDistance:
-    """d_avg of the front that a proxy finds (more is better), against the lower hull of what training found.
+    """d_avg of the front by a proxy (more is better) against the lower hull of the trained models.
 
-    Without `hull` the ground truth is the whole front, with the models above the hull's edges.
+    Without `hull` the ground truth is the whole Pareto front, including models above the hull.
     """
     claimed = np.flatnonzero(pareto_front(np.column_stack([cost, proxy]), maximise=[1]))
     points_N2 = np.column_stack([cost, quality])
@@ -154,22 +152,22 @@ def proxy_front_distance(cost: ArrayLike, proxy: ArrayLike, quality: ArrayLike, 
 
 @dataclass(frozen=True)
 class Dominated:
-    """A model and one that dominates it: of those that do, the one on the front that stands first in the table."""
+    """A model and the first model on the front that dominates it, as row indices."""
 
     model: int
     by: int
 
 
 def dominated_models(points: ArrayLike, maximise: Collection[int] = (), strict: bool = False) -> list[Dominated]:
-    """The models of a claimed front that do not belong there. `strict`: only those that lose in every objective."""
+    """The dominated models of a claimed front. `strict`: only those that are worse in every objective."""
     costs_NM = as_costs(points, maximise)
     front_F = np.flatnonzero(pareto_front(costs_NM))
-    found = []
+    dominated = []
     for model, cost_M in enumerate(costs_NM):
         if strict:
             wins = (costs_NM[front_F] < cost_M).all(axis=1)
         else:
             wins = (costs_NM[front_F] <= cost_M).all(axis=1) & (costs_NM[front_F] < cost_M).any(axis=1)
         if wins.any():
-            found.append(Dominated(model, int(front_F[wins.argmax()])))
-    return found
+            dominated.append(Dominated(model, int(front_F[wins.argmax()])))
+    return dominated

@@ -1,7 +1,7 @@
-"""Whether one learning rate is fair to all models.
+"""Whether a single learning rate is fair to all models.
 
-LiteTransformerSearch, App. B (Javaheripi et al. 2022, arXiv:2203.02094): 100 models with four rates each; 98 % do best
-with 0.01, and the proxy's rank correlation moves from 0.96 at that rate to 0.93 with each model's best.
+LiteTransformerSearch, App. B (Javaheripi et al. 2022, arXiv:2203.02094) trains 100 models with four learning rates
+each: 98 % do best at 0.01, and the proxy's rank correlation is 0.96 at that rate and 0.93 at each model's best rate.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from plait.analysis.intervals import t_quantile
+from plait.analysis.distributions import t_quantile
 from plait.analysis.pareto import Floats
 from plait.analysis.rank import spearman
 from plait.core.errors import UserError
@@ -21,11 +21,11 @@ from plait.core.errors import UserError
 
 @dataclass(frozen=True)
 class FixedRate:
-    """One rate for all: how many models it is the best for, and how it ranks those that were trained with it.
+    """One learning rate for all models: for how many it is the best, and how well it ranks them.
 
-    `src` is the proxy's rank correlation with the quality at this rate, `src_best` that of this quality with the
-    quality at each model's best rate. `clear`: of the wins those by more than the noise between seeds explains (95 %);
-    None where there is one seed of each.
+    `src` is the Spearman rank correlation of the proxy with the quality at this rate, `src_best` that of this quality
+    with the quality at each model's best rate. `clear`: the number of wins that are significant given the noise between
+    seeds (95 %); None with one seed each.
     """
 
     rate: float
@@ -39,18 +39,18 @@ class FixedRate:
 
 @dataclass(frozen=True)
 class LearningRateStudy:
-    """`noise`: the standard deviation between seeds, of all models and rates; None from one seed of each."""
+    """`noise`: the standard deviation between seeds, pooled over models and rates; None with one seed each."""
 
     models: list[Any]
     best_rate: Floats
     best_quality: Floats
-    src_best: float  # of the proxy with the quality at each model's best rate
+    src_best: float  # Spearman correlation of the proxy with the quality at each model's best rate
     rates: list[FixedRate]
     noise: float | None = None
 
 
 def best_runs(model: Sequence[Any], goodness: ArrayLike) -> list[int]:
-    """The index of each model's best run, in the order of the models; of equally good ones the first."""
+    """The index of each model's best run, in the order of the models; the first one of equals."""
     best: dict[Any, int] = {}
     values_N = np.asarray(goodness, np.float64)
     for run, name in enumerate(model):
@@ -62,9 +62,10 @@ def best_runs(model: Sequence[Any], goodness: ArrayLike) -> list[int]:
 def learning_rate_study(
     model: Sequence[Any], rate: ArrayLike, quality: ArrayLike, proxy: ArrayLike
 ) -> LearningRateStudy:
-    """A row a run; lower quality is better, a larger proxy promises better quality. A run that diverged has an infinite
-    or no quality and loses. Of equally good rates the smaller wins. The proxy is a model's, the same in all its runs.
-    Several runs of a model at one rate are seeds: their mean counts, and where one of them diverged the rate loses.
+    """Compare learning rates over models; arguments have one entry per run. Lower quality is better, and a larger proxy
+    predicts better quality. A run that diverged has infinite or missing quality and loses; of equally good rates the
+    smaller wins. The proxy is the same for all runs of a model. Several runs of a model at one rate are seeds: their
+    mean is used, and the rate loses if one of them diverged.
     """
     rate_N, quality_N, proxy_N = (np.asarray(values, np.float64) for values in (rate, quality, proxy))
     if not len(model) == len(rate_N) == len(quality_N) == len(proxy_N):
@@ -81,8 +82,8 @@ def learning_rate_study(
             raise UserError(f"model '{models[row]}' has several values of the proxy.")
         proxy_M[row] = promise
     quality_MR = np.full((len(models), len(rates)), np.nan)  # nan: not run
-    for place, values in seeds.items():
-        quality_MR[place] = np.mean(values)
+    for model_and_rate, values in seeds.items():
+        quality_MR[model_and_rate] = np.mean(values)
     best_M = np.nanargmin(quality_MR, axis=1)
     best_quality_M = quality_MR[np.arange(len(models)), best_M]
     clear_M, noise = _clear(quality_MR, best_M, seeds)
@@ -101,8 +102,8 @@ def learning_rate_study(
 def _clear(
     quality_MR: Floats, best_M: NDArray[np.intp], seeds: Mapping[tuple[int, int], Sequence[float]]
 ) -> tuple[NDArray[np.bool_], float | None]:
-    """Whether each model's best rate beats its second beyond the noise between seeds, and that noise: pooled, for seeds
-    are few."""
+    """Whether each model's best rate significantly beats its second best, and the noise between seeds, pooled because
+    seeds are few."""
     finite = [np.array(values) for values in seeds.values() if np.isfinite(values).all()]
     freedom = sum(len(values) - 1 for values in finite)
     clear_M = np.zeros(len(quality_MR), dtype=np.bool_)
@@ -114,6 +115,6 @@ def _clear(
         if not others:
             continue
         counts = [len(seeds[row, int(column)]) for column in (best, others[0])]
-        reach = t_quantile(freedom) * noise * float(np.sqrt(sum(1 / count for count in counts)))
-        clear_M[row] = quality_MR[row, others[0]] - quality_MR[row, best] > reach
+        half_width = t_quantile(freedom) * noise * float(np.sqrt(sum(1 / count for count in counts)))
+        clear_M[row] = quality_MR[row, others[0]] - quality_MR[row, best] > half_width
     return clear_M, noise

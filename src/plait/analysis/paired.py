@@ -1,22 +1,24 @@
-"""Which of several architectures has the lower loss: paired differences over the same seeds and held-out windows.
+"""Paired comparison of the losses of several architectures over the same seeds and validation windows.
 
     compared = compare_losses({"attn": {0: [2.1, 1.9, …], 1: […]}, "gla": {…}})    losses[architecture][seed][window]
     compared.pairs[0].verdict        "a", "b" or "not distinguishable"
-    compared.noise                   the standard deviation between seeds, of all architectures together
+    compared.noise                   the standard deviation between seeds, pooled over architectures
 
-A difference of means over k seeds and W windows errs by the seeds (v/k for each of the two) and by the windows (they
-are a sample of the text; both architectures saw the same, so only the difference's variance over windows counts, less
-what the seeds' share already holds). Two to five seeds know their own variance badly, so it is pooled over all
-architectures (Student's t with the degrees of freedom of all; Welch–Satterthwaite where the windows' part joins):
+The error of a difference of means over k seeds and W windows has two parts: the variance between seeds (v/k for each of
+the two) and that over windows, a sample of the text. Both architectures see the same windows, so only the variance of
+the difference counts, minus what the seeds' part already includes. A variance from two to five seeds is unreliable, so
+it is pooled over all architectures (Student's t with the pooled degrees of freedom; Welch–Satterthwaite if the windows'
+part is added):
 
-- two architectures: the variance within each, 2 (k − 1) degrees of freedom. Batches that both share can only make
-  their true difference steadier than this says.
-- three or more with the same seeds: what is left after every architecture's and every seed's mean, (A − 1)(k − 1)
-  degrees of freedom: a seed whose batches are hard for all counts for none.
+- two architectures: the variance within each, 2 (k − 1) degrees of freedom. Shared batches can only make the true
+  difference less variable than this.
+- three or more with the same seeds: the residual after subtracting the mean of every architecture and every seed,
+  (A − 1)(k − 1) degrees of freedom, so that a seed whose batches are hard for all has no effect.
 
-An architecture that is noisier than the rest (F test, 1 %) leaves the pool, and its own noise judges it. Holm (1979)
-over all pairs: at most one comparison in twenty has any false verdict. A difference below the noise is never called
-one. Seeds that diverged are left out and counted; what diverged with every seed loses to what did not.
+An architecture that is noisier than the rest (F test, 1 %) is removed from the pool and judged by its own noise. Holm's
+correction (1979) over all pairs limits the family-wise error rate to 5 %. A difference below the noise is never called
+significant. Diverged seeds are left out and counted; an architecture that diverged with every seed loses to one that
+did not.
 
 Letters: A architectures, S or k seeds, W windows.
 """
@@ -31,8 +33,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from plait.analysis.distributions import f_tail, student_cdf
-from plait.analysis.intervals import EQUAL, holm, t_quantile
+from plait.analysis.distributions import f_tail, student_cdf, t_quantile
+from plait.analysis.intervals import EQUAL, holm
 from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
 
@@ -43,15 +45,15 @@ DRAWS = 4000  # of P(best)
 
 @dataclass(frozen=True)
 class SeedNoise:
-    """A standard deviation between seeds that is known from elsewhere, and from how many degrees of freedom."""
+    """A standard deviation between seeds from other trainings, and its degrees of freedom."""
 
     deviation: float
     freedom: float
 
 
 def seed_noise(losses: Iterable[Sequence[float]]) -> float | None:
-    """The standard deviation between seeds, pooled over what was trained with several, one list of losses each; None
-    where nothing was. Diverged trainings are left out."""
+    """The pooled standard deviation between seeds, from one list of losses per model; None if no model has several.
+    Diverged trainings are left out."""
     runs = [np.array([loss for loss in each if math.isfinite(loss)], np.float64) for each in losses]
     pooled = _pooled([run_S for run_S in runs if len(run_S)], None)
     return None if pooled is None else math.sqrt(pooled.variance)
@@ -59,9 +61,9 @@ def seed_noise(losses: Iterable[Sequence[float]]) -> float | None:
 
 @dataclass(frozen=True)
 class Judged:
-    """One architecture. `interval`: 95 % of its mean over seeds on these windows; None from one seed. `diverged`: how
-    many of its seeds did (their losses are left out); the loss is infinite where all did. `p_best`: how probably its
-    mean is the lowest; None where no noise is known."""
+    """One architecture. `interval`: the 95 % interval of its mean over seeds on these windows; None from one seed.
+    `diverged`: the number of diverged seeds, whose losses are left out; the loss is infinite if all did. `p_best`: the
+    probability that its mean is the lowest; None if the noise is unknown."""
 
     name: str
     loss: float
@@ -73,8 +75,8 @@ class Judged:
 
 @dataclass(frozen=True)
 class Pair:
-    """`difference`: the loss of a less that of b, with its 95 % interval and the probability of such a difference by
-    chance (None where one seed or none is left). `verdict`: "a" or "b", whichever is better, or NOT_DISTINGUISHABLE."""
+    """`difference`: loss of a minus loss of b, with its 95 % interval and p-value (None with fewer than two seeds).
+    `verdict`: "a" or "b", whichever is better, or NOT_DISTINGUISHABLE."""
 
     a: str
     b: str
@@ -86,7 +88,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Compared:
-    """`architectures` and `pairs` in the order given. `noise`: None where no architecture has two seeds."""
+    """`architectures` and `pairs` in the order given. `noise`: None if no architecture has two seeds."""
 
     architectures: list[Judged]
     pairs: list[Pair]
@@ -95,7 +97,7 @@ class Compared:
 
     @property
     def best(self) -> list[str]:
-        """The lowest loss first, then those that are not distinguishable from it."""
+        """The architecture with the lowest loss, then those not distinguishable from it."""
         leader = min(self.architectures, key=lambda each: each.loss).name
         worse = {
             p.b if p.verdict == "a" else p.a
@@ -107,7 +109,7 @@ class Compared:
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The verdict as a sentence."""
         best = self.best
         rest = len(self.architectures) - len(best)
         if not best:
@@ -120,7 +122,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class _Spread:
-    """A variance of a run's mean loss, and its degrees of freedom."""
+    """The variance of a run's mean loss, and its degrees of freedom."""
 
     variance: float
     freedom: float
@@ -129,8 +131,9 @@ class _Spread:
 def compare_losses(
     losses: Mapping[str, Mapping[int, ArrayLike]], noise: SeedNoise | None = None, draws: int = DRAWS
 ) -> Compared:
-    """`losses[architecture][seed]`: one loss per held-out window (or one number), the same windows in the same order
-    for all. `noise` adds what is known of the seeds' spread from elsewhere; with it one seed has a verdict, too."""
+    """Compare architectures. `losses[architecture][seed]`: one loss per validation window (or one number), the same
+    windows in the same order for all. `noise`: the spread between seeds from other trainings, with which a verdict is
+    possible from one seed."""
     table = {
         name: {seed: np.atleast_1d(np.asarray(x, np.float64)) for seed, x in by.items()} for name, by in losses.items()
     }
@@ -165,7 +168,7 @@ def compare_losses(
 def _spreads(
     runs: Mapping[str, Floats], same_seeds: bool, known: SeedNoise | None
 ) -> tuple[dict[tuple[str, str], _Spread], _Spread | None]:
-    """The variance that judges each pair of names (an architecture with itself: its own interval), and the noise."""
+    """The variance for each pair of names (an architecture with itself: for its own interval), and the noise."""
     means = {name: run_SW.mean(axis=1) for name, run_SW in runs.items()}
     wild = _wild(means)
     calm = [name for name in means if name not in wild]
@@ -200,7 +203,7 @@ def _pooled(means: Sequence[Floats], known: SeedNoise | None) -> _Spread | None:
 
 
 def _wild(means: Mapping[str, Floats]) -> set[str]:
-    """Architectures whose seeds spread more than the others' would by chance."""
+    """Architectures that are significantly noisier than the others."""
     several = {name: mean_S for name, mean_S in means.items() if len(mean_S) > 1}
     found = set()
     for name, mean_S in several.items() if len(several) > 2 else ():
@@ -213,7 +216,7 @@ def _wild(means: Mapping[str, Floats]) -> set[str]:
 
 
 def _pair(a: str, b: str, runs: Mapping[str, Floats], spreads: Mapping[tuple[str, str], _Spread]) -> Pair:
-    """Not yet judged."""
+    """A pair without a verdict."""
     if a not in runs or b not in runs:
         gap = math.nan if a not in runs and b not in runs else math.inf if a not in runs else -math.inf
         return Pair(a, b, gap, None, None, NOT_DISTINGUISHABLE)
@@ -236,7 +239,7 @@ def _pair(a: str, b: str, runs: Mapping[str, Floats], spreads: Mapping[tuple[str
 
 
 def _window_variance(a_SW: Floats, b_SW: Floats) -> float:
-    """Of the mean difference, from the windows alone: without what differs by seed and window at once."""
+    """The variance of the mean difference due to the windows alone, without the seed-by-window interaction."""
     windows = int(a_SW.shape[1])
     if windows < 2:
         return 0.0
@@ -260,7 +263,7 @@ def _verdict(pair: Pair, told: bool, floor: float | None) -> Pair:
 def _p_best(
     runs: Mapping[str, Floats], spreads: Mapping[tuple[str, str], _Spread], draws: int
 ) -> dict[str, float | None]:
-    """How often each has the lowest mean: seeds by Student's t, windows by a Bayesian bootstrap that all share."""
+    """P(best) by sampling: seeds from Student's t, windows by a Bayesian bootstrap shared by all."""
     if len(runs) < 2:
         return dict.fromkeys(runs, 1.0)
     if len(spreads) < len(runs) * (len(runs) + 1) / 2:

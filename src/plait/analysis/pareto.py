@@ -1,12 +1,12 @@
-"""Non-dominated points, for any number of objectives.
+"""Pareto fronts, non-dominated sorting and crowding distance, for any number of objectives.
 
-A point dominates another when it is at least as good in every objective and better in at least one. Equal points do
-not dominate each other: all copies of a point share its fate. Nothing here depends on the scale of an objective, only
-on its order, so every column is replaced by its dense ranks first; infinite values are fine, missing ones an error.
+A point dominates another if it is at least as good in every objective and better in at least one. Equal points do not
+dominate each other, so either all or none of them are on the front. Only the order of values matters, so every column
+is replaced by its dense ranks first; infinite values are allowed, missing values are an error.
 
 Fronts: one or two objectives by sorting; three by a sweep with a staircase (Kung, Luccio & Preparata 1975),
-O(n log n); more by blocks, O(n · front). Ranks: Zhang et al. 2015 (efficient non-dominated sort), with a staircase for
-each front, so that a point finds its own by bisection. Crowding distance: Deb et al. 2002 (NSGA-II).
+O(n log n); more by blocks, O(n · front). Ranks: Zhang et al. 2015 (efficient non-dominated sort), with a staircase per
+front, so that the front of a point is found by bisection. Crowding distance: Deb et al. 2002 (NSGA-II).
 
 Letters: N points, U distinct points, M objectives, S strong points, W weak points.
 """
@@ -32,7 +32,7 @@ CELLS = 1 << 24  # comparisons held in memory at once
 
 
 def as_costs(points: ArrayLike, maximise: Collection[int] = ()) -> Floats:
-    """N × M, every objective to be minimised. `maximise` names the columns in which more is better."""
+    """The points as an N × M array of costs to minimise. `maximise`: indices of columns in which more is better."""
     costs_NM = np.array(points, dtype=np.float64)
     if costs_NM.ndim != 2 or costs_NM.shape[1] == 0:
         raise UserError(f"objectives are a row a point and a column each; these have the shape {costs_NM.shape}.")
@@ -47,7 +47,7 @@ def as_costs(points: ArrayLike, maximise: Collection[int] = ()) -> Floats:
 
 
 def pareto_front(points: ArrayLike, maximise: Collection[int] = ()) -> Mask:
-    """Which points no other dominates. All copies of such a point are in."""
+    """Which points are non-dominated, including all copies of such points."""
     ranks_NM = _dense_ranks(as_costs(points, maximise))
     alive_N = _clear(ranks_NM)
     ranks_UM, place_N = _distinct(ranks_NM[alive_N])
@@ -57,7 +57,7 @@ def pareto_front(points: ArrayLike, maximise: Collection[int] = ()) -> Mask:
 
 
 def front_ranks(points: ArrayLike, maximise: Collection[int] = ()) -> Ints:
-    """Non-dominated sorting: 0 for the front, 1 for the front of what is left without it, and so on."""
+    """Non-dominated sorting: 0 for the front, 1 for the front of the remaining points, and so on."""
     ranks_UM, place_N = _distinct(_dense_ranks(as_costs(points, maximise)))
     if ranks_UM.shape[1] > 3:
         return _peel(ranks_UM)[place_N]
@@ -81,11 +81,10 @@ def front_ranks(points: ArrayLike, maximise: Collection[int] = ()) -> Ints:
 
 
 def crowding_distance(points: ArrayLike) -> Floats:
-    """How far the neighbours of each point of one front are apart, summed over the objectives, each scaled to 1.
+    """The crowding distance of each point of one front: the gap between its neighbours, summed over scaled objectives.
 
-    The ends of an objective are infinitely far. Points that tie in it stand in the order of the other objectives. Of
-    equal points the first has the distance and the copies none, so that a selection takes each point once before any
-    twice.
+    The extremes of an objective have infinite distance. Ties are ordered by the other objectives. Of equal points only
+    the first has a distance and the copies have 0, so that a selection takes each point once before any twice.
     """
     values_NM = as_costs(points)
     distinct_UM, first_U = np.unique(values_NM, axis=0, return_index=True)
@@ -103,19 +102,19 @@ def crowding_distance(points: ArrayLike) -> Floats:
 
 
 class _Staircase:
-    """The non-dominated among the pairs seen so far: y rises, z falls."""
+    """The non-dominated pairs so far: y increases, z decreases."""
 
     def __init__(self) -> None:
         self.y: list[int] = []
         self.z: list[int] = []
 
     def covers(self, y: int, z: int) -> bool:
-        """Whether some pair is nowhere above (y, z)."""
+        """Whether some pair is at most (y, z) in both."""
         before = bisect_right(self.y, y)
         return before > 0 and self.z[before - 1] <= z
 
     def add(self, y: int, z: int) -> None:
-        """Take in a pair that is not covered; those that it covers go."""
+        """Add a pair that is not covered, and remove those that it covers."""
         start = bisect_left(self.y, y)
         end = start
         while end < len(self.z) and self.z[end] >= z:
@@ -125,7 +124,7 @@ class _Staircase:
 
 
 def _dense_ranks(costs_NM: Floats) -> NDArray[np.int32]:
-    """0 for the least value of a column, 1 for the next, ties equal. Columns lie together in memory."""
+    """The dense ranks of each column: 0 for the lowest value, ties equal. Columns are contiguous in memory."""
     ranks_NM = np.empty(costs_NM.shape, dtype=np.int32, order="F")
     for column in range(costs_NM.shape[1]):
         ranks_NM[:, column] = np.unique(costs_NM[:, column], return_inverse=True)[1]
@@ -133,7 +132,7 @@ def _dense_ranks(costs_NM: Floats) -> NDArray[np.int32]:
 
 
 def _distinct(ranks_NM: NDArray[np.int32]) -> tuple[NDArray[np.int32], Ints]:
-    """The different points in lexical order, and where among them each given point is."""
+    """The distinct points in lexicographic order, and the index of each given point among them."""
     order_N = np.lexsort(ranks_NM.T[::-1])
     sorted_NM = ranks_NM[order_N]
     new_N = np.ones(len(order_N), dtype=np.bool_)
@@ -144,10 +143,10 @@ def _distinct(ranks_NM: NDArray[np.int32]) -> tuple[NDArray[np.int32], Ints]:
 
 
 def _clear(ranks_NM: NDArray[np.int32]) -> Ints:
-    """The points that are left when some strong ones have removed what they dominate.
+    """The points that are not dominated by a few strong ones.
 
-    Each is the best by another weighting of the objectives, for a front is seldom dominant from one point alone. Which
-    points are drawn changes the time that is needed, never the front.
+    Each strong point is the best by some random weighting of the objectives. The choice affects only the running time,
+    never the front.
     """
     alive_N = np.arange(len(ranks_NM))
     columns = list(ranks_NM.T)
@@ -169,7 +168,7 @@ def _clear(ranks_NM: NDArray[np.int32]) -> Ints:
 
 
 def _front_of_distinct(ranks_UM: NDArray[np.int32]) -> Mask:
-    """The front of points that are all different and in lexical order."""
+    """The front of distinct points in lexicographic order."""
     objectives = ranks_UM.shape[1]
     found_U = np.zeros(len(ranks_UM), dtype=np.bool_)
     if objectives == 1:
@@ -192,9 +191,9 @@ def _front_of_distinct(ranks_UM: NDArray[np.int32]) -> Mask:
 
 
 def _sweep_order(ranks_UM: NDArray[np.int32]) -> tuple[Ints, list[list[int]]]:
-    """An order in which no point is dominated by a later one, and the points in it, with three objectives each.
+    """An order in which no point is dominated by a later one, and the points in that order, for three objectives.
 
-    The sweep runs along the objective that leaves the most alike other two: their staircase stays short.
+    The sweep is along the objective for which the other two are most correlated, so that their staircase stays short.
     """
     count, objectives = ranks_UM.shape
     padded_U3 = np.zeros((count, 3), dtype=np.int32)
@@ -209,7 +208,7 @@ def _sweep_order(ranks_UM: NDArray[np.int32]) -> tuple[Ints, list[list[int]]]:
 
 
 def _front_by_blocks(ranks_UM: NDArray[np.int32]) -> Ints:
-    """By rising sum of ranks, so that a point can only be dominated by an earlier one."""
+    """The front by blocks, in order of increasing sum of ranks: a point can only be dominated by an earlier one."""
     rest = np.argsort(ranks_UM.sum(axis=1, dtype=np.int64), kind="stable")
     kept: list[Ints] = [rest[:0]]
     while len(rest):
@@ -221,7 +220,7 @@ def _front_by_blocks(ranks_UM: NDArray[np.int32]) -> Ints:
 
 
 def _covered(strong_SM: NDArray[np.int32], weak_WM: NDArray[np.int32], apart: bool = False) -> Mask:
-    """Which weak points some strong one is nowhere worse than; `apart` leaves out the pairs on the diagonal."""
+    """Which weak points are covered (equalled or bettered everywhere) by a strong one; `apart` skips the diagonal."""
     covered_W = np.zeros(len(weak_WM), dtype=np.bool_)
     step = max(1, CELLS // max(1, len(strong_SM)))
     for start in range(0, len(weak_WM), step):
@@ -236,7 +235,7 @@ def _covered(strong_SM: NDArray[np.int32], weak_WM: NDArray[np.int32], apart: bo
 
 
 def _peel(ranks_UM: NDArray[np.int32]) -> Ints:
-    """Front after front, for more objectives than a staircase can hold."""
+    """Non-dominated sorting front by front, for more than three objectives."""
     level_U = np.empty(len(ranks_UM), dtype=np.int64)
     left, level = np.arange(len(ranks_UM)), 0
     while len(left):

@@ -1,12 +1,12 @@
-"""Where attention stands in architectures that a search found: by thirds of the depth, by kind, and as a placement
+"""Where attention is placed in architectures found by search: by thirds of the depth, by kind, and as a placement
 pattern.
 
-PAR (Mandava et al. 2020, arXiv:2009.04534, Fig. 3 and section 2.3) counts attention blocks in slices of the networks
-that six searches found, and reads off that few are needed, all in the first two thirds. Here the same counts come with
-their spread over the searches, and with the chance that blocks placed anywhere would look like that. Intervals are at
-95 % over the architectures, those of shares, with Student's t: there are few of them. A single one has none.
+PAR (Mandava et al. 2020, arXiv:2009.04534, Fig. 3 and section 2.3) counts attention blocks in thirds of the networks
+found by six searches, and concludes that few are needed, all in the first two thirds. Here the same counts come with
+their spread over the searches and the probability of such counts if blocks were placed at random. Intervals are 95 %
+over the architectures, with Student's t because these are few; a single architecture has none.
 
-Attention stands for every sequence mixer: all that neither mixes channels nor does nothing. Thirds end at layers
+"Attention" means every sequence mixer: all mixers that are neither channel mixers nor identity. Thirds end at layers
 ⌊n/3⌋ and ⌊2n/3⌋, as in the pattern.
 
 Letters: S architectures, L layers.
@@ -36,8 +36,8 @@ THIRDS = ("first", "second", "last")
 
 @dataclass(frozen=True)
 class Third:
-    """How many sequence mixers of a kind (`all`: of any) stand in a third, over the architectures. `low` to `high` is
-    the mean's interval; these and `std` are None where there is only one."""
+    """The number of sequence mixers of a kind (`all`: of any) in a third, over the architectures. `low` to `high` is
+    the interval of the mean; these and `std` are None for a single architecture."""
 
     kind: str
     third: str
@@ -50,10 +50,10 @@ class Third:
 
 @dataclass(frozen=True)
 class EarlyShare:
-    """The share of all attention that stands in the first two thirds, with its interval.
+    """The share of attention in the first two thirds, with its interval.
 
-    `random` is the share of the layers that these are; `chance` the exact probability that as many blocks placed
-    anywhere stand there or more.
+    `random` is the share expected from random placement; `chance` the exact probability that random placement puts at
+    least as many blocks there.
     """
 
     value: float
@@ -69,9 +69,9 @@ class EarlyShare:
 
 @dataclass(frozen=True)
 class Placement:
-    """`p` is layers for one attention block, with its interval; None for an end that is unknown or unbounded. Where no
-    architecture has attention, `p`, `early` and `chance` are None and there are no fits. Else the first fit is the
-    extracted pattern, and `chance` how often places drawn at random are fitted as well."""
+    """`p` is the number of layers per attention block, with its interval; None for an end that is unknown or unbounded.
+    If no architecture has attention, `p`, `early` and `chance` are None and there are no fits. Otherwise the first fit
+    is the extracted pattern, and `chance` the p-value of its fit against random placement."""
 
     layers: int
     letters: Mapping[str, str]
@@ -90,7 +90,7 @@ class Placement:
 
     @property
     def says_something(self) -> bool:
-        """The pattern fits better than random places would be fitted."""
+        """Whether the pattern fits significantly better than it fits random placements."""
         return self.chance is not None and self.chance < SIGNIFICANT
 
     @property
@@ -141,7 +141,7 @@ class Placement:
         return [f"With architectures left out of the fit it agrees on {100 * fitted.validation:.0f} %."]
 
     def _better(self, fitted: Fit) -> list[str]:
-        """A rival that explains more, which is told by skill: fewer blocks alone make for more agreement."""
+        """An alternative with more skill, if any. Agreement alone is misleading: it rises with fewer blocks."""
         rival = max(self.fits[1:], key=lambda fit: fit.skill)
         if not self.says_something or rival.skill <= fitted.skill:
             return []
@@ -150,7 +150,8 @@ class Placement:
 
 
 def judge_placement(found: Sequence[Sequence[str]], channel: Collection[str]) -> Placement:
-    """What these architectures, each its layers' names in order, say together. `channel` names the channel mixers."""
+    """Analyse the placement in these architectures, each given as its mixers' names in order. `channel`: names of
+    channel mixers."""
     layers = _depth(found)
     kinds = [name for name in dict.fromkeys(n for one in found for n in one) if name not in (*channel, *NOTHING)]
     names_SL = np.array([list(one) for one in found])
@@ -179,7 +180,7 @@ def judge_placement(found: Sequence[Sequence[str]], channel: Collection[str]) ->
 
 
 def letters_of(found: Sequence[Sequence[str]], channel: Collection[str]) -> dict[str, str]:
-    """A letter a mixer: s where only one mixes the sequence, f where only one mixes channels, else of its name."""
+    """A letter per mixer: s for the only sequence mixer, f for the only channel mixer, otherwise from its name."""
     names = sorted({name for one in found for name in one} - set(NOTHING))
     sequence, channels = ([name for name in names if (name in channel) == side] for side in (False, True))
     given = {NOTHING[0]: NOTHING_LETTER, NOTHING[1]: NOTHING_LETTER}
@@ -236,13 +237,13 @@ def _early_share(attention_SL: Mask) -> EarlyShare:
 
 
 def _ways(layers: int, early: int, count: int) -> Floats:
-    """The probability that 0, 1, … of `count` blocks stand in the first `early` layers (hypergeometric)."""
+    """The probability that 0, 1, … of `count` blocks are in the first `early` layers (hypergeometric)."""
     ways = [comb(early, there) * comb(layers - early, count - there) for there in range(count + 1)]
     return np.array([way / comb(layers, count) for way in ways])
 
 
 def _count_interval(counts_S: np.ndarray, of: int) -> tuple[float | None, float | None]:
-    """Of the mean of counts, each of `of` layers."""
+    """The interval of the mean of counts, each out of `of` layers."""
     found = group_share_interval(counts_S / of, float(of * len(counts_S)))
     return (None, None) if found is None else (of * found[0], of * found[1])
 

@@ -1,15 +1,15 @@
-"""A placement pattern read off found architectures: the PAR rule that fits them best, and whether it says anything.
+"""Fitting a placement pattern to architectures found by search: the best PAR pattern, and whether it is significant.
 
-PAR (Mandava et al. 2020, arXiv:2009.04534, section 2.3) sums six searches up in two numbers: one attention block for p
-blocks, evenly among the first share of them. `plait.spec.dialects.par_pattern` draws that pattern; here p and the share
-are fitted. p comes from the number of attention blocks and only the share from their places: agreement alone would
-always choose few blocks, because where most layers are not attention, saying "none is" agrees with most of them.
+PAR (Mandava et al. 2020, arXiv:2009.04534, section 2.3) summarises six searches in two numbers: one attention block per
+p blocks, spaced evenly in the first fraction of the layers. `plait.spec.dialects.par_pattern` builds that pattern; here
+p and the fraction are fitted. p is given by the number of attention blocks and only the fraction by their positions:
+maximising agreement alone would always choose few blocks, because most layers are not attention anyway.
 
-Pattern and architecture agree on a layer when both have attention there or neither has. How much that is worth is told
-by what stands beside it: the same figure for as many blocks anywhere, for architectures the fit has not seen, for other
-patterns, and the chance that places drawn at random are fitted as well.
+Pattern and architecture agree on a layer if both have attention there or neither has. For comparison, the same figure
+is computed for random placement of as many blocks, for architectures left out of the fit and for other patterns, and as
+a p-value against random placements.
 
-Letters: S architectures, L layers, C candidates of a pattern, D draws.
+Letters: S architectures, L layers, C candidates of a pattern, D random samples.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DRAWS = 2000
 
 @dataclass(frozen=True)
 class Pattern:
-    """A pattern with its numbers chosen: as spec text, and the letters s and f that it stands for."""
+    """A pattern with its parameters: the spec text, and its layers as letters s and f."""
 
     spec: str
     pattern: str
@@ -40,15 +40,14 @@ class Pattern:
         return np.array([letter == "s" for letter in self.pattern])
 
 
-#: The candidates of a pattern for these architectures, the preferred first.
+#: Architectures → the candidates of a pattern, preferred ones first.
 Patterns = Callable[[Mask], Sequence[Pattern]]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """`agreement` is the mean share of layers on which pattern and found architectures agree, `random` what is expected
-    of as many blocks placed anywhere, `validation` the agreement with architectures left out of the fit one at a time
-    (None where there is only one)."""
+    """`agreement`: the mean share of layers on which pattern and architectures agree; `random`: its expectation for as
+    many randomly placed blocks; `validation`: the leave-one-out agreement (None for a single architecture)."""
 
     name: str
     chosen: Pattern
@@ -58,7 +57,7 @@ class Fit:
 
     @property
     def skill(self) -> float:
-        """0 for as good as random, 1 for perfect."""
+        """0 for random placement, 1 for perfect agreement."""
         return (self.agreement - self.random) / (1 - self.random) if self.random < 1 else 0.0
 
     def as_dict(self) -> dict[str, object]:
@@ -75,7 +74,7 @@ class Fit:
 
 
 def fit_patterns(found_SL: Mask) -> list[Fit]:
-    """The fitted PAR rule first, then what it must beat. `found_SL` says where attention stands."""
+    """The fitted PAR pattern, then the alternatives it must beat. `found_SL`: which layers are attention."""
     patterns: dict[str, Patterns] = {
         "fitted": par_candidates,
         "published": _published,
@@ -87,10 +86,10 @@ def fit_patterns(found_SL: Mask) -> list[Fit]:
 
 
 def chance(found_SL: Mask, draws: int = DRAWS, seed: int = 0) -> float:
-    """How often the PAR rule fits places drawn at random, as many in each architecture, as well as the found ones.
+    """The p-value of the PAR pattern: how often it fits random placements of as many blocks at least as well.
 
-    The pattern is fitted again to every draw, so its freedom is accounted for. Never 0: the found places count as a
-    draw.
+    The pattern is refitted to every random sample, so its degrees of freedom are accounted for. Never 0: the real
+    placement counts as one sample.
     """
     candidates_CL = np.stack([one.attention_L for one in par_candidates(found_SL)]).astype(np.int64)
     stream = np.random.default_rng(seed)
@@ -102,9 +101,9 @@ def chance(found_SL: Mask, draws: int = DRAWS, seed: int = 0) -> float:
 
 
 def par_candidates(found_SL: Mask) -> list[Pattern]:
-    """Every pattern of the PAR rule with as many attention blocks as the architectures have on average.
+    """Every PAR pattern with the average number of attention blocks of the architectures.
 
-    Several shares of the layers give the same pattern: two thirds if it is among them, else the shortest decimal.
+    If several fractions give the same pattern, two thirds is preferred, then the shortest decimal.
     """
     n = found_SL.shape[1]
     count = max(1, ceil(found_SL.sum() / len(found_SL) - 0.5))  # a half goes down, as in the pattern itself
@@ -123,7 +122,7 @@ def par_candidates(found_SL: Mask) -> list[Pattern]:
 
 
 def _share(n: int, rooms: set[int]) -> float:
-    """Of n layers, so that one of these numbers of them is meant."""
+    """The preferred fraction of n layers that gives one of these numbers of layers."""
     if par_room(n, TWO_THIRDS) in rooms:
         return TWO_THIRDS
     for scale in (10, 100, 1000, 10_000):
@@ -159,7 +158,7 @@ def _fit(name: str, patterns_of: Patterns, found_SL: Mask) -> Fit:
 
 
 def _best(candidates: Sequence[Pattern], found_SL: Mask) -> Pattern:
-    """`max` takes the first of several that agree as well, which is the preferred one."""
+    """The candidate with the highest agreement; of equals the first, which is preferred."""
     return max(candidates, key=lambda one: _agreement(one, found_SL))
 
 
@@ -168,13 +167,13 @@ def _agreement(one: Pattern, found_SL: Mask) -> float:
 
 
 def _random_agreement(one: Pattern, found_SL: Mask) -> float:
-    """Expected of as many blocks as the pattern has, all places equally likely."""
+    """The expected agreement of as many blocks as the pattern has, placed at random."""
     share, shares_S = one.attention_L.mean(), found_SL.mean(axis=1)
     return float((share * shares_S + (1 - share) * (1 - shares_S)).mean())
 
 
 def _hits(candidates_CL: NDArray[np.int64], found_SL: Mask) -> int:
-    """Attention blocks in common with the best candidate. All have equally many, so agreement grows with these."""
+    """Attention blocks in common with the best candidate; all have equally many, so agreement increases with it."""
     return int((candidates_CL @ found_SL.sum(axis=0)).max())
 
 

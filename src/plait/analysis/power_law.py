@@ -1,12 +1,11 @@
-"""Learning curves as power laws with an offset, L(t) = E + A t^−α, each from few points of its own.
+"""Power laws with an offset, L(t) = E + A t^−α, fitted to learning curves with few points each.
 
-Parameters are ln α and ln(E / L_last), which have weak normal priors (three points would fit anything), and ln of the
-excess (L − E) / L_last at the last point, which has none. Residuals are of ln L, in units of the seeds' noise, and
-count less the larger they are (pseudo-Huber): one odd point does not bend the curve. Found by Levenberg and Marquardt's
-steps, for all curves at once. Uncertainty is Laplace's: a normal distribution around the best fit, with the curvature
-there, widened where residuals exceed the noise.
+The parameters are ln α and ln(E / L_last), with weak normal priors (three points would fit anything), and ln of the
+excess (L − E) / L_last at the last point, without a prior. Residuals of ln L, in units of the noise between seeds, have
+a pseudo-Huber loss, so that an outlier does not bend the curve. All curves are fitted at once by the
+Levenberg–Marquardt method. The uncertainty is a Laplace approximation, widened if residuals exceed the noise.
 
-Letters: C curves, N points (padded), B budgets, D draws, 3 parameters.
+Letters: C curves, N points (padded), B budgets, D posterior samples, 3 parameters.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class PowerLaws:
     covariance_C33: Floats
 
     def draw(self, tokens_B: Floats, draws: int, rng: np.random.Generator) -> Floats:
-        """ln losses (D, B, C)."""
+        """Posterior samples of ln loss (D, B, C)."""
         root_C33 = np.linalg.cholesky(self.covariance_C33)
         normal_DC3 = rng.normal(size=(draws, *self.parameters_C3.shape))
         drawn_DC3 = self.parameters_C3 + np.einsum("cij,dcj->dci", root_C33, normal_DC3)
@@ -42,7 +41,7 @@ class PowerLaws:
 
 
 def _curve(parameters_C3: Floats, ahead_CN: Floats) -> Floats:
-    """ln(L / L_last) so far ahead of the last point, in ln tokens."""
+    """ln(L / L_last) at a distance from the last point, in ln tokens."""
     alpha, offset, excess = np.moveaxis(np.exp(parameters_C3), -1, 0)[..., None]
     return np.asarray(np.log(offset + excess * np.exp(-alpha * ahead_CN)))
 
@@ -50,7 +49,8 @@ def _curve(parameters_C3: Floats, ahead_CN: Floats) -> Floats:
 def fit_power_laws(
     curves: Sequence[tuple[Floats, Floats, Floats]], alpha: tuple[float, float], offset: tuple[float, float]
 ) -> PowerLaws:
-    """`curves`: of each (ln tokens, ln loss, noise of ln loss). `alpha`, `offset`: mean and deviation of the priors."""
+    """Fit power laws. `curves`: (ln tokens, ln loss, noise of ln loss) each. `alpha`, `offset`: mean and standard
+    deviation of the priors."""
     count, longest = len(curves), max(len(tokens_N) for tokens_N, _, _ in curves)
     ahead_CN, gap_CN, weight_CN = np.zeros((3, count, longest))
     for c, (tokens_N, loss_N, noise_N) in enumerate(curves):
@@ -93,7 +93,7 @@ def _cost(x_C3: Floats, ahead_CN: Floats, gap_CN: Floats, weight_CN: Floats, mea
 def _normal_equations(
     x_C3: Floats, ahead_CN: Floats, gap_CN: Floats, weight_CN: Floats, mean_3: Floats, prior_3: Floats
 ) -> tuple[Floats, Floats]:
-    """Gauss and Newton's curvature (C, 3, 3), and the gradient (C, 3)."""
+    """The Gauss–Newton Hessian (C, 3, 3) and the gradient (C, 3)."""
     alpha_C1, offset_C1, excess_C1 = np.exp(x_C3).T[:, :, None]
     fade_CN = excess_C1 * np.exp(-alpha_C1 * ahead_CN)
     total_CN = offset_C1 + fade_CN

@@ -1,8 +1,9 @@
-"""Do probes foretell scale? Scores of small models against the compute-optimal loss of large ones (Poli et al. 2024,
-section 5, Figures 5.1, B.8 and B.9), aggregate and by task, at every budget that all architectures share.
+"""Do probes predict performance at scale? Correlation of probe scores with the compute-optimal loss of large models
+(Poli et al. 2024, section 5, Figures 5.1, B.8 and B.9), overall and by task, at every budget that all architectures
+share.
 
-Correlations are Pearson's, of score and loss: better probes, lower loss is −1. Their 90 % intervals are Fisher's, of so
-many architectures, widened by how unsure each loss is.
+Correlations are Pearson's, of score and loss: −1 if better scores always mean lower loss. Their 90 % intervals are
+Fisher's for the number of architectures, widened by the uncertainty of each loss.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _QUANTILE = 1.6448536  # of 90 %
 
 @dataclass(frozen=True)
 class Correlation:
-    """Of one task's scores, or of the mean over tasks, with the loss at one budget."""
+    """The correlation of one task's scores, or of the mean over tasks, with the loss at one budget."""
 
     task: str
     budget: float
@@ -44,7 +45,7 @@ class Correlation:
 
 
 def correlation(scores_K: Floats, loss_K: Floats, loss_BK: Floats) -> tuple[float, float, float]:
-    """Pearson's r and its interval; nan where all scores are one."""
+    """Pearson's r and its interval; nan if all scores are equal."""
     if np.ptp(scores_K) < 1e-12 or np.ptp(loss_K) < 1e-12:
         return float("nan"), float("nan"), float("nan")
     value = float(np.corrcoef(scores_K, loss_K)[0, 1])
@@ -58,7 +59,8 @@ def correlation(scores_K: Floats, loss_K: Floats, loss_BK: Floats) -> tuple[floa
 
 
 def probe_to_scale(laws: Laws, scores: Mapping[str, Mapping[str, float]]) -> list[Correlation]:
-    """`scores`: architecture → task → accuracy. Budgets are the groups' and the target; losses the frontier's."""
+    """The correlations at the budgets of the IsoFLOP groups and at the target, with the losses of the compute-optimal
+    frontier. `scores`: architecture → task → accuracy."""
     shared = [name for name in laws.laws if name in scores]
     if len(shared) < LEAST:
         raise UserError(
@@ -77,7 +79,7 @@ def probe_to_scale(laws: Laws, scores: Mapping[str, Mapping[str, float]]) -> lis
 
 
 def losses_at(laws: Laws, names: Sequence[str], budget: float) -> tuple[Floats, Floats]:
-    """Compute-optimal losses of these architectures, and over the draws."""
+    """Compute-optimal losses of these architectures, and their bootstrap samples."""
 
     def least(surface: Surface, name: str) -> Floats:
         return surface.optimum(budget, laws.laws[name].cost)[2]
@@ -87,7 +89,7 @@ def losses_at(laws: Laws, names: Sequence[str], budget: float) -> tuple[Floats, 
 
 
 def _budgets(laws: Laws, names: Sequence[str]) -> list[float]:
-    """The groups' that all of them have, to a tenth, and the target."""
+    """The budgets of groups that all architectures have, to within a tenth, and the target."""
     first = [group.flops for group in laws.laws[names[0]].groups]
 
     def near(name: str, flops: float) -> bool:
@@ -112,7 +114,7 @@ def document(found: Sequence[Correlation]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Trend:
-    """Does the score rise with the state? Spearman's ρ over architectures and its 95 % interval, None below four."""
+    """Spearman's ρ of score and state over architectures, and its 95 % interval; None for fewer than four."""
 
     value: float
     interval: tuple[float, float] | None
@@ -120,7 +122,7 @@ class Trend:
 
 
 def state_trend(states: Sequence[float], scores: Sequence[float]) -> Trend:
-    """Poli et al. 2024, section 3.3: performance increases with the total fixed state."""
+    """Test Poli et al. 2024, section 3.3: performance increases with the total fixed state."""
     if len(states) < 3 or len(set(states)) < 2:
         raise UserError("give three probed architectures or more, of two states or more.")
     interval = spearman_interval(states, scores) if len(states) >= LEAST else None
@@ -128,7 +130,7 @@ def state_trend(states: Sequence[float], scores: Sequence[float]) -> Trend:
 
 
 def sign_test(differences: Sequence[float]) -> tuple[int, int, float]:
-    """Of pairs: how many are above 0, how many are not 0, and how often chance gives as many or more."""
+    """The sign test: the number of positive and of non-zero differences, and the one-sided p-value."""
     signs = [difference > 0 for difference in differences if difference]
     above = sum(signs)
     return above, len(signs), binomial_cdf(len(signs) - above, len(signs), 0.5)

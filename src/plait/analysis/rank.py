@@ -1,22 +1,22 @@
-"""How well a cheap proxy ranks models: rank correlation, and how much of the true top it finds.
+"""How well a proxy ranks models: rank correlation, and its overlap with the true top.
 
 LiteTransformerSearch, Sec. 4 and App. J (Javaheripi et al. 2022, arXiv:2203.02094): SRC is Spearman's rank
-correlation, SRC(k %) the same among the truly best k %, CR(k %) the common ratio, the share of the truly best k % that
-is in the proxy's best k %. k % of n models are floor(k n / 100) of them, and at least one.
+correlation, SRC(k %) the same among the true top k %, CR(k %) the common ratio, the fraction of the true top k % that
+is in the proxy's top k %. k % of n models are floor(k n / 100), at least one.
 
-Everywhere more is better: negate a perplexity or a loss. A ranking in which all are equal correlates with nothing: nan.
+More is better in all functions: negate a perplexity or a loss. The correlation with a constant ranking is nan.
 
-The 95 % interval of Spearman's rank correlation, near 1 too, where proxies are at their best.
-
-There a sample's correlation is biased towards 0 by more than its spread, and Fisher's z or a bootstrap miss the truth.
-So a sample's r is first read as the normal correlation ρ under which r is expected (Moran 1948):
+`spearman_interval` is a 95 % interval that is valid even for correlations near 1, where good proxies are. There the
+sample correlation is biased towards 0 by more than its standard deviation, so Fisher's z and the bootstrap do not cover
+the truth. The sample r is first converted to the correlation ρ of a normal distribution under which r is expected
+(Moran 1948):
 
     E r = (3 τ + (n − 2) ρ_s) / (n + 1),    τ = 2/π asin ρ,    ρ_s = 6/π asin(ρ/2)
 
-and z = atanh ρ has nearly a normal distribution. From 20 models on its error is the jackknife's, which assumes nothing
-about how the two depend on each other. Below, the ends are those ρ under which a normal sample with the same ties has a
-correlation as high, or as low, in one case of 80, by simulation from a fixed stream: one of 40 would be 95 % for normal
-samples, and too little where a few models lie far out.
+and z = atanh ρ is approximately normal. From 20 models on its standard error is estimated by the jackknife, which makes
+no assumption about the joint distribution. With fewer models the ends are the ρ under which a normal sample with the
+same ties has a correlation as high, or as low, with probability 1/80, by simulation with a fixed seed (1/40 would give
+95 % for normal samples, but too little with outliers).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from plait.analysis.intervals import t_quantile
+from plait.analysis.distributions import t_quantile
 from plait.analysis.pareto import Floats, Mask
 from plait.core.errors import UserError
 
@@ -36,14 +36,14 @@ PAIRS = 1 << 22  # compared at once by kendall
 
 
 def ranks(values: ArrayLike) -> Floats:
-    """1 for the least; equal values share the mean of their ranks."""
+    """Ranks from 1 for the lowest value; ties get the mean of their ranks."""
     _, place, copies = np.unique(np.asarray(values, np.float64), return_inverse=True, return_counts=True)
     last = np.cumsum(copies)
     return np.asarray((last - (copies - 1) / 2)[place], np.float64)
 
 
 def spearman(proxy: ArrayLike, truth: ArrayLike) -> float:
-    """Spearman's rank correlation: Pearson's, of the ranks."""
+    """Spearman's rank correlation: Pearson's correlation of the ranks."""
     proxy_N, truth_N = _pair(proxy, truth)
     if len(proxy_N) < 2:
         return float("nan")
@@ -53,7 +53,7 @@ def spearman(proxy: ArrayLike, truth: ArrayLike) -> float:
 
 
 def kendall(proxy: ArrayLike, truth: ArrayLike) -> float:
-    """Kendall's tau-b: pairs in the same order less pairs in opposite orders, ties accounted for."""
+    """Kendall's tau-b: concordant minus discordant pairs, corrected for ties."""
     a_N, b_N = _pair(proxy, truth)
     agree, apart_a, apart_b = 0, 0, 0
     step = max(1, PAIRS // max(1, len(a_N)))
@@ -67,14 +67,14 @@ def kendall(proxy: ArrayLike, truth: ArrayLike) -> float:
 
 
 def common_ratio(proxy: ArrayLike, truth: ArrayLike, percent: float) -> float:
-    """CR(k %). Where equal values stand at the cut, they share the places left: the ratio is the expected one."""
+    """CR(k %); with ties at the cut, the expected ratio if they are broken at random."""
     proxy_N, truth_N = _pair(proxy, truth)
     count = top_count(len(proxy_N), percent)
     return float(_share(proxy_N, count) @ _share(truth_N, count)) / count
 
 
 def top_spearman(proxy: ArrayLike, truth: ArrayLike, percent: float) -> float:
-    """SRC(k %): among the truly best k %, with all that equal the last of them."""
+    """SRC(k %): among the true top k %, including all ties with the last of them."""
     proxy_N, truth_N = _pair(proxy, truth)
     chosen_N = truth_N >= _cut(truth_N, top_count(len(truth_N), percent))
     return spearman(proxy_N[chosen_N], truth_N[chosen_N])
@@ -90,7 +90,7 @@ def top_count(models: int, percent: float) -> int:
 
 @dataclass(frozen=True)
 class Bin:
-    """The models of one size, and how well the proxy ranks them."""
+    """The models of one size range, and the proxy's rank correlation among them."""
 
     low: float
     high: float
@@ -99,9 +99,9 @@ class Bin:
 
 
 def spearman_by_size(proxy: ArrayLike, truth: ArrayLike, size: ArrayLike, bins: int | Sequence[float]) -> list[Bin]:
-    """SRC in bins of size (Fig. 12): so many bins with equally many models, or the bins between these edges.
+    """SRC by model size (Fig. 12): a number of bins with equally many models each, or bins with the given edges.
 
-    A bin holds low ≤ size < high, the last one its upper end too. Models outside of all edges are left out.
+    A bin is low ≤ size < high, and the last bin includes its upper end. Models outside the edges are left out.
     """
     proxy_N, truth_N = _pair(proxy, truth)
     size_N = np.asarray(size, np.float64)
@@ -125,7 +125,7 @@ def spearman_by_size(proxy: ArrayLike, truth: ArrayLike, size: ArrayLike, bins: 
 
 
 def _sign(one: Floats, other: Floats) -> np.ndarray:
-    """-1, 0 or 1. Not the sign of a difference, which is nan between infinities."""
+    """The sign of the comparison. Not the sign of the difference, which is nan between infinities."""
     return (one > other).astype(np.int8) - (one < other).astype(np.int8)
 
 
@@ -139,12 +139,12 @@ def _pair(proxy: ArrayLike, truth: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def _cut(values_N: Floats, count: int) -> float:
-    """The value of the last of the best `count`."""
+    """The `count`-th highest value."""
     return float(np.partition(values_N, len(values_N) - count)[len(values_N) - count])
 
 
 def _share(values_N: Floats, count: int) -> Floats:
-    """How much of each model is in the top: 1, 0, or its share of the places that equal values compete for."""
+    """The probability of each model to be in the top if ties at the cut are broken at random."""
     cut = _cut(values_N, count)
     above_N: Mask = values_N > cut
     at_N: Mask = values_N == cut
@@ -165,7 +165,7 @@ _Z_G = np.linspace(-LIMIT - 1, LIMIT + 1, 4001)
 
 
 def spearman_interval(proxy: ArrayLike, truth: ArrayLike) -> tuple[float, float] | None:
-    """None where it says nothing: for fewer than 4 models, or one side all equal."""
+    """The 95 % interval of Spearman's correlation; None for fewer than 4 models or a constant side."""
     a_N, b_N = (ranks(values) for values in (proxy, truth))
     if len(a_N) < FEWEST or not np.ptp(a_N) or not np.ptp(b_N):
         return None
@@ -175,7 +175,7 @@ def spearman_interval(proxy: ArrayLike, truth: ArrayLike) -> tuple[float, float]
 
 
 def _correlation(a: Floats, b: Floats) -> Floats:
-    """Along the last dimension; 0 where one side is all equal."""
+    """Spearman's correlation along the last dimension; 0 if one side is constant."""
     a, b = (values - values.mean(axis=-1, keepdims=True) for values in (a, b))
     size = np.sqrt((a * a).sum(axis=-1) * (b * b).sum(axis=-1))
     return np.asarray((a * b).sum(axis=-1) / np.where(size > 0, size, np.inf))
@@ -188,7 +188,7 @@ def _z(r: Floats, n: int) -> Floats:
 
 @lru_cache(maxsize=4)
 def _expected(n: int) -> Floats:
-    """Of samples of n, r at every z of the grid."""
+    """The expected r of samples of size n at every z of the grid."""
     rho_G = np.tanh(_Z_G)
     return np.asarray((6 / np.pi * np.arcsin(rho_G) + (n - 2) * _population(rho_G)) / (n + 1))
 
@@ -212,7 +212,7 @@ def _jackknifed(a_N: Floats, b_N: Floats) -> tuple[float, float]:
 
 
 def _without(ranks_N: Floats, kept: Mask) -> Floats:
-    """Ranks among those kept: lower by one for each that is gone below, and by a half for each equal."""
+    """Ranks without the removed models: lower by one for each removed value below, and by a half for each tie."""
     gone = np.sort(ranks_N[~kept])
     ranks = ranks_N[kept]
     return np.asarray(ranks - (gone.searchsorted(ranks, "left") + gone.searchsorted(ranks, "right")) / 2)
@@ -225,11 +225,11 @@ def _simulated(a_N: Floats, b_N: Floats) -> tuple[float, float]:
     a_N, b_N = np.sort(a_N), np.sort(b_N)
 
     def sample(z: float) -> Floats:
-        """Correlations of normal samples whose ranks are tied as the models' are."""
+        """Correlations of normal samples with the same ties as the models."""
         return _correlation(a_N, b_N[_order(np.tanh(z) * x_RN + noise_RN / np.cosh(z))])
 
     def end(as_extreme: float) -> float:
-        """Where samples are as high (1) or as low (−1) as r in one case of 80."""
+        """The ρ at which samples are as high (1) or as low (−1) as r with probability 1/80."""
         low, high = -LIMIT, LIMIT
         for _ in range(HALVINGS):
             z = (low + high) / 2

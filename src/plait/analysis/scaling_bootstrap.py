@@ -1,10 +1,10 @@
-"""How sure a fitted surface is: what it would have been, had the noise of runs and of groups fallen otherwise.
+"""Bootstrap of a fitted loss surface.
 
-A draw adds noise to the fitted losses and fits the surface again. The noise is residuals of the same architecture,
-drawn with replacement, each divided by what the fit has taken from it (√(1 − leverage)), all of them times one factor
-for how badly so few runs know their spread (√(ν / χ²ν), which gives Student's tails). Where groups of one budget lie
-off the surface together by more than their runs explain, each group has a draw of its own on top.
-`benchmarks/scaling.py` simulates how often the 90 % intervals hold the truth.
+Each sample adds noise to the fitted losses and refits the surface. The noise is residuals of the same architecture,
+resampled with replacement and divided by √(1 − leverage), times a common factor √(ν / χ²ν) for the uncertainty of a
+spread estimated from few runs, which gives Student's tails. If the groups of one budget deviate from the surface
+together by more than their runs explain, each group gets a random effect as well. `benchmarks/scaling.py` simulates
+the coverage of the 90 % intervals.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GROUP_DRAWS = 500
 
 @dataclass(frozen=True)
 class Draws:
-    """A bootstrap: the numbers of every draw, and the losses it was fitted to."""
+    """A bootstrap: the parameters of every sample, and the losses it was fitted to."""
 
     theta_BP: Floats
     log_loss_BR: Floats
@@ -34,7 +34,7 @@ class Draws:
 
 
 def interval(values_B: Floats, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Of a quantity over the draws, equal tails; draws in which it does not exist (nan) are left out."""
+    """The equal-tailed interval of a quantity over the samples, ignoring samples in which it is undefined (nan)."""
     there = values_B[~np.isnan(values_B)]
     if not len(there):
         return float("nan"), float("nan")
@@ -48,7 +48,7 @@ def interval(values_B: Floats, confidence: float = CONFIDENCE) -> tuple[float, f
 def bootstrap(
     fit: SurfaceFit, group_R: Places, draws: int = DRAWS, seed: int = 0, widened: Sequence[float] | None = None
 ) -> Draws:
-    """`group_R`: which group each run is of, −1 for none. `widened`: a factor of each architecture's noise."""
+    """`group_R`: the group of each run, −1 for none. `widened`: a factor on each architecture's noise."""
     rng = np.random.default_rng(seed)
     left_R, slopes_RP = fit.residuals_R, fit.slopes_RP
     hat_RR = slopes_RP @ np.linalg.pinv(slopes_RP)
@@ -76,9 +76,9 @@ def bootstrap(
 def group_effect(
     left_R: Floats, hat_RR: Floats, group_R: Places, numbers: int, rng: np.random.Generator
 ) -> tuple[float, float, float]:
-    """Noise of a run, that of a group beyond its runs', and how often runs alone would put groups so far off.
+    """The noise of runs, that of groups beyond their runs', and the p-value of groups deviating so far by run noise.
 
-    By moments: residuals are M (Z u + ε), M what the fit leaves, Z which run is of which group.
+    By the method of moments: residuals are M (Z u + ε), with the residual projection M and the group indicator Z.
     """
     free = max(1, len(left_R) - numbers)
     whole = float(left_R @ left_R) / free
@@ -93,7 +93,7 @@ def group_effect(
     seen_GG = member_RG.T @ kept_RR @ member_RG
 
     def off(residual_BR: Floats) -> Floats:
-        """Squared group sums, relative to the residuals' own squares."""
+        """Squared group sums relative to the sum of squared residuals."""
         return np.asarray(((residual_BR @ member_RG) ** 2).sum(-1) / np.maximum((residual_BR**2).sum(-1), 1e-300))
 
     alone_B = off(rng.standard_normal((_GROUP_DRAWS, len(left_R))) @ kept_RR)

@@ -1,4 +1,4 @@
-"""What `plait scale fit` tells, as plain data and in words."""
+"""The result of `plait scale fit` as JSON and as text."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ends(one: Estimate, digits: int = 4) -> str:
 
 
 def shown(one: Estimate, digits: int = 4) -> str:
-    """A value and its interval; in brackets where the data cannot say."""
+    """A value and its interval; in brackets if the data do not determine it."""
     told = f"{number(one.value, digits)} ({ends(one, digits)})"
     return f"[{told}]" if one.wide else told
 
@@ -50,7 +50,7 @@ def estimate(one: Estimate) -> dict[str, Any]:
 
 
 def document(laws: Laws) -> dict[str, Any]:
-    """`surface` and `frontier` are those of the architecture that is best at the target; `architectures` has all."""
+    """The JSON document. `surface` and `frontier` are those of the best architecture at the target."""
     best = laws.best
     whole = law_document(best)
     return {
@@ -98,7 +98,7 @@ def law_document(law: Law) -> dict[str, Any]:
 
 
 def isoflop_document(law: Law) -> dict[str, Any] | None:
-    """None for runs that are not in groups."""
+    """The IsoFLOP part of the document; None if the runs are not in groups."""
     if not law.groups:
         return None
     groups = []
@@ -131,7 +131,7 @@ def state_document(laws: Laws) -> dict[str, Any] | None:
 
 
 def attention_document(laws: Laws) -> dict[str, Any] | None:
-    """Which share of attention is best at the target, and which when state counts (Poli et al. 2024, Finding 7)."""
+    """The best share of attention at the target, compute-optimal and state-optimal (Poli et al. 2024, Finding 7)."""
     runs = laws.runs
     shares = {name: runs.mean_of(runs.attention, name) for name in laws.laws}
     if runs.attention is None or len(set(shares.values())) < 2:
@@ -150,7 +150,7 @@ def _best_share(shares: dict[str, float | None], chances: dict[str, float]) -> d
 
 
 def notes(laws: Laws) -> list[str]:
-    """What to know before going by the numbers."""
+    """Caveats about the fit, as sentences."""
     least = max(laws.laws.values(), key=lambda law: law.extrapolation)
     same = len({f"{law.extrapolation:.1g}" for law in laws.laws.values()}) == 1
     of = "" if same else f" of {least.name}"
@@ -213,7 +213,7 @@ def _alone(runs: Runs, name: str, whose: str) -> list[str]:
 
 
 def _units(runs: Runs) -> list[str]:
-    """A dense model takes about 6 N D FLOPs; many times more or fewer are columns of different units."""
+    """A warning if FLOPs are far from 6 N D, which suggests columns in different units."""
     ratio = float(np.median(runs.flops / (6 * runs.params * runs.tokens)))
     if 1 / ODD_UNITS < ratio < ODD_UNITS:
         return []
@@ -221,7 +221,7 @@ def _units(runs: Runs) -> list[str]:
 
 
 def _left_out(laws: Laws) -> list[str]:
-    """Which budgets the law was not fitted to, or should not have been."""
+    """The budgets that were excluded from the fit, or contradict it."""
     told = []
     for name in dict.fromkeys(one.architecture for one in laws.left_out):
         whose = "" if name == ALL else f"{name}: "
@@ -240,7 +240,7 @@ def _left_out(laws: Laws) -> list[str]:
 
 
 def _disagreement(law: Law, whose: str) -> list[str]:
-    """Of parabolas and surface about a."""
+    """A warning if the parabolas and the surface disagree about the exponent a."""
     if law.powers is None:
         return []
     parabola, surface = Estimate.of(law.powers.a, law.powers.a_B), law.frontier_estimates()["a"]
@@ -253,7 +253,7 @@ def _disagreement(law: Law, whose: str) -> list[str]:
 
 
 def _batches(laws: Laws) -> list[str]:
-    """The pitfall of Poli et al. 2024, Figure C.1."""
+    """A warning about batch sizes: the pitfall of Poli et al. 2024, Figure C.1."""
     batch = laws.runs.batch
     if batch is None:
         return []

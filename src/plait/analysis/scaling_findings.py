@@ -1,8 +1,8 @@
-"""What MAD found of scaling, held against any runs: Findings 5 to 8 of Poli et al. 2024 (arXiv:2403.17844, section 4).
+"""Tests of Findings 5 to 8 of Poli et al. 2024 (MAD, arXiv:2403.17844, section 4) on any runs.
 
-Each is shown, contradicted, or not distinguishable, by how often it holds over the draws of the bootstrap: from 95 % on
-it is shown, up to 5 % it is contradicted. What the runs have no architectures for is not there. Which share of its
-sequence mixers is attention tells Transformers (all), hybrids (some) and attention-free models (none) apart.
+A finding is shown if it holds in at least 95 % of the bootstrap samples, contradicted if in at most 5 %, and otherwise
+not distinguishable. Findings for which the runs lack architectures are omitted. Transformers, hybrids and
+attention-free models are told apart by the share of attention among their sequence mixers: all, some or none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STATE_POWER = -0.28
 
 @dataclass(frozen=True)
 class Finding:
-    """`probability`: how often it holds over the draws; None where an interval decides."""
+    """`probability`: the fraction of bootstrap samples in which it holds; None if an interval decides."""
 
     number: int
     statement: str
@@ -35,7 +35,7 @@ class Finding:
 
 
 def findings(laws: Laws) -> list[Finding]:
-    """As many of the four as the runs can speak to."""
+    """The findings that the runs can test."""
     shares = {name: laws.runs.mean_of(laws.runs.attention, name) for name in laws.laws}
     whole = [law for name, law in laws.laws.items() if shares[name] == 1]
     hybrids = [law for name, law in laws.laws.items() if 0 < (shares[name] or 0) < 1]
@@ -53,7 +53,7 @@ def verdict_of(probability: float) -> str:
 
 
 def _allocation(full: Law, hybrid: Law) -> Finding:
-    """a and b add up to one where FLOPs are κ N D, so one comparison says both."""
+    """Compare the exponents a; with FLOPs of κ N D, a + b = 1, so one comparison covers both."""
     (a_T, _), (a_H, _) = (law.draws.exponents(law.cost) for law in (full, hybrid))
     chance = float(np.mean(a_T > a_H))
     ends = " … ".join(f"{end:+.3f}" for end in interval(a_T - a_H))
@@ -70,7 +70,7 @@ def _gap(full: Law, hybrid: Law) -> Finding:
 
 
 def _ratio(laws: Laws, shares: dict[str, float]) -> list[Finding]:
-    """Of all shares of attention that were trained a quarter has the least loss, at every budget and at the target."""
+    """Of all trained shares of attention, a quarter has the lowest loss, at every budget and at the target."""
     trained = sorted(set(shares.values()))
     quarter = [share for share in trained if abs(share - BEST_SHARE) <= SHARE_NEAR]
     if len(trained) < 3 or not quarter:

@@ -1,12 +1,12 @@
-"""The compute-optimal frontier of a fitted surface: how to share a budget C between size N and tokens D, and what it
-costs not to.
+"""The compute-optimal frontier of a fitted surface: how to divide a budget C between size N and tokens D, and the cost
+of deviating from it.
 
-FLOPs are D · κ N^p: a token's cost as a power of the size, as the runs have it (κ = 6 and p = 1 for plain Transformers;
-attention, embeddings and experts change both). On E + A N^−α + B D^−β the least loss at C has
+FLOPs are D · κ N^p, a power law in the size fitted to the runs (κ = 6 and p = 1 for plain Transformers; attention,
+embeddings and experts change both). On E + A N^−α + B D^−β the lowest loss at C has
 
     N* ∝ C^a,  a = β / (α + p β)        D* ∝ C^b,  b = α / (α + p β)        p a + b = 1
 
-Everything takes arrays: one fit, or all draws of a bootstrap.
+All functions are vectorised over fits, such as the samples of a bootstrap.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST = 250.0
 
 @dataclass(frozen=True)
 class TokenCost:
-    """FLOPs of training on one token: κ N^p; `spread` is how far runs lie off it, as a share."""
+    """Training FLOPs per token: κ N^p; `spread` is the relative deviation of the runs."""
 
     kappa: float
     power: float
@@ -46,7 +46,7 @@ class TokenCost:
 
 @dataclass(frozen=True)
 class Surface:
-    """E, A, B, α and β, one of each or an array over draws."""
+    """E, A, B, α and β, as numbers or as arrays over bootstrap samples."""
 
     E: Floats
     log_A: Floats
@@ -86,13 +86,13 @@ class Surface:
         return params, tokens, self.loss(params, tokens)
 
     def gap(self, flops: float, cost: TokenCost, offset: float) -> Floats:
-        """By how much the loss is above the least at these FLOPs with a model `offset` times the best size."""
+        """The excess loss of a model `offset` times the optimal size at these FLOPs."""
         params, _, least = self.optimum(flops, cost)
         return self.loss(offset * params, cost.tokens(np.asarray(flops), offset * params)) - least
 
     def overhead(self, flops: float, cost: TokenCost, offset: float) -> Floats:
-        """How many times the FLOPs a model `offset` times the best size needs for the loss of the best: infinite where
-        no number of tokens makes up for the size."""
+        """The factor in FLOPs that a model `offset` times the optimal size needs to reach the same loss; infinite if no
+        number of tokens is enough."""
         params, tokens, least = self.optimum(flops, cost)
         size = np.exp(np.minimum(self.log_A - self.alpha * np.log(offset * params), MOST))
         left = least - self.E - size

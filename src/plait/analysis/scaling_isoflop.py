@@ -1,8 +1,8 @@
-"""IsoFLOP groups: runs of one budget, their sizes' best by a parabola in log N, and N* and D* as powers of the budget
-(Hoffmann et al. 2022, approach 2; Poli et al. 2024, section 4.1).
+"""IsoFLOP groups: runs of equal budget, their optimal size by a parabola in log N, and N* and D* as powers of the
+budget (Hoffmann et al. 2022, approach 2; Poli et al. 2024, section 4.1).
 
-A parabola is no exact picture of a surface whose two slopes differ: with sizes that lie unevenly about the optimum its
-lowest point is a little off. The surface itself (`scaling_frontier`) has no such error; both are told.
+A parabola only approximates a surface whose two exponents differ: if sizes are not symmetric about the optimum, its
+minimum is slightly biased. The fitted surface (`scaling_frontier`) has no such bias; both are reported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WIDEST = 1.3
 
 @dataclass(frozen=True)
 class Parabola:
-    """A group and the parabola through it; with draws, the optimum of each of them."""
+    """A group and its fitted parabola; with bootstrap samples, the optimum of each."""
 
     flops: float
     runs: Places
@@ -36,7 +36,7 @@ class Parabola:
 
 
 def groups_of(flops_R: Floats) -> Places:
-    """The group of every run, −1 where it has none."""
+    """The group of every run, −1 for none."""
     order = np.argsort(flops_R, kind="stable")
     steps = np.diff(np.log(flops_R[order])) > np.log(NEAR)
     number_R = np.empty(len(flops_R), np.intp)
@@ -50,7 +50,8 @@ def groups_of(flops_R: Floats) -> Places:
 
 
 def parabola(flops: float, runs: Places, params_R: Floats, loss_BR: Floats) -> Parabola | None:
-    """Of one group; the first row of `loss_BR` are the losses seen, the others draws. None below three sizes."""
+    """The parabola of one group. The first row of `loss_BR` is the observed losses, the others are bootstrap samples.
+    None for fewer than three sizes."""
     n = np.log(params_R[runs])
     if len(np.unique(n.round(9))) < 3:
         return None
@@ -72,7 +73,7 @@ def parabola(flops: float, runs: Places, params_R: Floats, loss_BR: Floats) -> P
 
 
 def parabolas(flops_R: Floats, params_R: Floats, group_R: Places, loss_BR: Floats) -> list[Parabola]:
-    """Of every group that has three sizes, by budget."""
+    """The parabolas of all groups with at least three sizes, by budget."""
     found = []
     for g in range(int(group_R.max(initial=-1)) + 1):
         runs = np.flatnonzero(group_R == g)
@@ -87,14 +88,14 @@ def near_any(flops: float, budgets: Sequence[float]) -> bool:
 
 
 def common_budgets(by_architecture: Sequence[Sequence[Parabola]]) -> list[float]:
-    """FLOPs of those groups of the first architecture that all others have a group near."""
+    """FLOPs of the first architecture's groups for which every other architecture has a group nearby."""
     first, *others = ([group.flops for group in groups] for groups in by_architecture)
     return [flops for flops in first if all(near_any(flops, budgets) for budgets in others)]
 
 
 @dataclass(frozen=True)
 class Powers:
-    """log N* and log D* against log C over the groups: slopes and levels, of what was seen and of the draws."""
+    """Linear fits of log N* and log D* against log C over the groups: slopes and intercepts, with bootstrap samples."""
 
     a: float
     b: float
@@ -105,7 +106,7 @@ class Powers:
 
 
 def powers(found: Sequence[Parabola], cost: TokenCost) -> Powers | None:
-    """None where fewer than two groups have their optimum between their sizes."""
+    """Fit the powers; None if fewer than two groups have their optimum between their sizes."""
     good = [one for one in found if one.bracketed]
     if len(good) < 2:
         return None

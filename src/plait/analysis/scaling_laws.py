@@ -1,8 +1,8 @@
-"""Scaling laws of one or several architectures, with 90 % intervals for all of it: `fit_laws`.
+"""Scaling laws of one or several architectures, all with 90 % intervals: `fit_laws`.
 
-By architecture: the surface, the frontier at a target, IsoFLOP parabolas, what sizes off the best cost. Between them:
-one E where the data do not contradict it, which is better at the target and how surely, state. Where an interval is too
-wide to go by, the data cannot say, and it is said.
+For each architecture: the loss surface, the compute-optimal frontier at a target, IsoFLOP parabolas and the cost of
+suboptimal sizes. Between architectures: a common E unless the data contradict it, which one is better at the target
+with what probability, and the state law. Estimates whose interval is too wide to be useful are marked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CANNOT_SAY = "the data cannot say"
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its 90 % interval; `wide` where that is too wide to go by."""
+    """A value with its 90 % interval; `wide` if the interval is too wide to be useful."""
 
     value: float
     low: float
@@ -44,17 +44,17 @@ class Estimate:
         return cls(float(value), *interval(values_B))
 
     def wider_than(self, width: float) -> Estimate:
-        """Marked where the ends are further apart."""
+        """With `wide` set if the ends differ by more than this."""
         return replace(self, wide=not self.high - self.low <= width)
 
     def over(self, factor: float) -> Estimate:
-        """Marked where the ends are more than this factor apart."""
+        """With `wide` set if the ends differ by more than this factor."""
         return replace(self, wide=not (self.low > 0 and self.high / self.low <= factor))
 
 
 @dataclass(frozen=True)
 class Law:
-    """One architecture's."""
+    """The scaling law of one architecture."""
 
     name: str
     surface: Surface
@@ -69,7 +69,7 @@ class Law:
 
     @property
     def extrapolation(self) -> float:
-        """How many times the largest budget the target is."""
+        """The ratio of the target to the largest budget."""
         return self.target / self.largest
 
     def surface_estimates(self) -> dict[str, Estimate]:
@@ -107,7 +107,7 @@ SURFACE = ("E", "A", "B", "alpha", "beta")
 
 @dataclass(frozen=True)
 class Comparison:
-    """Of two architectures at the target: how much lower the better one's loss is, and how surely."""
+    """Two architectures at the target: the difference in loss, and the probability that the better one is better."""
 
     better: str
     worse: str
@@ -135,7 +135,7 @@ class Laws:
 
     @cached_property
     def best(self) -> Law:
-        """The architecture of least loss at the target."""
+        """The architecture with the lowest loss at the target."""
         return min(self.laws.values(), key=lambda law: law.loss_at_target()[0])
 
     @cached_property
@@ -145,9 +145,9 @@ class Laws:
 
     @cached_property
     def state_curves(self) -> dict[str, StateCurve]:
-        """Of those architectures that have two groups or more with sizes on both sides of their best. Only budgets that
-        all of them have count: P* is steeper in M at small budgets, so exponents over different budgets would differ
-        even where the law is the same. None, where architectures have fewer than two budgets in common."""
+        """State curves of the architectures with at least two groups that bracket their optimum. Only budgets that all
+        of them have are used: P* is steeper in M at small budgets, so exponents over different budgets would differ
+        even under the same law. Empty if they have fewer than two budgets in common."""
         if self.runs.state is None:
             return {}
         bracketed = {name: [group for group in law.groups if group.bracketed] for name, law in self.laws.items()}
@@ -168,8 +168,8 @@ class Laws:
 
 
 def fit_laws(runs: Runs, target: float, *, draws: int = DRAWS, seed: int = 0, all_budgets: bool = False) -> Laws:
-    """The whole analysis; a `UserError` where the runs cannot carry it. `all_budgets`: also those that lie off the law
-    of the larger ones."""
+    """Fit everything; raises a `UserError` if the runs do not suffice. `all_budgets`: include small budgets that
+    contradict the law of the larger ones."""
     found = Range(runs, [], {}) if all_budgets else within_law(runs)
     runs, left_out = found.runs, found.left_out
     points = Points.at(runs.params, runs.tokens)
@@ -183,7 +183,7 @@ def fit_laws(runs: Runs, target: float, *, draws: int = DRAWS, seed: int = 0, al
 
 
 def _pooled(runs: Runs, points: Points) -> tuple[SurfaceFit, float | None]:
-    """One E for all architectures unless the runs contradict it (F test of the two fits' losses)."""
+    """Fit a common E for all architectures unless the runs contradict it (F test of the two fits)."""
     own = tuple(runs.of(name) for name in runs.names)
     separate = fit_surface(points, np.log(runs.loss), Layout(own))
     if len(own) == 1:

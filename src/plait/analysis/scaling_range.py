@@ -1,13 +1,13 @@
-"""From which budget on the law holds: groups of the smallest budgets that the larger ones contradict are left out.
+"""The range of budgets in which the law holds: the smallest budgets are excluded if the larger ones contradict them.
 
-Trainings of few steps, and models too small to have begun with what the others learn, lie off the power laws that hold
-further on, and drag E, α and β with them by more than any noise does. The test is Chow's (1960), of prediction: the
-surface of the larger budgets foretells the smallest group's losses with errors e of covariance s² (I + J C Jᵀ), J the
-surface's derivatives there and s² C what the larger budgets know; eᵀ (I + J C Jᵀ)⁻¹ e / (m s²) of m runs is F with m
-and as many degrees of freedom as the larger budgets leave. At 1 % the group goes, and the next is tested.
+Trainings of few steps and very small models deviate from the power laws that hold at larger budgets, and bias E, α and
+β by more than the noise. The test is Chow's predictive test (1960): the surface fitted to the larger budgets predicts
+the losses of the smallest group with errors e of covariance s² (I + J C Jᵀ), where J are the surface's derivatives
+there and s² C is the covariance of the fit; for m runs eᵀ (I + J C Jᵀ)⁻¹ e / (m s²) has an F distribution with m and
+the residual degrees of freedom. At 1 % the group is excluded, and the next one is tested.
 
-A law that fails below the range may still fail a little inside it: where groups went, the noise that intervals are made
-of is as large as the residuals were with the last of them.
+A law that fails below the range may also be slightly wrong within it, so if groups are excluded, intervals use the
+residual noise including the last excluded group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEAST_GROUPS, LEAST_RUNS = 3, 2 * NUMBERS  # that the law is told by
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A group that the larger budgets contradict. Not `left`: too few others are there to go on without it."""
+    """A group that the larger budgets contradict. Not `left`: too few others remain to exclude it."""
 
     architecture: str
     flops: float
@@ -37,8 +37,8 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Range:
-    """The runs of those budgets from which on one law holds, by architecture; `discrepancy`: by how much the noise of
-    an architecture that groups were left out of is to be widened."""
+    """The runs of the budgets for which the law holds, by architecture; `discrepancy`: the factor by which to widen the
+    noise of an architecture with excluded groups."""
 
     runs: Runs
     left_out: list[LeftOut]
@@ -70,14 +70,14 @@ def within_law(runs: Runs) -> Range:
 
 
 def spread(runs: Runs, places: Places) -> float:
-    """Standard deviation of log L about these runs' own surface."""
+    """The residual standard deviation of log L about the surface fitted to these runs."""
     points = Points.at(runs.params[places], runs.tokens[places])
     left = fit_surface(points, np.log(runs.loss[places]), Layout((np.arange(len(places)),))).residuals_R
     return float(np.sqrt(left @ left / max(1, len(places) - NUMBERS)))
 
 
 def contradiction(runs: Runs, here: Places, rest: Places) -> float:
-    """How often runs of one law would lie as far off what the rest foretells."""
+    """The p-value of Chow's test for a group against the other runs."""
     points = Points.at(runs.params[rest], runs.tokens[rest])
     fit = fit_surface(points, np.log(runs.loss[rest]), Layout((np.arange(len(rest)),)))
     n, d = np.log(runs.params[here]) - points.n_mean, np.log(runs.tokens[here]) - points.d_mean
@@ -92,7 +92,7 @@ def contradiction(runs: Runs, here: Places, rest: Places) -> float:
 
 
 def subset(runs: Runs, places: Places) -> Runs:
-    """Groups are numbered anew, without gaps."""
+    """Some of the runs, with groups renumbered without gaps."""
     columns = {name: getattr(runs, name)[places] for name in (*COLUMNS, *OPTIONAL) if getattr(runs, name) is not None}
     there = sorted(set(runs.group[places].tolist()) - {-1})
     group = np.array([there.index(g) if g >= 0 else -1 for g in runs.group[places].tolist()], np.intp)

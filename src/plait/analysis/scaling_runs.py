@@ -1,11 +1,10 @@
-"""The runs that scaling laws are fitted to, and what is wrong with a table that cannot be.
+"""The runs to which scaling laws are fitted, read from a table and validated.
 
-    flops, params, tokens, loss        what every run has; the loss in nats per token
-    architecture, state, active_params, attention, vocab, batch, tokens_per_byte    where they are there
+    flops, params, tokens, loss        required columns; the loss in nats per token
+    architecture, state, active_params, attention, vocab, batch, tokens_per_byte    optional columns
 
-Of mixtures of experts the size is the active parameters. A loss per token means something else with every tokenizer:
-runs of several are only comparable by the byte, and are where each says how many tokens it has for one; losses are then
-in nats per byte and D in bytes.
+The size of a mixture of experts is its active parameters. Losses per token are not comparable between tokenizers: runs
+with several tokenizers need `tokens_per_byte`, and are then compared in nats per byte, with D in bytes.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class Runs:
 
 
 def runs_of(table: Table) -> Runs:
-    """The table's runs, or one clear message."""
+    """The runs of a table; raises a `UserError` that says what is wrong with it."""
     if missing := [name for name in COLUMNS if name not in table.columns]:
         raise UserError(_missing_columns(table, missing))
     flops, params, tokens, loss = (_positive(table, name) for name in COLUMNS)
@@ -105,7 +104,7 @@ def runs_of(table: Table) -> Runs:
 
 
 def rename_columns(table: Table, columns: Mapping[str, str]) -> Table:
-    """The table with another trainer's column names replaced: `{"loss": "val_loss"}` reads `val_loss` as the loss."""
+    """The table with columns renamed: `{"loss": "val_loss"}` reads `val_loss` as the loss."""
     for theirs in columns.values():
         table.column(theirs)  # a clear message where there is none
     ours = {theirs: name for name, theirs in columns.items()}
@@ -116,7 +115,7 @@ def rename_columns(table: Table, columns: Mapping[str, str]) -> Table:
 
 
 def _missing_columns(table: Table, missing: Sequence[str]) -> str:
-    """What is missing, and the options that name it where other trainers' usual names are found."""
+    """The error message for missing columns; suggests `--column` options if other trainers' names are present."""
     has = list(table.columns)
     told = (
         f"{table.name} has no column {' and no column '.join(repr(name) for name in missing)}; a scaling fit reads "
@@ -157,7 +156,7 @@ def _shares(table: Table, name: str) -> Floats:
 
 
 def _tokens_per_byte(table: Table) -> Floats | None:
-    """None where there is one tokenizer, or where it is not said."""
+    """Tokens per byte of each run; None if there is one tokenizer, or the column is missing."""
     if not _has(table, PER_BYTE):
         return None
     values = _positive(table, PER_BYTE)

@@ -1,7 +1,7 @@
-"""Runs from a known surface: what a fit should find again, and what goes wrong where groups are trained otherwise.
+"""Simulated runs from a known surface, to test fits and to show the pitfall of batch sizes that vary with model size.
 
-A batch larger than the critical one wastes tokens: D tokens in batches of B are worth D / (1 + B / B_crit) of them,
-B_crit = 2.1e8 tokens / L^(1 / 0.21) at loss L (McCandlish et al. 2018; Kaplan et al. 2020, section 5.1).
+A batch larger than the critical one wastes tokens: D tokens in batches of B have the effect of D / (1 + B / B_crit),
+with B_crit = 2.1e8 tokens / L^(1 / 0.21) at loss L (McCandlish et al. 2018; Kaplan et al. 2020, section 5.1).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHINCHILLA = surface(1.817, 482.0, 2085.0, 0.348, 0.366)
 
 @dataclass(frozen=True)
 class Design:
-    """Groups and sizes: from the best size times `lowest` to times `highest`, evenly in log N."""
+    """Budgets and sizes: from `lowest` to `highest` times the optimal size, evenly spaced in log N."""
 
     budgets: Sequence[float] | Floats
     sizes: int = 7
@@ -39,7 +39,7 @@ class Design:
     highest: float = 6.0
 
     def points(self, truth: Surface, cost: TokenCost = SIX) -> tuple[Floats, Floats, Floats]:
-        """FLOPs, sizes, tokens of all runs."""
+        """FLOPs, sizes and tokens of all runs."""
         flops_R = np.repeat(np.asarray(self.budgets, np.float64), self.sizes)
         offsets = np.exp(np.linspace(np.log(self.lowest), np.log(self.highest), self.sizes))
         params_R = np.concatenate([float(truth.optimum(flops, cost)[0]) * offsets for flops in self.budgets])
@@ -56,7 +56,7 @@ def simulated(
     group_noise: float = 0.0,
     name: str = ALL,
 ) -> Runs:
-    """Noise is the standard deviation of log L: of each run, and of each group as a whole."""
+    """Simulated runs. Noise is the standard deviation of log L, per run and per group."""
     flops_R, params_R, tokens_R = design.points(truth, cost)
     group_R = np.repeat(np.arange(len(design.budgets)), design.sizes)
     off_R = noise * rng.standard_normal(len(flops_R))
@@ -81,7 +81,7 @@ def critical_batch(loss: Floats) -> Floats:
 
 
 def batch_loss(truth: Surface, params: Floats, tokens: Floats, batch: Floats) -> Floats:
-    """The loss with `batch` tokens per step: of fewer tokens, as far as they are wasted; solved by repetition."""
+    """The loss with `batch` tokens per step, at the effective number of tokens; solved by fixed-point iteration."""
     loss = truth.loss(params, tokens)
     for _ in range(30):
         loss = truth.loss(params, tokens / (1 + batch / critical_batch(loss)))
@@ -91,8 +91,8 @@ def batch_loss(truth: Surface, params: Floats, tokens: Floats, batch: Floats) ->
 def pitfall(
     truth: Surface, flops: float, batch: float, growth: float = 1.0, *, sizes: int = 9, span: float = 4.0
 ) -> dict[str, Floats | float]:
-    """One IsoFLOP group trained with a fixed batch, and with one that grows as N^growth above the best size
-    (Poli et al. 2024, Figure C.1): both curves and both parabolas' N*."""
+    """One IsoFLOP group with a fixed batch, and with a batch that grows as N^growth above the optimal size (Poli et al.
+    2024, Figure C.1): both curves and the N* of both parabolas."""
     best = float(truth.optimum(flops, SIX)[0])
     params = best * np.exp(np.linspace(-np.log(span), np.log(span), sizes))
     tokens = SIX.tokens(np.asarray(flops), params)

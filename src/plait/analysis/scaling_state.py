@@ -36,8 +36,8 @@ class StateCurve:
 
 @dataclass(frozen=True)
 class StateLaw:
-    """`c`: the exponent of each architecture alone; `shared`: the exponent of all, with an offset each. Names that end
-    in _B hold the draws."""
+    """`c`: the exponent of each architecture alone; `shared`: the common exponent, with an offset each. Names ending in
+    _B are bootstrap samples."""
 
     c: dict[str, float]
     c_B: dict[str, Floats]
@@ -50,7 +50,7 @@ class StateLaw:
 def state_curve(
     groups: list[Parabola], surface: Surface, draws: Surface, cost: TokenCost, params_R: Floats, state_R: Floats
 ) -> StateCurve | None:
-    """Of one architecture, at the budgets of these groups; None for fewer than two different states."""
+    """The state curve of one architecture at the budgets of these groups; None for fewer than two distinct states."""
     log_states, log_perplexities = [], []
     for group in groups:
         (best, _, loss), (best_B, _, loss_B) = (one.optimum(group.flops, cost) for one in (surface, draws))
@@ -97,7 +97,7 @@ def _products(curve: StateCurve) -> tuple[Floats, Floats]:
 
 
 def chances_of_least(values_B: Mapping[str, Floats]) -> dict[str, float]:
-    """How often each is the least over the draws; those in which one does not exist are left out."""
+    """The fraction of samples in which each is the lowest, ignoring samples in which one is undefined."""
     names = list(values_B)
     table_BK = np.column_stack([values_B[name] for name in names])
     table_BK = table_BK[np.isfinite(table_BK).all(1)]

@@ -1,13 +1,13 @@
 """The loss as a surface over model size N and tokens D: L = E + A / N^α + B / D^β (Hoffmann et al. 2022, approach 3).
 
-Fitted to log L by Huber's loss, so that a run that went wrong counts little, by Levenberg and Marquardt's method with
-the exact derivatives of log L = log(e^e + e^(a − α n) + e^(b − β d)); n and d are log N and log D about their means,
-which keeps the five numbers apart. Many fits are done at once: all starts, or all draws of a bootstrap.
+Fitted to log L with the Huber loss, which limits the influence of outliers, by the Levenberg–Marquardt method with
+exact derivatives of log L = log(e^e + e^(a − α n) + e^(b − β d)); n and d are log N and log D, centred to decorrelate
+the five parameters. Many fits run at once: all initial points, or all bootstrap samples.
 
-Starts: on a grid of α and β the rest is linear, so the best E, A and B of each are solved for, and the best corners of
-the grid go on. Several architectures may share one E, the entropy of the text that all of them read.
+Initial points: on a grid of α and β the problem is linear in E, A and B, which are solved for; the best grid points are
+refined. Several architectures may share one E, the entropy of their common text.
 
-    B  fits at once        R  runs        P  numbers of a fit        K  architectures
+    B  fits at once        R  runs        P  parameters of a fit        K  architectures
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ROUNDS, _GAIN = 100, 1e-8
 
 @dataclass(frozen=True)
 class Layout:
-    """Which runs are of which architecture, and which numbers each has; with `shared`, one E for all."""
+    """The architecture of each run, and the parameters of each architecture; with `shared`, one E for all."""
 
     runs: tuple[Places, ...]
     shared: bool = False
@@ -45,7 +45,7 @@ class Layout:
         return 1 + 4 * len(self.runs) if self.shared else NUMBERS * len(self.runs)
 
     def numbers(self, k: int) -> Places:
-        """Where an architecture's five are among all."""
+        """The indices of an architecture's five parameters."""
         if self.shared:
             return np.array([0, *range(1 + 4 * k, 5 + 4 * k)])
         return np.arange(NUMBERS * k, NUMBERS * (k + 1))
@@ -54,7 +54,7 @@ class Layout:
         return theta_BP[..., self.numbers(k)]
 
     def joined(self, parts: Sequence[Floats]) -> Floats:
-        """One vector of each architecture's own five; a shared E is the geometric mean of theirs."""
+        """One parameter vector from each architecture's own five; a shared E is their geometric mean."""
         theta_P = np.zeros(self.size)
         for k, part in enumerate(parts):
             theta_P[self.numbers(k)] = part
@@ -65,7 +65,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Points:
-    """Where the runs are: log N and log D about their means."""
+    """The runs' centred log N and log D."""
 
     n_R: Floats
     d_R: Floats
@@ -90,7 +90,7 @@ def log_loss(theta_B5: Floats, n_R: Floats, d_R: Floats) -> tuple[Floats, Floats
 
 
 def _terms(theta_B5: Floats, n_R: Floats, d_R: Floats) -> tuple[Floats, Floats]:
-    """log L, and which share of L each of its three terms is."""
+    """log L, and the share of each of its three terms."""
     terms = np.empty((3, len(theta_B5), len(n_R)))
     terms[0] = theta_B5[:, 0, None]
     terms[1] = theta_B5[:, 1, None] - np.exp(theta_B5[:, 3, None]) * n_R
@@ -120,7 +120,7 @@ def huber(left_BR: Floats, delta_R: Floats) -> Floats:
 def descend(
     theta_BP: Floats, points: Points, log_loss_BR: Floats, layout: Layout, delta_R: Floats
 ) -> tuple[Floats, Floats]:
-    """The nearest minimum of each fit's own Huber loss, and its value."""
+    """The local minimum of each fit's Huber loss, and its value."""
     theta_BP, y_BR = theta_BP.copy(), np.broadcast_to(log_loss_BR, (len(theta_BP), len(points.n_R)))
     damping_B = np.full(len(theta_BP), 1e-3)
     value_B = huber(residuals(theta_BP, points, y_BR, layout), delta_R)
@@ -144,7 +144,7 @@ def descend(
 
 
 def _normal(theta_BP: Floats, points: Points, y_BR: Floats, layout: Layout, delta_R: Floats) -> tuple[Floats, Floats]:
-    """Gauss and Newton's curvature and slope, runs weighted as Huber's loss has them."""
+    """The Gauss–Newton Hessian and gradient, with Huber weights."""
     curvature = np.zeros((len(theta_BP), layout.size, layout.size))
     slope = np.zeros((len(theta_BP), layout.size))
     for k, runs in enumerate(layout.runs):
@@ -166,7 +166,7 @@ def _within(theta_BP: Floats, layout: Layout) -> Floats:
 
 
 def starts(n_R: Floats, d_R: Floats, log_loss_R: Floats) -> Floats:
-    """The best of a grid of exponents, each with the E, A and B of least relative squares."""
+    """The best points of a grid of exponents, each with E, A and B by relative least squares."""
     alpha, beta = (grid.ravel() for grid in np.meshgrid(_GRID, _GRID, indexing="ij"))
     loss_R = np.exp(log_loss_R)
     terms = np.stack([np.ones((len(alpha), len(n_R))), np.exp(-alpha[:, None] * n_R), np.exp(-beta[:, None] * d_R)], -1)
@@ -181,7 +181,7 @@ def starts(n_R: Floats, d_R: Floats, log_loss_R: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class SurfaceFit:
-    """The best of all starts, with the noise by which Huber's loss was scaled."""
+    """The best fit over all initial points, and the noise that scales the Huber loss."""
 
     layout: Layout
     points: Points
@@ -197,7 +197,7 @@ class SurfaceFit:
 
     @property
     def slopes_RP(self) -> Floats:
-        """How log L at each run moves with every number of the fit."""
+        """The derivatives of log L at each run with respect to the parameters."""
         slopes_RP = np.zeros((len(self.log_loss_R), self.layout.size))
         for k, runs in enumerate(self.layout.runs):
             _, slopes = log_loss(self.layout.of(self.theta_P[None], k), self.points.n_R[runs], self.points.d_R[runs])
@@ -206,7 +206,7 @@ class SurfaceFit:
 
 
 def fit_surface(points: Points, log_loss_R: Floats, layout: Layout) -> SurfaceFit:
-    """Each architecture alone from many starts, then all together; the noise is found on the way."""
+    """Fit each architecture from many initial points, then all together; the noise is estimated along the way."""
     parts, delta_R = [], np.empty(len(log_loss_R))
     for runs in layout.runs:
         own = Points(points.n_R[runs], points.d_R[runs], points.n_mean, points.d_mean)

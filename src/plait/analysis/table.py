@@ -1,12 +1,12 @@
-"""A plain table of results: columns by name, read from whatever holds rows.
+"""A table of results: named columns, read from a file or a store.
 
-    results.csv       a header line, then a row per line; numbers, true, false and blanks are read as such
+    results.csv       a header line, then a row per line; numbers, true, false and empty cells are recognised
     results.jsonl     a JSON object per line
-    results.json      a list of objects, or objects by name that hold such lists: the name becomes the column `set`
+    results.json      a list of objects, or an object of such lists: its keys become the column `set`
     results.parquet   needs pyarrow
-    sqlite:///…       the records of a store, or any other URL a store has
+    sqlite:///…       the records of a store, by its URL
 
-Fields inside fields have dotted names, as in the store: `result.accuracy`.
+Nested fields have dotted names, as in the store: `result.accuracy`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Table:
 
     @classmethod
     def of(cls, name: str, rows: Iterable[Mapping[str, Any]]) -> Table:
-        """Rows may come one after the other: none is kept. Text that comes again and again is kept once."""
+        """A table from an iterable of rows, which are consumed one by one. Repeated text is stored once."""
         columns: dict[str, list[Any]] = {}
         texts: dict[str, str] = {}
         number = 0
@@ -75,7 +75,7 @@ class Table:
         return self.columns[name]
 
     def numbers(self, name: str) -> Floats:
-        """A column of numbers; nan where there is none."""
+        """A numeric column; nan for missing values."""
         values = self.column(name)
         for row, value in enumerate(values):
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
@@ -89,7 +89,7 @@ class Table:
         return Table(self.name, {name: [values[row] for row in chosen] for name, values in self.columns.items()})
 
     def complete(self, names: Iterable[str]) -> tuple[Table, int]:
-        """The rows that have a number in each of these columns, and how many have not."""
+        """The rows with a number in each of these columns, and the number of other rows."""
         there = np.ones(len(self), dtype=np.bool_)
         for name in names:
             there &= ~np.isnan(self.numbers(name))
@@ -97,9 +97,9 @@ class Table:
         return self.rows(np.flatnonzero(there).tolist()) if missing else self, missing
 
     def where(self, conditions: Iterable[str]) -> Table:
-        """The rows that meet them all: `column=value`, or with != < <= > >=. Text is compared as text.
+        """The rows that satisfy all conditions: `column=value`, or with != < <= > >=. Text is compared as text.
 
-        A missing value meets no condition but `column!=value`; `column=` asks for missing ones.
+        A missing value satisfies only `column!=value`; `column=` selects missing values.
         """
         chosen: list[int] = list(range(len(self)))
         for condition in conditions:
@@ -109,7 +109,7 @@ class Table:
         return self.rows(chosen) if len(chosen) < len(self) else self
 
     def groups(self, name: str) -> dict[str, Table]:
-        """The table apart by the values of one column, in the order of first sight."""
+        """The table split by the values of one column, in order of first appearance."""
         places: dict[str, list[int]] = {}
         for row, value in enumerate(self.column(name)):
             places.setdefault("" if value is None else str(value), []).append(row)
@@ -128,7 +128,7 @@ class Table:
 
 
 def read_table(given: str) -> Table:
-    """The table in a file, by its ending, or the records of a store, by its URL."""
+    """Read a table from a file, by its extension, or the records of a store, by its URL."""
     if "://" in given:
         return _read_store(given)
     path = Path(given)
@@ -227,7 +227,7 @@ def _objects(rows: list[Any], path: Path) -> list[dict[str, Any]]:
 
 
 def _value(text: str) -> Any:
-    """A cell or the right side of a condition: a number, true or false, text, or None for nothing."""
+    """The value of a cell or of the right side of a condition: a number, a boolean, text, or None if empty."""
     if text in ("", "true", "false"):
         return {"": None, "true": True, "false": False}[text]
     try:

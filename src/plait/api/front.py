@@ -241,7 +241,7 @@ def table(
 
 def candidates(key: str = LATEST, *, mixers: Sequence[str | Path] = (), store: str | Store | None = None) -> Candidates:
     """Every candidate that a search compared: its objectives, whether it is on the front, its spec."""
-    from plait.algorithms.candidates import Candidates as Kept
+    from plait.algorithms.front import Candidates as Kept
 
     load_mixers(mixers)
     with opened_store(store) as opened:

@@ -242,7 +242,7 @@ def predict(
 ) -> PredictResult:
     """Predict from a profile (a file of `plait.profile`; else this machine's, which searches keep in `runs`), with 95 %
     intervals; `anywhere`: it may be another machine's."""
-    from plait.device.answer import predictor_of
+    from plait.device.predictor import predictor_of
     from plait.device.profile import Profile
     from plait.device.quantities import quantity
 

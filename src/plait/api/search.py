@@ -224,7 +224,7 @@ def _predictor(
 ) -> DevicePredictor | None:
     """From the given profile, else this machine's, which is made if there is none; None if all objectives are exact."""
     from plait.algorithms.predicted import DevicePredictor
-    from plait.device.answer import predictor_of
+    from plait.device.predictor import predictor_of
     from plait.searching.attainable import check_attainable
     from plait.searching.local_profile import is_covered, local_profile
 

@@ -12,11 +12,11 @@ from plait.algorithms.predicted import DevicePredictor
 from plait.core.errors import UserError
 from plait.designing.compositions import compositions, few_of, pattern_name
 from plait.designing.config import NEARLY, DesignConfig, OnProgress
-from plait.device.answer import predictor_of
 from plait.device.measurements import Measurements
+from plait.device.predictor import predictor_of
 from plait.device.profile import Profile
 from plait.records import Record, Store
-from plait.searching.job import Request, search_front, usual_objectives
+from plait.searching.job import Request, default_objectives, search_front
 from plait.searching.local_profile import local_profile
 from plait.searching.validation import Validated, describe, document, measured_row, validate
 
@@ -73,7 +73,7 @@ def find(config: DesignConfig, store: Store, on_progress: OnProgress, seconds: d
     predictor = DevicePredictor(predictor_of(profile, config.setting))
     # A cache that grows with the text is a cost of its own. Without this objective only mixers with the lowest latency
     # per parameter would be left on the front.
-    objectives = [*usual_objectives(config.space), "min:kv_cache"]
+    objectives = [*default_objectives(config.space), "min:kv_cache"]
     request = Request(
         config.space, config.setting, objectives, config.limits, config.constraints, METHOD, seed=config.seed
     )

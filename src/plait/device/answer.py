@@ -24,18 +24,6 @@ TTFT, TOKEN_TIME = "ttft", "token_time"
 ADDED = ("latency", "energy")
 
 
-class FirstToken:
-    """Time to the first token, an entry of the table of quantities; only mode both has it."""
-
-    @staticmethod
-    def unavailable(setting: Setting) -> str:
-        return "" if setting.mode == BOTH else f"it is part of --mode {BOTH}"
-
-
-class NextToken(FirstToken):
-    pass
-
-
 class AnswerPredictor:
     """A `Predictor` for mode both: one predictor for the prompt and one for a token of the answer."""
 
@@ -61,10 +49,6 @@ class AnswerPredictor:
 
 
 ENDS = ("mean", "low", "high")
-
-
-def predictor_of(profile: Profile, setting: Setting) -> Predictor | AnswerPredictor:
-    return AnswerPredictor(profile, setting) if setting.mode == BOTH else Predictor(profile, setting)
 
 
 def joined_result(prompt: Mapping[str, Any], token: Mapping[str, Any], answer: int) -> dict[str, Any]:

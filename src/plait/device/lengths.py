@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from plait.analysis.intervals import NORMAL, t_quantile
+from plait.analysis.distributions import t_quantile
+from plait.analysis.intervals import NORMAL
 from plait.core.errors import UserError
 from plait.device.latency import Stopwatch, Timing, keep_freed_memory
 from plait.device.setting import Setting

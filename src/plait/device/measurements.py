@@ -91,13 +91,11 @@ class Measurements:
         return self._meters[name]
 
 
-def values(record: Record | None) -> dict[str, float]:
-    """What was measured, by quantity, in base units."""
-    if record is None:
-        return {}
-    there = ((name, each) for name, each in on_device().items() if name in record.result)
-    return {name: record.result[name][each.value] for name, each in there}
+def values(record: Record) -> dict[str, float]:
+    """The measured values by quantity, in base units."""
+    measured = ((name, each) for name, each in on_device().items() if name in record.result)
+    return {name: record.result[name][each.value] for name, each in measured}
 
 
-def noisy(record: Record | None) -> bool:
-    return record is not None and any(record.result.get(name, {}).get("noisy") for name in on_device())
+def noisy(record: Record) -> bool:
+    return any(record.result.get(name, {}).get("noisy") for name in on_device())

@@ -20,22 +20,26 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.analysis.intervals import NORMAL, t_quantile
+from plait.analysis.distributions import t_quantile
+from plait.analysis.intervals import NORMAL
 from plait.core.errors import UserError
 from plait.device.features import EMBEDDING_AND_HEAD, Features, of_embedding_and_head, of_layer
 from plait.device.profile import Point, Profile
 from plait.device.quantities import SUM, on_device
 from plait.device.regression import Floats, Surface
-from plait.device.setting import MODES, Setting
+from plait.device.setting import BOTH, MODES, Setting
 from plait.mixers.options import MixerOptions, OptionError
 from plait.model.architecture import Architecture, architecture, options_of
 from plait.model.cost import model_cost
 from plait.spec import Header, parse
+
+if TYPE_CHECKING:
+    from plait.device.answer import AnswerPredictor
 
 Ints = NDArray[np.integer]
 LEAST_ERROR = 0.02  # smallest relative error of a prediction for a whole model, however well its parts are known
@@ -263,6 +267,15 @@ class Predictor:
     def _held_before(self, state_N: Floats) -> Floats:
         """Bytes of the state before a step, which is kept until the new state is complete."""
         return state_N if self.setting.mode == "decode" else np.zeros_like(state_N)
+
+
+def predictor_of(profile: Profile, setting: Setting) -> Predictor | AnswerPredictor:
+    """The predictor for a setting: mode both combines two predictors."""
+    if setting.mode != BOTH:
+        return Predictor(profile, setting)
+    from plait.device.answer import AnswerPredictor
+
+    return AnswerPredictor(profile, setting)
 
 
 def _error(off_N: Floats) -> float:

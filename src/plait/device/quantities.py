@@ -56,18 +56,18 @@ class OptionalMeter(Meter, Protocol):
 
 @dataclass(frozen=True)
 class Quantity(Entry):
-    """where       "module:Meter" that measures it; of an exact one, what counts it
+    """where       "module:Meter" that measures it, or the function that computes it
     dimension   in `plait.core.units`
-    unit        in which it is read and written
-    value       which entry of a measurement it is
-    parts       further entries in the same unit that it consists of
-    predicted   how, from a profile: `sum` (parts of a model add up), `peak` (as memory does) or `exact` (no profile)
+    unit        for input and output
+    value       its key in a measurement
+    parts       keys of its components, in the same unit
+    predicted   how, from a profile: `sum` (over the parts of a model), `peak` (as memory) or `exact` (no profile)
     decimals    in tables of measurements
-    optional    not every machine, or not every mode, can tell
-    mode        the only one that has it; empty: all
-    first       measured before the others, in a process of its own: a model that is too large ends that one, not ours
+    optional    not every machine, or not every mode, can measure it
+    mode        the only mode that has it; empty: all
+    first       measured before the others, in its own process: a model that is too large kills that one, not ours
     example     of a limit
-    limit       what a limit holds for, where that is not plain
+    limit       what a limit refers to, if that is not obvious
     """
 
     name: str = ""
@@ -100,7 +100,7 @@ class Quantity(Entry):
 
     @property
     def upper(self) -> str:
-        """What a rule of a search speaks of: a prediction must hold at the upper end of its interval."""
+        """The column that a limit constrains: the upper end of a prediction's interval."""
         return self.name if self.predicted == EXACT else f"{self.name}_high"
 
     def text(self, value: float, digits: int = 6) -> str:
@@ -124,7 +124,7 @@ _LINES = (
         example="40ms",
     ),
     Quantity(
-        "plait.device.answer:FirstToken",
+        "plait.device.answer:joined_result",
         "time to first token: the whole prompt, of --mode both",
         name="ttft",
         dimension="seconds",
@@ -137,7 +137,7 @@ _LINES = (
         limit="time to first token",
     ),
     Quantity(
-        "plait.device.answer:NextToken",
+        "plait.device.answer:joined_result",
         "time per token of the answer, one over tokens per second, of --mode both",
         name="token_time",
         dimension="seconds",
@@ -233,7 +233,10 @@ def everywhere() -> list[str]:
 
 
 def unavailable(name: str, setting: Setting) -> str:
-    """Why a quantity cannot be measured in this setting and what to do about it; empty where it can be."""
+    """Why a quantity cannot be measured in this setting and what to do about it; empty if it can be."""
+    mode = quantity(name).mode
+    if mode:
+        return "" if setting.mode == mode else f"it is part of --mode {mode}"
     return str(meter_of(name).unavailable(setting)) if quantity(name).optional else ""
 
 

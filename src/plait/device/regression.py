@@ -25,7 +25,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.analysis.intervals import NORMAL, t_quantile
+from plait.analysis.distributions import t_quantile
+from plait.analysis.intervals import NORMAL
 from plait.device.features import Features
 
 Floats = NDArray[np.float64]

@@ -1,7 +1,7 @@
-"""Limits that nothing in a space can hold here are refused before minutes of profiling, with what is attainable.
+"""Early check of limits: limits that no model of the space can meet are rejected before minutes of profiling.
 
-The model with the fewest FLOPs is measured. It need not be the fastest, so a limit is refused only where it is far
-beyond; where it is near, the profile decides.
+The model with the fewest FLOPs is measured. It need not be the fastest, so limits are rejected only if it exceeds them
+by far; otherwise the profile decides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROUNDS = 10
 
 
 def smallest(request: Request) -> str:
-    """The spec of the model with the fewest FLOPs that the search has among what the exact constraints leave."""
+    """The spec of the model with the fewest FLOPs that satisfies the exact constraints."""
     space = request.without_predictions()
     common = {"seed": request.seed, "seq": request.setting.seq}
     search: Search
@@ -34,20 +34,20 @@ def smallest(request: Request) -> str:
 
 
 def check_attainable(request: Request, store: Store, on_progress: OnProgress = ignore) -> None:
-    """Raise a `UserError` where the smallest model, measured, is far above a limit."""
+    """Raise a `UserError` if even the smallest model, measured, is far above a limit."""
     if not request.limits.on_device:
         return
     on_progress("measuring the smallest model", 0, None)
     spec = smallest(request)
     with Measurements(store, request.setting) as known:
-        found = values(known.measure(spec))
-    beyond = {name: limit for name, limit in request.limits.on_device.items() if found.get(name, 0.0) > FAR * limit}
-    if beyond:
-        asked = " and ".join(f"{name} {quantity(name).text(limit)}" for name, limit in beyond.items())
-        there = " and ".join(f"{quantity(name).shown(value)} {name}" for name, value in found.items())
+        measured = values(known.measure(spec))
+    exceeded = {name: limit for name, limit in request.limits.on_device.items() if measured.get(name, 0) > FAR * limit}
+    if exceeded:
+        wanted = " and ".join(f"{name} {quantity(name).text(limit)}" for name, limit in exceeded.items())
+        attained = " and ".join(f"{quantity(name).shown(value)} {name}" for name, value in measured.items())
         where = f"{request.setting.seq} tokens, batch {request.setting.batch}, {request.setting.device}"
         raise UserError(
-            f"nothing in {request.space.name} can hold {asked} here: its model with the fewest FLOPs takes {there} "
+            f"nothing in {request.space.name} can hold {wanted} here: its model with the fewest FLOPs takes {attained} "
             f"({where}): {spec}\nGive limits above these, fewer tokens (--seq), or a smaller space, such as "
             "--space small-hybrid."
         )

@@ -1,11 +1,10 @@
-"""Capability: what the probe says a candidate can do, as its mean accuracy over the probe's tasks (MAD; Poli et al.
-2024, arXiv:2403.17844), measured where the probe has seen the candidate's pattern and predicted where it has not.
+"""Capability: a candidate's mean accuracy over the probe's tasks (MAD; Poli et al. 2024, arXiv:2403.17844), measured if
+its pattern has been probed and predicted otherwise.
 
-The pattern is the shortest run of mixers that a model repeats: `attn swiglu gla swiglu` for any depth and width, as the
-paper builds large models out of what it has probed. A pattern that was never probed is predicted by a ridge regression
-for each task on a few features that anyone can read (`plait.space.compositions.features`). The error bar comes from
-leaving one probed architecture out at a time, so it says how well patterns are foretold that the regression has not
-seen.
+A pattern is the shortest sequence of mixers that a model repeats, such as `attn swiglu gla swiglu`, at any depth and
+width: the paper builds its large models from probed patterns in the same way. Other patterns are predicted by ridge
+regression, one per task, on a few interpretable features (`plait.space.compositions.features`). The interval comes from
+leave-one-out cross-validation over architectures, so it covers patterns that the regression has not seen.
 
 Letters: N candidates or probed architectures, L layers, B blocks of S slots, F features, T tasks.
 """
@@ -23,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.algorithms.objectives import Batch, Objective
-from plait.analysis.intervals import Share, estimate, t_quantile
+from plait.analysis.distributions import t_quantile
+from plait.analysis.intervals import Share, estimate
 from plait.core.errors import UserError
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
@@ -33,20 +33,19 @@ from plait.records import Record, Store
 from plait.space import compositions
 from plait.space.compositions import ABSENT, Floats, Ints, Pattern
 
-FEWEST = 8  # architectures to learn from
+FEWEST = 8  # probed architectures needed to fit the regression
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-NUMBER_BYTES = 4  # of a column of the space
+NUMBER_BYTES = 4  # per number in the columns of a space
 
 
 @dataclass(frozen=True)
 class Probed:
-    """One architecture that the probe has seen: its accuracy on every task, and by seed the mean over tasks, of the
-    seeds that all tasks have."""
+    """One probed architecture: accuracy per task, and the mean over tasks for each seed that all tasks have."""
 
     arch: Architecture
     accuracy_T: Floats
     by_seed: dict[int, float]
-    sequences: int  # tested with one seed
+    sequences: int  # test sequences per seed
 
     @property
     def pattern(self) -> Pattern:
@@ -54,13 +53,13 @@ class Probed:
 
     @property
     def state(self) -> float:
-        """Fixed state in numbers a unit of width and layer, which can be compared across sizes."""
+        """Fixed state per unit of width and layer, comparable across model sizes."""
         cost = model_cost(self.arch, seq=1)
         return cost.fixed_state / (self.arch.header.d * max(1, len(self.arch.layers)))
 
 
 class Capability(Objective):
-    """Gives `capability` and the ends of its 95 % interval, `capability_low` and `capability_high`."""
+    """Computes `capability` and the ends of its 95 % interval, `capability_low` and `capability_high`."""
 
     name: str = "capability"
     maximise: bool = True
@@ -70,7 +69,7 @@ class Capability(Objective):
         self.tasks, self.probed, used = comparable(records)
         if len(self.probed) < FEWEST:
             raise UserError(
-                f"capability is learnt from probe records of at least {FEWEST} architectures on the same tasks; "
+                f"capability is learned from probe records of at least {FEWEST} architectures on the same tasks; "
                 f"{len(self.probed)} found. `plait probe --suite mad21 --seeds 1 --time 1h` gives 21."
             )
         self.records = len(used)
@@ -89,49 +88,49 @@ class Capability(Objective):
     def __str__(self) -> str:
         return (
             f"capability: mean accuracy on {', '.join(self.tasks)}; from {self.records} probe records of "
-            f"{len(self.probed)} architectures; patterns not probed are predicted to ± {self._ridge.reach:.3f}"
+            f"{len(self.probed)} architectures; other patterns are predicted to ± {self._ridge.half_width:.3f}"
         )
 
     @property
     def error(self) -> float:
-        """Root mean square error of the prediction, each architecture left out in turn."""
+        """Leave-one-out root mean square error of the prediction."""
         return self._ridge.error
 
     def columns(self, batch: Batch) -> dict[str, NDArray[Any]]:
         kinds_NL, state_N = self._compositions(batch)
-        mean_N, reach_N = self._ridge.predict(compositions.features(self.kinds, kinds_NL, state_N))
-        for pattern, (measured, reach) in self._measured().items():
+        mean_N, half_width_N = self._ridge.predict(compositions.features(self.kinds, kinds_NL, state_N))
+        for pattern, (measured, half_width) in self._measured().items():
             same_N = compositions.repeats(kinds_NL, [self.kinds.index(name) for name in pattern])
             mean_N[same_N] = measured
-            if reach is not None:
-                reach_N[same_N] = reach
-        ends = {"low": np.clip(mean_N - reach_N, 0, 1), "high": np.clip(mean_N + reach_N, 0, 1)}
+            if half_width is not None:
+                half_width_N[same_N] = half_width
+        ends = {"low": np.clip(mean_N - half_width_N, 0, 1), "high": np.clip(mean_N + half_width_N, 0, 1)}
         return {self.name: np.clip(mean_N, 0, 1), **{f"{self.name}_{end}": value for end, value in ends.items()}}
 
     def as_dict(self) -> dict[str, Any]:
         return {**super().as_dict(), "tasks": list(self.tasks), "records": self.records, "hash": self._hash}
 
     def _measured(self) -> dict[Pattern, tuple[float, float | None]]:
-        """Mean and half-width of the interval of every pattern that was probed. From one seed the spread is not known:
-        None, for which the prediction's stands, since what it misses holds the seeds' spread, too."""
+        """Mean and half-width of the interval of every probed pattern. A single seed gives no spread: None, and the
+        half-width of the prediction is used, whose errors include the variation between seeds."""
         patterns: dict[Pattern, list[Probed]] = defaultdict(list)
-        for one in self.probed:
-            patterns[one.pattern].append(one)
-        found: dict[Pattern, tuple[float, float | None]] = {}
+        for probed in self.probed:
+            patterns[probed.pattern].append(probed)
+        measured: dict[Pattern, tuple[float, float | None]] = {}
         for pattern, same in patterns.items():
-            mean = float(np.mean([one.accuracy_T.mean() for one in same]))
-            seeds = sorted(set.intersection(*(set(one.by_seed) for one in same)))
-            values = [float(np.mean([one.by_seed[seed] for one in same])) for seed in seeds]
-            items = [Share(float(one.accuracy_T.mean()), one.sequences * len(seeds), 1 / len(same)) for one in same]
+            mean = float(np.mean([probed.accuracy_T.mean() for probed in same]))
+            seeds = sorted(set.intersection(*(set(probed.by_seed) for probed in same)))
+            values = [float(np.mean([probed.by_seed[seed] for probed in same])) for seed in seeds]
+            items = [Share(float(p.accuracy_T.mean()), p.sequences * len(seeds), 1 / len(same)) for p in same]
             interval = estimate(values, items, mean).interval if len(seeds) > 1 else None
-            found[pattern] = mean, None if interval is None else (interval[1] - interval[0]) / 2
-        return found
+            measured[pattern] = mean, None if interval is None else (interval[1] - interval[0]) / 2
+        return measured
 
     def _compositions(self, batch: Batch) -> tuple[Ints, Floats]:
-        """Which kind of mixer every layer is, layers that are nothing left out, and the state as in `Probed`."""
+        """The kind of each mixer of each candidate, empty layers last, and the state as in `Probed`."""
         space, parts = batch.space, batch.space.parts(batch.genes_NG)
         codes = [compositions.codes_of(space, s, self.kinds) for s in range(len(space.slots))]
-        # The codes' last entry is nothing, which is what place -1 finds.
+        # The last code is ABSENT, which index -1 selects.
         kinds_NBS = np.stack([code[parts.options_NBS[:, :, s]] for s, code in enumerate(codes)], axis=2)
         kinds_NL = kinds_NBS.reshape(len(batch), kinds_NBS.shape[1] * kinds_NBS.shape[2])
         kinds_NL = np.take_along_axis(kinds_NL, np.argsort(kinds_NL == ABSENT, axis=1, kind="stable"), axis=1)
@@ -139,15 +138,15 @@ class Capability(Objective):
         return kinds_NL, batch.columns["fixed_state"] / NUMBER_BYTES / size_N
 
 
-# ---- from records to what can be compared
+# ---- comparable probe records
 
 
 def comparable(records: Sequence[Record]) -> tuple[tuple[str, ...], list[Probed], set[str]]:
     """Tasks, the architectures that were probed on all of them, and the keys of the records used.
 
-    Accuracies can be compared within one setting, training and precision. Of every task that setting counts in which
-    most architectures were probed; with `--seeds` a probe keeps to the protocol's steps, so that probes of different
-    days come together. Users' own mixers are left out: their files may not be at hand.
+    Accuracies are comparable within one task setting, training and precision. For each task the setting with the most
+    architectures is used; with `--seeds` a probe follows the protocol's number of steps, so that probes of different
+    days can be combined. Users' own mixers are skipped: their files may be missing.
     """
     by_task: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
@@ -156,30 +155,30 @@ def comparable(records: Sequence[Record]) -> tuple[tuple[str, ...], list[Probed]
             same = json.dumps([config["task"], config["training"], config["precision"]], sort_keys=True)
             by_task[config["task"]["task"]][same].append(record)
     largest = {
-        task: max((_by_architecture(found) for found in settings.values()), key=len)
+        task: max((_by_architecture(same) for same in settings.values()), key=len)
         for task, settings in sorted(by_task.items())
     }
-    # A task on which hardly anything was probed must not shut out all the others.
+    # A task with few probed architectures is dropped, so that it does not exclude the others.
     enough = min(FEWEST, max((len(table) for table in largest.values()), default=0))
     tables = {task: table for task, table in largest.items() if len(table) >= enough}
-    whole = [arch for arch in next(iter(tables.values()), {}) if all(arch in table for table in tables.values())]
-    probed = [Probed(arch, *_accuracies([table[arch] for table in tables.values()])) for arch in whole]
-    return tuple(tables), probed, {r.key for table in tables.values() for arch in whole for r in table[arch]}
+    complete = [arch for arch in next(iter(tables.values()), {}) if all(arch in table for table in tables.values())]
+    probed = [Probed(arch, *_accuracies([table[arch] for table in tables.values()])) for arch in complete]
+    return tuple(tables), probed, {r.key for table in tables.values() for arch in complete for r in table[arch]}
 
 
 def _by_architecture(records: Sequence[Record]) -> dict[Architecture, list[Record]]:
-    """By the architecture without what is the task's: its vocabulary and the kind of model."""
-    found: dict[Architecture, list[Record]] = defaultdict(list)
+    """Records by architecture, ignoring the vocabulary and the kind of model, which depend on the task."""
+    grouped: dict[Architecture, list[Record]] = defaultdict(list)
     for record in records:
         arch = architecture(record.config["spec"])
-        found[Architecture(arch.header.replace({"vocab": 16, "kind": "lm"}), arch.layers)].append(record)
-    return found
+        grouped[Architecture(arch.header.replace({"vocab": 16, "kind": "lm"}), arch.layers)].append(record)
+    return grouped
 
 
 def _accuracies(by_task: Sequence[Sequence[Record]]) -> tuple[Floats, dict[int, float], int]:
-    """On every task the mean accuracy over seeds; by seed the mean over tasks; test sequences of a seed."""
+    """Mean accuracy over seeds for each task, mean over tasks for each seed, and test sequences per seed."""
     tasks = [
-        {int(one["seed"]): float(one["accuracy"]) for record in records for one in record.result["seeds"]}
+        {int(seed["seed"]): float(seed["accuracy"]) for record in records for seed in record.result["seeds"]}
         for records in by_task
     ]
     shared = set.intersection(*(set(seeds) for seeds in tasks)) if tasks else set()
@@ -189,8 +188,8 @@ def _accuracies(by_task: Sequence[Sequence[Record]]) -> tuple[Floats, dict[int, 
 
 
 class Ridge:
-    """min ‖y − a − Zw‖² + penalty ‖w‖² for every task; Z are the features, each scaled to deviation 1. The penalty is
-    the one under which architectures left out are foretold best."""
+    """Ridge regression: min ‖y − a − Zw‖² + penalty ‖w‖² for every task, with standardised features Z. The penalty
+    minimises the leave-one-out error."""
 
     def __init__(self, features_NF: Floats, accuracy_NT: Floats) -> None:
         self.centre_F, scale_F = features_NF.mean(axis=0), features_NF.std(axis=0)
@@ -200,22 +199,21 @@ class Ridge:
         self.error, self.penalty = min((self._left_out(z_NF, accuracy_NT, penalty), penalty) for penalty in PENALTIES)
         self._inverse_FF = _inverse(z_NF, self.penalty)
         self._weights_FT = self._inverse_FF @ z_NF.T @ accuracy_NT
-        self._seen = float(self._leverage(z_NF).mean())
+        self._mean_leverage = float(self._leverage(z_NF).mean())
 
     def predict(self, features_NF: Floats) -> tuple[Floats, Floats]:
-        """The mean over tasks, and by how much its 95 % interval reaches to either side: further for mixes that are
-        unlike what was probed."""
+        """The mean over tasks and the half-width of its 95 % interval, wider for compositions unlike those probed."""
         z_NF = self._scaled(features_NF)
-        wider_N = np.sqrt((1 + self._leverage(z_NF)) / (1 + self._seen))
-        return (z_NF @ self._weights_FT).mean(axis=1), self.reach * wider_N
+        wider_N = np.sqrt((1 + self._leverage(z_NF)) / (1 + self._mean_leverage))
+        return (z_NF @ self._weights_FT).mean(axis=1), self.half_width * wider_N
 
     @property
-    def reach(self) -> float:
-        """Of a 95 % interval to either side, for a mix like those that were probed."""
+    def half_width(self) -> float:
+        """Half-width of the 95 % interval of a composition like those that were probed."""
         return t_quantile(self._architectures - 1) * self.error
 
     def _scaled(self, features_NF: Floats) -> Floats:
-        """With a column of ones in front, for a."""
+        """Standardised features after a column of ones for the intercept."""
         z_NF = (features_NF - self.centre_F) / self.scale_F
         return np.column_stack([np.ones(len(z_NF)), z_NF])
 
@@ -224,14 +222,14 @@ class Ridge:
 
     @staticmethod
     def _left_out(z_NF: Floats, accuracy_NT: Floats, penalty: float) -> float:
-        """Root mean square error on architectures left out; no refitting is needed: e_i / (1 − h_ii)."""
+        """Leave-one-out root mean square error; no refitting is needed: e_i / (1 − h_ii)."""
         hat_NN = z_NF @ _inverse(z_NF, penalty) @ z_NF.T
         mean_N = accuracy_NT.mean(axis=1)
         return float(np.sqrt(np.mean(((mean_N - hat_NN @ mean_N) / (1 - np.diag(hat_NN))) ** 2)))
 
 
 def _inverse(z_NF: Floats, penalty: float) -> Floats:
-    """(ZᵀZ + penalty)⁻¹, the constant not penalised."""
+    """(ZᵀZ + penalty)⁻¹, without a penalty on the intercept."""
     penalties_F = np.full(z_NF.shape[1], penalty)
     penalties_F[0] = 0.0
     return np.linalg.inv(z_NF.T @ z_NF + np.diag(penalties_F))

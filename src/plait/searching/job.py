@@ -1,9 +1,10 @@
-"""The table of search algorithms, `--method`. Adding one adds a file with a subclass of `Search`, and a line here.
+"""One search, from the user's request to the record of its front; and the table of search algorithms (`--method`).
 
-One search from what a user asks to the record of its front: found again, gone on with, or run.
+    predictor = DevicePredictor(Predictor(local_profile(request.space, request.setting, runs), request.setting))
+    record = search_front(request, predictor, store, runs)
 
-predictor = DevicePredictor(Predictor(local_profile(request.space, request.setting, runs), request.setting))
-record = search_front(request, predictor, store, runs)
+A search that is already in the store is returned from there; an interrupted one is resumed. To add an algorithm, add a
+file with a subclass of `Search` and a line in `METHODS`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.algorithms.evolution import RandomSearch
 from plait.algorithms.exhaustive import FEW
-from plait.algorithms.front import NO_LIMITS, as_asked, search_record
+from plait.algorithms.front import NO_LIMITS, search_record, with_request
 from plait.algorithms.objectives import Exact, Objective, Predicted, ProxyObjective, exact
 from plait.algorithms.predicted import DevicePredictor
 from plait.algorithms.search import Search
@@ -30,9 +31,9 @@ from plait.device.quantities import everywhere, on_device, require_measurable
 from plait.device.setting import Setting
 from plait.records import Record, Store
 from plait.searching.scoring import Scoring, scored_by_workers
-from plait.space.allowed import layer_fits
 from plait.space.constraints import Limits
 from plait.space.objective_table import PROXIES, load
+from plait.space.slot_tables import layer_fits
 from plait.space.space import Space
 from plait.supernet.loss import SupernetLoss
 from plait.supernet.settings import SupernetJob, layer_choices
@@ -45,14 +46,15 @@ METHODS: Table[type[Search]] = Table(
     "method",
     {
         "lts": Entry("plait.algorithms.evolution:LtsSearch", "LiteTransformerSearch's evolutionary loop (the default)"),
-        "nsga2": Entry("plait.algorithms.nsga:Nsga2", "NSGA-II: fronts, then the emptier place"),
+        "nsga2": Entry("plait.algorithms.nsga:Nsga2", "NSGA-II: non-dominated sorting and crowding distance"),
         "nsga3": Entry(
-            "plait.algorithms.nsga:Nsga3", "NSGA-III: fronts, then reference directions; for many objectives"
+            "plait.algorithms.nsga:Nsga3",
+            "NSGA-III: non-dominated sorting and reference directions; for many objectives",
         ),
-        "random": Entry("plait.algorithms.evolution:RandomSearch", "draw, refuse, keep the front: the yardstick"),
+        "random": Entry("plait.algorithms.evolution:RandomSearch", "random search: the baseline"),
         "exhaustive": Entry(
             "plait.algorithms.exhaustive:Exhaustive",
-            "every candidate: of small spaces, where no method is told its size",
+            "evaluates every candidate; used for small spaces unless iterations are given",
         ),
         "gumbel": Entry("plait.supernet.search:GumbelSearch", "differentiable search: trains a supernet on --data"),
     },
@@ -62,15 +64,16 @@ METHODS: Table[type[Search]] = Table(
 
 CAPABILITY, EXHAUSTIVE = "capability", "exhaustive"
 GUMBEL, LOSS = "gumbel", "loss"
-FULL_NUMBER = 4  # bytes of a number in the column `weights`
-PROXY_TOKENS = 64  # of each sequence that a proxy looks at
+FULL_NUMBER = 4  # bytes per number in the column `weights`
+PROXY_TOKENS = 64  # sequence length for proxies
 
 
 @dataclass(frozen=True)
 class Request:
-    """`objectives` empty: the usual ones. `iterations`, `population`: None for what the method has published.
+    """Everything that defines a search.
 
-    `supernet` says what gumbel trains on; its steps and seeds are there. `corpus` is what zero-cost proxies look at.
+    `objectives` empty: the default ones. `iterations`, `population`: None for the method's published values.
+    `supernet` is the training job of gumbel, with its steps and seeds. `corpus` is the text for zero-cost proxies.
     """
 
     space: Space
@@ -84,7 +87,7 @@ class Request:
     seed: int = 0
     supernet: SupernetJob | None = None
     corpus: Corpus | None = None
-    scoring: Scoring | None = None  # workers that compute those proxies; None: this process
+    scoring: Scoring | None = None  # workers that compute the proxies; None: this process
 
     def __post_init__(self) -> None:
         METHODS.load(self.method)
@@ -100,58 +103,57 @@ class Request:
         tokens, learned = self.setting.longest, self.space.headers.positions
         if tokens > learned:
             raise UserError(f"{tokens} tokens asked for, but models of {self.space.name} have {learned} positions.")
-        self.names()  # now, not after minutes of profiling
+        self.names()  # raises now, not after minutes of profiling
 
     def names(self) -> list[str]:
-        """The objectives by name; a quantity that is limited is one of them."""
-        given = []
-        for text in list(self.objectives) or self._usual():
+        """The names of the objectives, including quantities with a limit."""
+        names = []
+        for text in list(self.objectives) or self._defaults():
             direction, _, name = text.rpartition(":")
             kind = load(name)
             if issubclass(kind, Exact):
-                given.append(text)
+                names.append(text)
                 continue
             if name == LOSS and self.method != GUMBEL:
                 raise UserError("loss is that of a supernet, which only --method gumbel trains.")
             if name in PROXIES and (self.corpus is None or self.method == GUMBEL):
                 where = "with another method than gumbel" if self.method == GUMBEL else "as builtin:stdlib"
                 raise UserError(f"{name} is a score of a built model on text: give --data, {where}.")
-            usual = "max" if kind.maximise else "min"
-            if direction not in ("", usual):
-                raise UserError(f"objective '{text}' given; of {name} there is only {usual}:{name}.")
-            given.append(name)
-        return [*given, *(name for name in self.limits.on_device if name not in given)]
+            only = "max" if kind.maximise else "min"
+            if direction not in ("", only):
+                raise UserError(f"objective '{text}' given; of {name} there is only {only}:{name}.")
+            names.append(name)
+        return [*names, *(name for name in self.limits.on_device if name not in names)]
 
     @property
     def asks_device(self) -> bool:
-        """Whether anything about the device is to be predicted, so that a profile is needed."""
+        """Whether a profile of the device is needed to predict an objective."""
         penalty = self.supernet.settings.penalty if self.supernet else ""
         return any(name in on_device() for name in (*self.names(), penalty))
 
     def check_possible(self, *, profiled: bool = False) -> None:
-        """Raise a `UserError` where constraints that need no profile leave no candidate: before one is made for
-        nothing."""
+        """Raise a `UserError` if no candidate satisfies the constraints that need no profile: before one is made."""
         if not profiled:
             require_measurable(self.names(), self.setting)
         known = self.without_predictions()
         RandomSearch(known, exact(["decoder_params"]), samples=1, seed=self.seed, seq=self.setting.seq).run()
 
     def without_predictions(self) -> Space:
-        """The space under the constraints that need no profile; a limit on memory is one on the weights alone."""
+        """The space with the constraints that need no profile; a memory limit becomes a limit on the weights."""
         weights = [
             f"weights <= {limit * FULL_NUMBER / self.setting.number_bytes / 1e6:g}MB"
             for name, limit in self.limits.values
             if name == "memory"
         ]
-        everything = self.space.with_constraints([*self.constraints, *self.limits.constraints(), *weights])
-        constraints = [constraint for constraint in everything.constraints if not constraint.names & everything.needs()]
-        return Space(replace(everything.declared, constraints=constraints))
+        space = self.space.with_constraints([*self.constraints, *self.limits.constraints(), *weights])
+        constraints = [constraint for constraint in space.constraints if not constraint.names & space.needs()]
+        return Space(replace(space.declared, constraints=constraints))
 
-    def _usual(self) -> list[str]:
-        return usual_objectives(self.space) if self.method != GUMBEL else [LOSS, "flops"]
+    def _defaults(self) -> list[str]:
+        return default_objectives(self.space) if self.method != GUMBEL else [LOSS, "flops"]
 
     def search(self, predictor: DevicePredictor | None, store: Store | None = None) -> Search:
-        """What runs. The store is asked for the probe's records where capability is an objective."""
+        """The search algorithm, ready to run. The store provides probe records if capability is an objective."""
         objectives = [self._objective(name, predictor, store) for name in self.names()]
         common: dict[str, Any] = {
             "seed": self.seed,
@@ -167,10 +169,10 @@ class Request:
         return kind(self.space, objectives, **{**common, **kind.sizes(self.iterations, self.population)})
 
     def _method(self, objectives: Sequence[Objective]) -> str:
-        """A small space is compared whole, unless the user says how long to look for what is best in it."""
-        told = self.iterations is not None or self.population is not None
-        few = self.space.count <= FEW and all(objective.cheap for objective in objectives)
-        return EXHAUSTIVE if few and not told else self.method
+        """A small space is enumerated unless the user sets the number of iterations or the population."""
+        sized = self.iterations is not None or self.population is not None
+        small = self.space.count <= FEW and all(objective.cheap for objective in objectives)
+        return EXHAUSTIVE if small and not sized else self.method
 
     def _objective(self, name: str, predictor: DevicePredictor | None, store: Store | None) -> Objective:
         if name == CAPABILITY:
@@ -190,15 +192,15 @@ class Request:
 
 
 class Interrupted(Exception):
-    """A search was asked to stop; `search` is saved."""
+    """Raised when a search is interrupted, after its checkpoint is saved."""
 
     def __init__(self, search: Search) -> None:
         super().__init__(f"{search.method} stopped after {search.iteration} of {search.iterations} iterations")
         self.search = search
 
 
-def usual_objectives(space: Space) -> list[str]:
-    """More parameters at work in the layers, less time, less memory. Idle experts would be parameters for nothing."""
+def default_objectives(space: Space) -> list[str]:
+    """Parameters of the layers, latency and memory; in spaces with experts only the active parameters count."""
     options = (option for slot in space.slots for option in slot.options if option is not None)
     fitting = ((option, next((d for d in space.widths if layer_fits(option, d)), None)) for option in options)
     layers = (option.cost(d, 1) for option, d in fitting if d is not None)
@@ -213,21 +215,22 @@ def search_front(
     folder: Path,
     on_step: Callable[[Search], object] | None = None,
 ) -> Record:
-    """The record of the front. Stopped by Ctrl-C it raises `Interrupted`; the same call resumes from there."""
+    """Run a search and return its record, from the store if it is there. Ctrl-C raises `Interrupted`; the same call
+    then resumes."""
     search = request.search(predictor, store)
     stored = store.get(search.key)
     if stored is not None:
-        return as_asked(stored, search, store, request.limits, request.setting, predictor)
+        return with_request(stored, search, store, request.limits, request.setting, predictor)
     path, started = folder / f"search-{search.key[:16]}.npz", time.time()
     with ExitStack() as stack:
-        asked = stack.enter_context(stop_signals())
+        stop = stack.enter_context(stop_signals())
         if request.scoring is not None:
-            stack.enter_context(scored_by_workers(search, request.scoring, store, asked))
+            stack.enter_context(scored_by_workers(search, request.scoring, store, stop))
 
         def between_steps(search: Search) -> None:
             if on_step is not None:
                 on_step(search)
-            if asked.is_set():
+            if stop.is_set():
                 search.save(path)
                 raise Interrupted(search)
 

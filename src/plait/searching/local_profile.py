@@ -1,4 +1,4 @@
-"""The stored profile of this machine: found, made, or added to, so that a search can ask it about a space."""
+"""This machine's stored profile: loaded, created, or extended to cover a space."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from plait.device.setting import Setting
 from plait.space.space import Space
 from plait.spec import parse
 
-NEW, MORE = 150.0, 75.0  # seconds that a first profile takes, and one that is added to
-CHECKS = 4  # whole models of the space that a profile must have been checked on
+NEW, MORE = 150.0, 75.0  # seconds for a new profile and for an extension
+CHECKS = 4  # whole models of the space that a profile must contain
 SAVE_EVERY = 20  # points
 
 
 def profile_path(folder: Path, setting: Setting) -> Path:
-    """One file for each device, dtype and number of threads of each machine."""
+    """The file of the profile: one per machine, device, dtype and number of threads."""
     empty = Profile.here(_with_device(setting))
-    # A GPU shows only once torch is imported, and says nothing about what the processor takes.
+    # The GPU is known only once torch is imported, and does not matter for a CPU profile.
     machine = {name: empty.device[name] for name in SAME if name != "gpu" or not setting.on_cpu}
     text = json.dumps([machine, empty.common], sort_keys=True)
     return folder / "profiles" / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.json"
@@ -31,9 +31,9 @@ def profile_path(folder: Path, setting: Setting) -> Path:
 def local_profile(
     space: Space, setting: Setting, folder: Path, *, seconds: float | None = None, on_progress: OnPoint | None = None
 ) -> Profile:
-    """Of this machine, with every kind of layer of the space, checked on some of its models.
+    """This machine's profile with every kind of layer of the space and some of its whole models.
 
-    Measures for about so many seconds where that is not there yet. Interrupted, it keeps what it has.
+    What is missing is measured, for about `seconds`. If interrupted, it keeps the points measured so far.
     """
     path = profile_path(folder, setting)
     profile = Profile.load(path) if path.exists() else Profile.here(_with_device(setting))
@@ -47,9 +47,9 @@ def local_profile(
         if len(profile.points) % SAVE_EVERY == 0:
             profile.save(path)
 
-    given = seconds if seconds is not None else MORE if profile.points else NEW
+    budget = seconds if seconds is not None else MORE if profile.points else NEW
     try:
-        extend_profile(profile, Components.of(space), list(setting.parts), seconds=given, on_progress=save_some)
+        extend_profile(profile, Components.of(space), list(setting.parts), seconds=budget, on_progress=save_some)
     finally:
         if profile.points:
             profile.save(path)
@@ -57,16 +57,16 @@ def local_profile(
 
 
 def is_covered(space: Space, setting: Setting, folder: Path) -> bool:
-    """Whether there is a profile that suffices, so that nothing has to be measured."""
+    """Whether the stored profile covers the space, so that nothing has to be measured."""
     path = profile_path(folder, setting)
     return path.exists() and covers(Profile.load(path), space, setting)
 
 
 def covers(profile: Profile, space: Space, setting: Setting) -> bool:
-    """Whether a profile has the space's kinds of layers, and whole models like its own in this very setting.
+    """Whether a profile has the space's kinds of layers, and whole models like the space's in this setting.
 
-    Models alike in all but width and layers have the same embedding and norms, which surfaces cannot guess. They are
-    the last that profiling measures: where they are, it was not cut short.
+    Such models have the same embedding and norms, which regression on layers cannot predict. They are measured last, so
+    if they are there, profiling was not interrupted.
     """
     if len(setting.parts) > 1:
         return all(covers(profile, space, part) for part in setting.parts)
@@ -91,5 +91,5 @@ def _like(point: Point, components: Components, setting: Setting) -> bool:
 
 def _with_device(setting: Setting) -> Setting:
     if not setting.on_cpu:
-        import_module("torch")  # a GPU is known, and written down, only once torch is there
+        import_module("torch")  # the GPU's name, which is part of the profile, comes from torch
     return setting

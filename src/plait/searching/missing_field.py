@@ -1,12 +1,12 @@
-"""A field that a table lost, from a count that it still prints: every value that might stand there is costed.
+"""Inferring a column that a published table lacks from a parameter count that it has, by costing every possible value.
 
-An earlier version of LiteTransformerSearch (Javaheripi et al. 2022, arXiv:2203.02094, Table 3) lost its d_model;
-heads, inner widths and decoder parameters in millions are there, and mostly one width alone gives that count. A row
-becomes a spec by a template with columns in braces,
+An earlier version of LiteTransformerSearch (Javaheripi et al. 2022, arXiv:2203.02094, Table 3) does not print d_model,
+but heads, inner widths and decoder parameters in millions, and usually only one width gives that count. A row is turned
+into a spec by a template with columns in braces:
 
     d={d_model} vocab=267735 | xl-attn[heads={n_head},head_dim=64] mlp[inner={d_inner}]
 
-and where a column holds a list, the layers of the template are written once for every entry.
+If a column is a list, the template's layers are repeated for every entry.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Inferred:
-    """Of one row: the values that give the printed count. None of them where the row holds another mistake."""
+    """The values of one row that give the printed count; none if the row contains another mistake."""
 
     row: int
     values: tuple[int, ...]
@@ -44,10 +44,10 @@ class Inferred:
 
 @dataclass(frozen=True)
 class MissingField:
-    """`printed`: the column with the count, in units of `unit`; `quantity`: which of plait's counts it is.
+    """`printed`: the column with the count, in units of `unit`; `quantity`: the name of that count in plait.
 
-    A value fits where the count, rounded as the column is, gives what is printed. `allowance` widens that by as many
-    parameters, where the paper is known to count otherwise.
+    A value fits if the count, rounded like the column, equals the printed one. `allowance` is a tolerance in parameters
+    for papers that are known to count differently.
     """
 
     table: Table
@@ -62,25 +62,25 @@ class MissingField:
     def __post_init__(self) -> None:
         if self.quantity not in COUNTS:
             near = did_you_mean(self.quantity, COUNTS)
-            raise UserError(f"'{self.quantity}' is no count of parameters.{near} Known: {', '.join(COUNTS)}.")
+            raise UserError(f"'{self.quantity}' is not a parameter count.{near} Known: {', '.join(COUNTS)}.")
         named = _FIELD.findall(self.template)
         if self.field not in named:
             raise UserError(f"the template has no {{{self.field}}}, the field to infer: {self.template}")
         for name in named:
             if name != self.field:
-                self.table.column(name)  # a message that names the nearest
+                self.table.column(name)  # raises an error that names the nearest column
         if not self.values:
             raise UserError(f"give the values that {self.field} may have, such as 128..960 step 64.")
 
     @cached_property
     def half_digit(self) -> float:
-        """Half of the last digit that the column prints, in parameters: 0.05 M where 5.2 stands."""
+        """Half of the last printed digit, in parameters: 0.05 M for 5.2."""
         texts = (repr(value) for value in self.table.column(self.printed) if value is not None)
         digits = max((len(text.partition(".")[2]) for text in texts if "e" not in text), default=0)
         return 0.5 * 10.0**-digits * self.unit
 
     def infer(self) -> list[Inferred]:
-        """For every row of the table."""
+        """The fitting values of every row of the table."""
         return [self._row(at) for at in range(len(self.table))]
 
     def _row(self, at: int) -> Inferred:
@@ -95,7 +95,7 @@ class MissingField:
         return Inferred(at, tuple(fitting), tuple(fitting.values()))
 
     def _count(self, row: Mapping[str, Any]) -> int | None:
-        """None where there is no such model: heads that do not divide a width, say."""
+        """The count of a row; None if it is not a valid model, for example if heads do not divide the width."""
         spec = filled(self.template, row)
         try:
             cost: ModelCost = model_cost(architecture(spec))
@@ -104,40 +104,40 @@ class MissingField:
         return int(getattr(cost, self.quantity))
 
     def check(self) -> None:
-        """Raise where no value makes a spec of the first row: then it is the template that is wrong."""
+        """Raise a `UserError` if no value makes the first row a valid spec: then the template is wrong."""
         row = {name: _entry(column[0]) for name, column in self.table.columns.items()}
         mistakes = [self._mistake({**row, self.field: value}) for value in self.values]
         if all(mistakes):
             raise UserError(f"the template makes no spec of the first row: {mistakes[-1]}")
 
     def _mistake(self, row: Mapping[str, Any]) -> str:
-        """Empty where the row is a spec."""
+        """Why the row is not a valid spec; empty if it is."""
         try:
             architecture(filled(self.template, row))
-        except UserError as told:
-            return str(told)
+        except UserError as wrong:
+            return str(wrong)
         return ""
 
 
 def filled(template: str, row: Mapping[str, Any]) -> str:
-    """The spec of a row. Lists of one length in the layers are written entry by entry."""
+    """The spec of a row. Lists, all of one length, repeat the layers entry by entry."""
     header, bar, layers = template.rpartition("|")
     lists = {name: row[name] for name in _FIELD.findall(layers) if isinstance(row[name], list)}
     lengths = {len(entries) for entries in lists.values()}
     if len(lengths) > 1:
-        told = ", ".join(f"{name} has {len(entries)}" for name, entries in lists.items())
-        raise UserError(f"a row's lists differ in length: {told} entries.")
-    times = lengths.pop() if lengths else 1
-    each = [{**row, **{name: entries[i] for name, entries in lists.items()}} for i in range(times)]
-    return _put(header, row) + bar + " ".join(_put(layers, one) for one in each)
+        listing = ", ".join(f"{name} has {len(entries)}" for name, entries in lists.items())
+        raise UserError(f"a row's lists differ in length: {listing} entries.")
+    repeats = lengths.pop() if lengths else 1
+    entries = [{**row, **{name: values[i] for name, values in lists.items()}} for i in range(repeats)]
+    return _substituted(header, row) + bar + " ".join(_substituted(layers, entry) for entry in entries)
 
 
-def _put(text: str, row: Mapping[str, Any]) -> str:
+def _substituted(text: str, row: Mapping[str, Any]) -> str:
     return _FIELD.sub(lambda name: str(row[name[1]]), text)
 
 
 def _entry(value: Any) -> Any:
-    """A CSV's list is text: "[2, 4]" or "2 4 8"."""
+    """A cell's value; lists in a CSV are text, "[2, 4]" or "2 4 8"."""
     if not isinstance(value, str):
         return value
     text = value.strip()

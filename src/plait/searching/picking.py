@@ -1,8 +1,7 @@
-"""One model of a front: the best in something among those that hold limits, measured where it has to be.
+"""Picking one model of a front: the best by some column among those within the limits, measuring as needed.
 
-Its models can also be scored by what is too dear for a search: training-free proxies and short trainings. A search
-compares thousands of candidates by what is known at once, the size above all; what it found is few enough to be built
-and tried. Each score is a record: asked again, nothing is computed again.
+The models of a front can also be scored by proxies and short trainings, which are too expensive for the thousands of
+candidates of a search. Each score is stored as a record and never computed twice.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ if TYPE_CHECKING:
     from plait.space.constraints import Limits
 
 
-NOTHING = {"measured": None, "predicted": None}
-MOST_MEASURED = 8  # models, before the best of them is picked
+UNKNOWN = {"measured": None, "predicted": None}
+MAX_MEASURED = 8  # models measured to find the best one within the limits
 
 Row = dict[str, Any]
 
 
 def value_of(row: Row, name: str) -> Any:
-    """A column; of a quantity of the device what was measured, else what was predicted."""
+    """The value of a column; of a quantity of the device, the measured value if there is one, else the predicted."""
     if name not in on_device():
         return row[name]
-    entry = row.get(quantity(name).column, NOTHING)
+    entry = row.get(quantity(name).column, UNKNOWN)
     return entry["predicted"] if entry["measured"] is None else entry["measured"]
 
 
@@ -44,49 +43,50 @@ def best(rows: Sequence[Row], name: str, maximise: bool) -> Row:
 
 
 def is_here(record: Record, known: Measurements) -> bool:
-    """Whether the search was for the machine that this runs on."""
+    """Whether the search was for this machine."""
     from plait.device.profile import SAME, Profile
 
     here = Profile.here(known.setting).device
-    there = (record.result["profile"] or {}).get("machine", here)  # records of before do not say
-    return all(there.get(name) == here.get(name) for name in SAME)
+    theirs = (record.result["profile"] or {}).get("machine", here)  # older records do not say
+    return all(theirs.get(name) == here.get(name) for name in SAME)
 
 
 def measured_until_best(
-    record: Record, rows: list[Row], limits: Limits, known: Measurements, name: str, maximise: bool, told: OnProgress
-) -> list[Row]:
-    """The rows, the best of those that may hold the limits measured: so many that the best is one that does."""
+    record: Record, rows: list[Row], limits: Limits, known: Measurements, name: str, maximise: bool,
+    on_progress: OnProgress,
+) -> list[Row]:  # fmt: skip
+    """The rows, with the best candidates measured until the best one within the limits is a measured one."""
     from plait.searching.validation import measured_row
 
-    found = list(rows)
-    for done in range(MOST_MEASURED):
-        open_ = [row for row in found if holds(row) or may_hold(row, limits)]
-        if not open_ or (now := best(open_, name, maximise))["measurement"] is not None:
+    rows = list(rows)
+    for done in range(MAX_MEASURED):
+        possible = [row for row in rows if holds(row) or may_hold(row, limits)]
+        if not possible or (candidate := best(possible, name, maximise))["measurement"] is not None:
             break
-        told("measuring the pick", done, None)
-        at = found.index(now)
-        found[at] = measured_row(
+        on_progress("measuring the pick", done, None)
+        at = rows.index(candidate)
+        rows[at] = measured_row(
             record.result["front"][at], limits, lambda spec, again: known.measure(spec, again=again)
         )[0]
-    return found
+    return rows
 
 
 def holds(row: Row) -> bool:
-    """Measured within the limits."""
+    """Whether it was measured within the limits."""
     return bool(row["within"]) and row["measurement"] is not None
 
 
 def may_hold(row: Row, limits: Limits) -> bool:
-    """Not measured yet, and not predicted above a limit."""
+    """Whether it is not measured yet and not predicted above a limit."""
     if row["measurement"] or row["exceeded"]:
         return False
     predicted = {name: row[each.column]["predicted"] for name, each in in_rows([row]).items()}
-    asked = {name: predicted[name] / quantity(name).scale for name in limits.on_device if predicted.get(name)}
-    return not limits.exceeded(asked)
+    limited = {name: predicted[name] / quantity(name).scale for name in limits.on_device if predicted.get(name)}
+    return not limits.exceeded(limited)
 
 
 def direction(record: Record, by: str, row: Row) -> tuple[str, bool]:
-    """What to compare, and whether more of it is better."""
+    """The column to compare by, and whether more is better."""
     objectives = {each["objective"]: bool(each["maximise"]) for each in record.result["objectives"]}
     if not by:
         return next(iter(objectives.items()))
@@ -98,41 +98,41 @@ def direction(record: Record, by: str, row: Row) -> tuple[str, bool]:
 
 
 def should_hold(row: Row, limits: Limits) -> bool:
+    """Whether it is not measured yet and its prediction intervals are within every limit."""
     if row["measurement"] or row["exceeded"]:
         return False
-    highest = {name: row[each.column]["interval"] for name, each in in_rows([row]).items()}
-    asked = {name: highest[name][1] / quantity(name).scale for name in limits.on_device if highest.get(name)}
-    return len(asked) == len(limits.on_device) and not limits.exceeded(asked)
+    interval = {name: row[each.column]["interval"] for name, each in in_rows([row]).items()}
+    highest = {name: interval[name][1] / quantity(name).scale for name in limits.on_device if interval.get(name)}
+    return len(highest) == len(limits.on_device) and not limits.exceeded(highest)
 
 
 def nothing_holds(rows: list[Row], limits: Limits) -> str:
+    """The error message if no model of a front is within the limits."""
     shown = in_rows(rows)
     least = {name: min((v for row in rows if (v := value_of(row, name)) is not None), default=None) for name in shown}
-    asked = ", ".join(constraint.replace("_high", "") for constraint in limits.constraints())
-    there = (
-        f"the least on it are {' and '.join(f'{readable(least[name])} {each.unit}' for name, each in shown.items())}"
-    )
-    return f"no model of this front holds {asked}; {there}. Search again under these limits."
+    wanted = ", ".join(constraint.replace("_high", "") for constraint in limits.constraints())
+    attained = " and ".join(f"{readable(least[name])} {each.unit}" for name, each in shown.items())
+    return f"no model of this front is within {wanted}; its lowest are {attained}. Search again with these limits."
 
 
-TOKENS = 64  # of each sequence that a proxy looks at
+TOKENS = 64  # sequence length for proxies
 
 
 def proxy_scores(
-    specs: Sequence[str], proxy: str, corpus: Corpus, seed: int, store: Store, told: OnProgress
+    specs: Sequence[str], proxy: str, corpus: Corpus, seed: int, store: Store, on_progress: OnProgress
 ) -> list[float]:
-    """More is better, of every proxy."""
+    """The scores of models by a proxy; more is better."""
     objective = ProxyObjective(proxy, corpus.tokens("train"), seq=TOKENS, seed=seed)
-    found = []
+    scores = []
     for done, spec in enumerate(specs):
-        told(f"scoring by {proxy}", done, len(specs))
-        found.append(stored_score(objective, spec, store))
-    return found
+        on_progress(f"scoring by {proxy}", done, len(specs))
+        scores.append(stored_score(objective, spec, store))
+    return scores
 
 
 def still_on_front(rows: Sequence[Row], scores: Sequence[float], objectives: Sequence[tuple[str, bool]]) -> list[bool]:
-    """Whether no other has a higher score and is as good in the search's other objectives, the first left out: the
-    score is there in its place. `objectives`: names, and whether more is better."""
+    """Which models stay non-dominated if the score replaces the search's first objective. `objectives`: names, and
+    whether more is better."""
     others = [(name, more) for name, more in objectives[1:] if all(value_of(row, name) is not None for row in rows)]
     points = [
         [score, *(float(value_of(row, name)) for name, _ in others)] for row, score in zip(rows, scores, strict=True)

@@ -1,9 +1,9 @@
-"""Scores of built models by workers: what `plait search --cluster` sends to other machines or processes.
+"""Computing proxies with workers: `plait search --cluster` and `--workers`.
 
-A proxy (`short_training`, `snip`, …) builds every candidate and runs it on text, which takes a second or minutes each,
-and one candidate needs nothing of another. Each score is a record, so a search that was interrupted, or whose worker
-died, scores nothing twice. Everything else stays in the process that searches: exact and predicted objectives take
-microseconds, and what is measured (latency, memory, energy) must be measured on the one machine it is for.
+A proxy (`short_training`, `snip`, …) builds every candidate and runs it on text, which takes from a second to minutes,
+independently of all others. Each score is stored as a record, so nothing is computed twice after an interruption or the
+death of a worker. Everything else stays in the searching process: exact and predicted objectives take microseconds, and
+latency, memory and energy must be measured on the target machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KIND = "score"
 
 @dataclass(frozen=True)
 class Scoring:
-    """Where candidates are scored, and the text they are scored on, as `plait search --data` names it."""
+    """Where candidates are scored, and the text they are scored on, as given to `plait search --data`."""
 
     place: Place
     data: str
@@ -37,12 +37,12 @@ class Scoring:
 
 
 def score_config(objective: ProxyObjective, spec: str) -> dict[str, Any]:
-    """All that decides the score, as JSON."""
+    """Everything that determines the score, as JSON."""
     return {"protocol": 1, **architecture(spec).identity(), **objective.as_dict()}
 
 
 def stored_score(objective: ProxyObjective, spec: str, store: Store) -> float:
-    """From the store, or computed here and stored."""
+    """The score from the store, or computed and stored."""
     config = score_config(objective, spec)
     record = store.get(record_key(KIND, config))
     if record is None:
@@ -54,8 +54,8 @@ def stored_score(objective: ProxyObjective, spec: str, store: Store) -> float:
 
 
 @contextmanager
-def scored_by_workers(search: Search, scoring: Scoring, store: Store, asked: threading.Event) -> Iterator[None]:
-    """Inside, the search's proxies are computed by workers; when `asked` is set, `KeyboardInterrupt` ends it."""
+def scored_by_workers(search: Search, scoring: Scoring, store: Store, stop: threading.Event) -> Iterator[None]:
+    """A context in which workers compute the search's proxies; setting `stop` raises `KeyboardInterrupt`."""
     proxies = [each for each in search.evaluator.objectives if isinstance(each, ProxyObjective)]
     setup = Setup.of(store, tuple(search.space.mixer_sources.values()))
     with Pool(scoring.place, setup, store, local_workers=scoring.place.local_workers(), apart=True) as pool:
@@ -63,13 +63,13 @@ def scored_by_workers(search: Search, scoring: Scoring, store: Store, asked: thr
         def scores(objective: ProxyObjective, specs: Sequence[str]) -> list[float]:
             keys = {spec: record_key(KIND, score_config(objective, spec)) for spec in specs}
             known = store.has(keys.values())
-            given = (objective.name, objective.data.batch, objective.data.seq, objective.seed, objective.fingerprint)
+            proxy = (objective.name, objective.data.batch, objective.data.seq, objective.seed, objective.fingerprint)
             tasks = [
-                Task(key, f"{__name__}:score_in_worker", (spec, scoring.data, scoring.tokenizer, *given), (key,), spec)
+                Task(key, f"{__name__}:score_in_worker", (spec, scoring.data, scoring.tokenizer, *proxy), (key,), spec)
                 for spec, key in keys.items()
                 if key not in known
             ]
-            pool.run(tasks, asked=asked)
+            pool.run(tasks, asked=stop)
             return [stored_score(objective, spec, store) for spec in specs]
 
         for proxy in proxies:
@@ -92,27 +92,27 @@ def score_in_worker(
     seed: int,
     fingerprint: str,
 ) -> float:
-    """In a worker, which keeps the text and the objective for the next candidate."""
+    """Score one candidate in a worker, which keeps the text and the objective for the next one."""
     from plait.data import open_corpus
 
-    what = f"score {[data, tokenizer, proxy, batch, seq, seed]}"
-    if what not in worker.kept:
+    name = f"score {[data, tokenizer, proxy, batch, seq, seed]}"
+    if name not in worker.kept:
         tokens = open_corpus(data, tokenizer).tokens("train")
-        worker.kept[what] = ProxyObjective(proxy, tokens, batch=batch, seq=seq, seed=seed)
-    objective: ProxyObjective = worker.kept[what]
+        worker.kept[name] = ProxyObjective(proxy, tokens, batch=batch, seq=seq, seed=seed)
+    objective: ProxyObjective = worker.kept[name]
     if objective.fingerprint != fingerprint:
         raise UserError(
-            f"{data} is another text on {gethostname()} than where the search was started: give all machines the same "
+            f"{data} on {gethostname()} differs from the text where the search was started: give all machines the same "
             "file."
         )
     return stored_score(objective, spec, worker.store)
 
 
 def require_proxies(cluster: str, workers: int | None, proxies: Sequence[str]) -> None:
-    """Raise a `UserError` where workers are asked for and no objective is theirs to compute."""
+    """Raise a `UserError` if workers are requested but no objective is a proxy."""
     if (cluster or workers) and not proxies:
         option = f"--cluster {cluster}" if cluster else f"--workers {workers}"
         raise UserError(
-            f"{option}: workers score built models, and none of the objectives does; such as --objectives "
+            f"{option}: workers compute proxies, and none of the objectives is one. For example: --objectives "
             "short_training,min:flops --data builtin:stdlib. All others are computed or measured by this process."
         )

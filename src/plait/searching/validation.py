@@ -1,8 +1,9 @@
-"""The front, measured: a few candidates from all over it run for real, beside what was predicted.
+"""Validation of a Pareto front by measurement: some of its candidates are run, and measured values shown next to the
+predictions.
 
-A prediction's interval is right nineteen times in twenty. So that a limit is a promise, a candidate that measures above
-it gives its place to the nearest one on the front that should hold it after all, and is listed apart; where no such
-neighbour is left it stays, flagged.
+A 95 % interval is wrong one time in twenty. So that limits really hold, a candidate that measures above one is replaced
+by the nearest candidate on the front that should be within it, and listed separately; if there is none it stays,
+flagged.
 
 Letters: N candidates of the front, M objectives.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,24 +25,39 @@ from plait.records import Record
 from plait.space.constraints import Limits
 
 Floats = NDArray[np.float64]
-NEIGHBOURS = 3  # tried in place of one that is above a limit
+NEIGHBOURS = 3  # tried in place of a candidate above a limit
 
-#: A record of a spec; None where there is none. The second argument: to be measured again, for it was noisy.
+#: Spec → its measurement, None without one. The second argument: measure again, because the first was noisy.
 Measure = Callable[[str, bool], "Record | None"]
+
+
+#: A row of `plait search --json`: `spec`, exact columns, an `Entry` per quantity of the device under its
+#: `Quantity.column`, then `within`, `exceeded` and `measurement`.
+DocumentRow = dict[str, Any]
+
+
+class Entry(TypedDict, total=False):
+    """One quantity of a model on the device: prediction with its 95 % interval, and measurement with its own."""
+
+    predicted: float | None
+    interval: list[float] | None
+    measured: float | None
+    measured_interval: list[float]
+    noisy: bool
 
 
 @dataclass
 class Validated:
-    """Rows as `plait search --json` has them.
+    """The validated part of a front, as rows of `plait search --json`.
 
-    rows        as many as were asked for, in the front's order
-    over_limit  those that were measured above a limit and gave their place to a neighbour
-    measured    how many models were measured, now or before, and
-    seconds     how long that took
+    rows        the requested number of candidates, in the front's order
+    over_limit  candidates that measured above a limit and were replaced by a neighbour
+    measured    number of models measured, now or earlier
+    seconds     time the measurements took
     """
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    over_limit: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[DocumentRow] = field(default_factory=list)
+    over_limit: list[DocumentRow] = field(default_factory=list)
     measured: int = 0
     seconds: float = 0.0
 
@@ -53,115 +69,117 @@ def validate(
     measure: Measure,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> Validated:
-    """Measure `count` candidates of the front (0: all). `on_progress` hears how many of how many are done."""
+    """Measure `count` candidates of the front (0: all). `on_progress` gets the number done and the total."""
     scaled_NM = _scaled(front)
-    wanted = spread(scaled_NM, count or len(front))
-    places, found = _Places(front, limits, measure, set(wanted)), Validated()
-    rows: dict[int, dict[str, Any]] = {}
-    for done, place in enumerate(wanted):
-        tried = [(place, places.row(place))]
+    chosen = spread(scaled_NM, count or len(front))
+    measurements, result = _FrontMeasurements(front, limits, measure, set(chosen)), Validated()
+    rows: dict[int, DocumentRow] = {}
+    for done, index in enumerate(chosen):
+        tried = [(index, measurements.row(index))]
         while tried[-1][1]["within"] is False and len(tried) <= NEIGHBOURS:
-            neighbour = places.neighbour(place, *tried[-1], scaled_NM)
+            neighbour = measurements.neighbour(index, *tried[-1], scaled_NM)
             if neighbour is None:
                 break
-            tried.append((neighbour, places.row(neighbour)))
-        # Where no neighbour holds the limits either, the one that was wanted stays, and says so.
+            tried.append((neighbour, measurements.row(neighbour)))
+        # If no neighbour is within the limits either, the original candidate stays, flagged.
         kept = tried[-1] if tried[-1][1]["within"] is not False else tried[0]
         rows[kept[0]] = kept[1]
-        found.over_limit += [row for at, row in tried if at != kept[0]]
+        result.over_limit += [row for at, row in tried if at != kept[0]]
         if on_progress is not None:
-            on_progress(done + 1, len(wanted))
-    found.rows = [rows[place] for place in sorted(rows)]
-    found.measured, found.seconds = places.measured, places.seconds
-    return found
+            on_progress(done + 1, len(chosen))
+    result.rows = [rows[index] for index in sorted(rows)]
+    result.measured, result.seconds = measurements.measured, measurements.seconds
+    return result
 
 
 def spread(scaled_NM: Floats, count: int) -> list[int]:
-    """Places all over a front: the best in every objective first, then always the one farthest from those taken."""
-    chosen = list(dict.fromkeys(int(place) for place in scaled_NM.argmin(axis=0)))[:count]
-    apart_N = np.full(len(scaled_NM), np.inf)
-    for place in chosen:
-        apart_N = np.minimum(apart_N, _distances(scaled_NM, place))
+    """Indices spread over a front: the best of each objective, then repeatedly the farthest from those chosen."""
+    chosen = list(dict.fromkeys(int(index) for index in scaled_NM.argmin(axis=0)))[:count]
+    distance_N = np.full(len(scaled_NM), np.inf)
+    for index in chosen:
+        distance_N = np.minimum(distance_N, _distances(scaled_NM, index))
     while len(chosen) < min(count, len(scaled_NM)):
-        apart_N[chosen] = -1  # equal candidates are no farther than those taken, and still are others
-        chosen.append(int(apart_N.argmax()))
-        apart_N = np.minimum(apart_N, _distances(scaled_NM, chosen[-1]))
+        distance_N[chosen] = -1  # below 0, the distance of candidates equal to a chosen one
+        chosen.append(int(distance_N.argmax()))
+        distance_N = np.minimum(distance_N, _distances(scaled_NM, chosen[-1]))
     return chosen
 
 
-class _Places:
-    """The front's places, which of them are taken, and what was measured there."""
+class _FrontMeasurements:
+    """Measures candidates of a front by index, and finds replacements; `taken` are the indices in use."""
 
     def __init__(self, front: Front, limits: Limits, measure: Measure, taken: set[int]) -> None:
         self.front, self.limits, self.taken = front, limits, taken
         self._measure = measure
         self.measured, self.seconds = 0, 0.0
 
-    def row(self, place: int) -> dict[str, Any]:
-        self.taken.add(place)
-        row, record = measured_row(self.front.rows[place], self.limits, self._measure)
+    def row(self, index: int) -> DocumentRow:
+        self.taken.add(index)
+        row, record = measured_row(self.front.rows[index], self.limits, self._measure)
         if record is not None:
             self.measured += 1
             self.seconds += record.provenance["seconds"]
         return row
 
-    def neighbour(self, wanted: int, place: int, row: dict[str, Any], scaled_NM: Floats) -> int | None:
-        """The nearest that is not taken and, were its prediction wrong by as much, would hold the limits."""
-        below_N = np.ones(len(self.front), dtype=np.bool_)
-        below_N[list(self.taken)] = False
+    def neighbour(self, wanted: int, index: int, row: DocumentRow, scaled_NM: Floats) -> int | None:
+        """The free candidate nearest to `wanted` that would be within the limits if its predictions were wrong by the
+        same factors as those of `index`."""
+        within_N = np.ones(len(self.front), dtype=np.bool_)
+        within_N[list(self.taken)] = False
         for name, limit in self.limits.on_device.items():
             each = quantity(name)
-            found = row[each.column]["measured"]
-            if found is not None and found > each.scale * limit:
+            measured = row[each.column]["measured"]
+            if measured is not None and measured > each.scale * limit:
                 predicted_N = np.array(self.front.column(name))
-                below_N &= predicted_N <= predicted_N[place] * each.scale * limit / found
-        if not below_N.any():
+                within_N &= predicted_N <= predicted_N[index] * each.scale * limit / measured
+        if not within_N.any():
             return None
-        return int(np.where(below_N, _distances(scaled_NM, wanted), np.inf).argmin())
+        return int(np.where(within_N, _distances(scaled_NM, wanted), np.inf).argmin())
 
 
-def measured_row(row: Row, limits: Limits, measure: Measure) -> tuple[dict[str, Any], Record | None]:
-    """A row beside its measurement, which is taken again where noise may be what put it above a limit.
+def measured_row(row: Row, limits: Limits, measure: Measure) -> tuple[DocumentRow, Record | None]:
+    """A row with its measurement, which is repeated if it is above a limit and noisy.
 
-    One that cannot be measured, as it is too large for this machine, is not within; `exceeded` says why.
+    If it cannot be measured, for example because the model is too large, it is not within; `exceeded` says why.
     """
     try:
         record = measure(row["spec"], False)
-        if noisy(record) and limits.exceeded(values(record)):
+        if record is not None and noisy(record) and limits.exceeded(values(record)):
             record = measure(row["spec"], True)
     except UserError as wrong:
         return {**describe(row, limits, None), "within": False, "exceeded": [str(wrong)]}, None
     return describe(row, limits, record), record
 
 
-def describe(row: Row, limits: Limits, record: Record | None) -> dict[str, Any]:
-    """A row of a front beside its measurement. `within`: whether every limit holds; None before it is measured."""
+def describe(row: Row, limits: Limits, record: Record | None) -> DocumentRow:
+    """A row of a front with its measurement. `within`: whether it satisfies every limit; None if not measured."""
     exact = {name: value for name, value in row.items() if name.removesuffix("_high") not in on_device()}
-    measured = values(record)
+    measured = values(record) if record is not None else {}
     exceeded = limits.exceeded({**exact, **measured})
     within = None if set(limits.on_device) - set(measured) else not exceeded
-    # What only some machines can tell has a column where it was predicted or measured, or is limited.
-    asked = {**row, **measured, **limits.as_dict()}
-    shown = [each for name, each in on_device().items() if not each.optional or name in asked]
+    # Optional quantities have a column only if they were predicted, measured or limited.
+    known = {**row, **measured, **limits.as_dict()}
+    shown = [each for name, each in on_device().items() if not each.optional or name in known]
     both = {each.column: _entry(row, each, record) for each in shown}
     return {**exact, **both, "within": within, "exceeded": exceeded, "measurement": record.key if record else None}
 
 
-def _entry(row: Row, each: Quantity, record: Record | None) -> dict[str, Any]:
-    entry: dict[str, Any] = {"predicted": None, "interval": None, "measured": None}
+def _entry(row: Row, each: Quantity, record: Record | None) -> Entry:
+    """Prediction and measurement of one quantity, in the quantity's unit."""
+    entry: Entry = {"predicted": None, "interval": None, "measured": None}
     if each.name in row:
         mean, high = each.scale * row[each.name], each.scale * row[each.upper]
         entry |= {"predicted": mean, "interval": [max(0.0, 2 * mean - high), high]}
-    if record is not None and (found := record.result.get(each.name)):
-        entry["measured"] = each.scale * found[each.value]
-        if "low" in found:
-            entry["measured_interval"] = [each.scale * found["low"], each.scale * found["high"]]
-            entry["noisy"] = found["noisy"]
+    if record is not None and (measured := record.result.get(each.name)):
+        entry["measured"] = each.scale * measured[each.value]
+        if "low" in measured:
+            entry["measured_interval"] = [each.scale * measured["low"], each.scale * measured["high"]]
+            entry["noisy"] = measured["noisy"]
     return entry
 
 
 def _scaled(front: Front) -> Floats:
-    """Every objective from 0, the best on the front, to 1."""
+    """Every objective scaled to the range from 0 (the best on the front) to 1."""
     columns = [
         (-1.0 if objective["maximise"] else 1.0) * np.array(front.column(objective["objective"]), dtype=np.float64)
         for objective in front.objectives
@@ -171,12 +189,12 @@ def _scaled(front: Front) -> Floats:
     return np.asarray((costs_NM - costs_NM.min(axis=0)) / np.where(extent_M > 0, extent_M, 1.0))
 
 
-def _distances(scaled_NM: Floats, place: int) -> Floats:
-    return np.asarray(((scaled_NM - scaled_NM[place]) ** 2).sum(axis=1))
+def _distances(scaled_NM: Floats, index: int) -> Floats:
+    return np.asarray(((scaled_NM - scaled_NM[index]) ** 2).sum(axis=1))
 
 
 def document(record: Record, validated: Validated) -> dict[str, Any]:
-    """What `plait search --json` prints, from the record of a front and what was measured of it."""
+    """The document that `plait search --json` prints, from the record of a search and its validated front."""
     result = record.result
     cost = {**result["cost"], "measure_seconds": round(validated.seconds, 3)}
     return {
@@ -189,7 +207,7 @@ def document(record: Record, validated: Validated) -> dict[str, Any]:
         "on_front": len(result["front"]),
         **{name: result[name] for name in ("evaluated", "proposed")},
         "measured": validated.measured,
-        # What gumbel's supernets came to, seed by seed.
+        # Results of a supernet search, by seed.
         **{name: result[name] for name in ("choices", "seeds") if name in result},
         "cost": {**cost, "total_seconds": round(sum(cost.values()), 3)},
     }

@@ -1,4 +1,4 @@
-"""Genes to spec text and back."""
+"""Conversion between genes and spec text."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Genes = NDArray[np.int16]
 
 
 def check(space: str, slots: tuple[Slot, ...], kinds: set[str]) -> None:
-    """What no choice of genes could put right."""
+    """Raise a `UserError` for slots that no choice of genes could make valid."""
     if not slots:
         raise UserError(f"{space}: a layer needs at least one slot.")
-    if len(slots) > 1 and None in slots[0].places:
+    if len(slots) > 1 and None in slots[0].index:
         raise UserError(f"{space}: the first of several slots cannot be '{NONE}'; the others can.")
     for option in (option for slot in slots for option in slot.options):
         if option is None or option.kind != "sequence":
@@ -38,25 +38,26 @@ def check(space: str, slots: tuple[Slot, ...], kinds: set[str]) -> None:
 
 
 def option_names(option: MixerOptions | None) -> set[str]:
-    """What constraints may call the numbers of a layer: `inner`, `mlp.inner`."""
+    """The names of a layer's numbers in constraints: `inner`, `mlp.inner`."""
     return set(option_values(option, ())) if option else set()
 
 
 def option_values(option: MixerOptions | None, widths: tuple[int, ...]) -> dict[str, Any]:
-    """The same with their values, one for each width; an inner width that is left to the mixer is worked out."""
-    found: dict[str, Any] = {}
+    """Those names with their values at each width; an inner width left to the mixer is resolved."""
+    named: dict[str, Any] = {}
     for f in dataclasses.fields(option) if option else ():
         value = getattr(option, f.name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
         assert option is not None
-        worked_out = [option.inner_width(d) if f.name == "inner" else None for d in widths]
-        values = np.array([value if width is None else width for width in worked_out])
-        found[f.name] = found[f"{option.name.replace('-', '_')}.{f.name}"] = values
-    return found
+        resolved = [option.inner_width(d) if f.name == "inner" else None for d in widths]
+        values = np.array([value if width is None else width for width in resolved])
+        named[f.name] = named[f"{option.name.replace('-', '_')}.{f.name}"] = values
+    return named
 
 
 def text_of(space: Space, row_G: Genes) -> str:
+    """The spec of one candidate."""
     options_BS = row_G[1 + len(space.choices) :].reshape(space.deepest, len(space.slots))
     depth = space.depths[row_G[0]]
     chosen = [
@@ -67,11 +68,12 @@ def text_of(space: Space, row_G: Genes) -> str:
         raise UserError(f"{space.name}: a candidate whose layers are all '{NONE}' is no architecture.")
     header, options = space.header(row_G), tuple(option for option, _ in layers)
     if any(option.share != NOT_SHARED for option in options):
-        return Architecture(header, options).text  # which has names of its own for what is shared
+        return Architecture(header, options).text  # renames the shared weights canonically
     return Spec(header, tuple(layer for _, layer in layers if layer is not None)).text
 
 
 def genes_of(space: Space, text: str) -> Genes:
+    """The genes of an architecture, not in canonical form; raises a `UserError` if it is outside the space."""
     arch = architecture(text)
     row_G = np.zeros(space.genes, dtype=np.int16)
     for at, (key, values) in enumerate(space.choices.items()):
@@ -88,35 +90,36 @@ def genes_of(space: Space, text: str) -> Genes:
     layers = [option for option in arch.layers if option.name != "identity"]
     blocks = _blocks(space, layers)
     if len(blocks) not in space.depths:
-        # Layers that may be nothing fill up to a depth there is.
+        # Padded with empty layers to the next depth, if layers may be empty.
         deeper = [depth for depth in space.depths if depth > len(blocks)]
-        if None not in space.slots[0].places or not deeper:
+        if None not in space.slots[0].index or not deeper:
             raise _outside(space, f"{len(blocks)} layers are not among {space.declared.layers}")
-        blocks += [[space.slots[0].places[None]]] * (deeper[0] - len(blocks))
+        blocks += [[space.slots[0].index[None]]] * (deeper[0] - len(blocks))
     if space.alike and any(block != blocks[0] for block in blocks):
         raise _outside(space, "its layers are all alike")
     row_G[0] = space.depths.index(len(blocks))
-    flat = [place for block in (blocks[:1] if space.alike else blocks) for place in block]
+    flat = [k for block in (blocks[:1] if space.alike else blocks) for k in block]
     row_G[1 + len(space.choices) :][: len(flat)] = flat
     return row_G
 
 
-def _with_names_of(space: Space, layers: list[MixerOptions]) -> Iterator[list[MixerOptions]]:
-    """The layers with `share` names that the space has for their options, another name for each that they use: every
-    way to name them. (An architecture's text calls them a, b, … in order of first use, whatever the space calls them.)
+def _with_share_names(space: Space, layers: list[MixerOptions]) -> Iterator[list[MixerOptions]]:
+    """Every way to write the layers with the `share` names of the space, a different name for each group of layers.
+    (The text of an architecture names its groups a, b, … in order of first use, whatever the space calls them.)
     """
     groups = list(dict.fromkeys(option for option in layers if option.share != NOT_SHARED))
     known = list(dict.fromkeys(option for slot in space.slots for option in slot.options if option is not None))
-    same = [
-        [one for one in known if dataclasses.replace(one, share=group.share) == group] or [group] for group in groups
+    matching = [
+        [option for option in known if dataclasses.replace(option, share=group.share) == group] or [group]
+        for group in groups
     ]
 
     def distinct(taken: tuple[MixerOptions, ...]) -> Iterator[tuple[MixerOptions, ...]]:
-        if len(taken) == len(same):
+        if len(taken) == len(matching):
             yield taken
             return
         used = {(option.name, option.share) for option in taken}
-        for option in same[len(taken)]:
+        for option in matching[len(taken)]:
             if (option.name, option.share) not in used:
                 yield from distinct((*taken, option))
 
@@ -126,51 +129,51 @@ def _with_names_of(space: Space, layers: list[MixerOptions]) -> Iterator[list[Mi
 
 
 def _blocks(space: Space, layers: list[MixerOptions]) -> list[list[int]]:
-    """Flat layers as rows of slots, under the first names of what they share that the space has there."""
-    for named in _with_names_of(space, layers):
+    """The option indices of each layer's slots, with the first `share` names that fit the space."""
+    for named in _with_share_names(space, layers):
         with suppress(UserError):
             return _named_blocks(space, named)
-    return _named_blocks(space, layers)  # which says what the space does not have
+    return _named_blocks(space, layers)  # raises an error that says what the space lacks
 
 
 def _named_blocks(space: Space, layers: list[MixerOptions]) -> list[list[int]]:
-    """Each layer goes to the next slot that has it, over slots that may be empty."""
+    """Assign each mixer to the next slot that has it, skipping slots that may be empty."""
     slots = space.slots
     blocks: list[list[int]] = []
     for option in layers:
-        for fresh in (False, True):
-            block = [] if fresh else blocks[-1] if blocks else [0] * len(slots)
-            place = _next_place(slots, len(block), option)
-            if place is not None:
+        for new_layer in (False, True):
+            block = [] if new_layer else blocks[-1] if blocks else [0] * len(slots)
+            slot = _next_slot(slots, len(block), option)
+            if slot is not None:
                 break
-        if place is None:
+        if slot is None:
             raise _outside(space, f"{option.to_layer()} is not one of its layers there")
-        if fresh:
-            _close(space, blocks)
+        if new_layer:
+            _complete_layer(space, blocks)
             blocks.append([])
-        blocks[-1] += [slots[s].places[None] for s in range(len(blocks[-1]), place)] + [slots[place].places[option]]
-    _close(space, blocks)
+        blocks[-1] += [slots[s].index[None] for s in range(len(blocks[-1]), slot)] + [slots[slot].index[option]]
+    _complete_layer(space, blocks)
     return blocks
 
 
-def _next_place(slots: tuple[Slot, ...], at: int, option: MixerOptions) -> int | None:
-    for place in range(at, len(slots)):
-        if option in slots[place].places:
-            return place
-        if None not in slots[place].places:
+def _next_slot(slots: tuple[Slot, ...], start: int, option: MixerOptions) -> int | None:
+    for s in range(start, len(slots)):
+        if option in slots[s].index:
+            return s
+        if None not in slots[s].index:
             return None
     return None
 
 
-def _close(space: Space, blocks: list[list[int]]) -> None:
-    """The rest of the last layer's slots stay empty, where they may."""
+def _complete_layer(space: Space, blocks: list[list[int]]) -> None:
+    """Leave the remaining slots of the last layer empty; a `UserError` if one of them may not be."""
     if not blocks:
         return
     for slot in space.slots[len(blocks[-1]) :]:
-        if None not in slot.places:
+        if None not in slot.index:
             raise _outside(space, f"layer {len(blocks)} lacks one of {len(slot.options)} that must follow")
-        blocks[-1].append(slot.places[None])
+        blocks[-1].append(slot.index[None])
 
 
 def _outside(space: Space, why: str) -> UserError:
-    return UserError(f"this architecture lies outside the space {space.name}: {why}.")
+    return UserError(f"this architecture is outside the space {space.name}: {why}.")

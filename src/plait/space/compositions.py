@@ -1,4 +1,4 @@
-"""The mix of a model: which mixers it has, in which order. What capability is looked up and predicted by.
+"""The composition of a model: which mixers it has, in which order. Capability is looked up and predicted by it.
 
 Letters: N candidates or architectures, L layers, K kinds of mixer.
 """
@@ -22,7 +22,7 @@ ABSENT = -1
 
 
 def shortest(names: Sequence[str]) -> Pattern:
-    """The shortest run of which all is repetitions."""
+    """The shortest pattern that repeats to give these names."""
     n = len(names)
     for period in range(1, n + 1):
         if n % period == 0 and all(names[i] == names[i % period] for i in range(n)):
@@ -31,7 +31,7 @@ def shortest(names: Sequence[str]) -> Pattern:
 
 
 def repeats(kinds_NL: Ints, pattern: Sequence[int]) -> NDArray[np.bool_]:
-    """Which candidates are whole repetitions of a pattern."""
+    """Which candidates are an integer number of repetitions of a pattern."""
     layers_N = (kinds_NL != ABSENT).sum(axis=1)
     tiled_L = np.resize(np.array(pattern, dtype=np.int64), kinds_NL.shape[1])
     same_N = ((kinds_NL == tiled_L) | (kinds_NL == ABSENT)).all(axis=1)
@@ -39,13 +39,13 @@ def repeats(kinds_NL: Ints, pattern: Sequence[int]) -> NDArray[np.bool_]:
 
 
 def features(kinds: Sequence[str], kinds_NL: Ints, state_N: Floats) -> Floats:
-    """What the regression sees of a mix. Codes beyond `kinds` are channel mixers that were never probed.
+    """Features of a composition for the regression. Codes beyond `kinds` are channel mixers that were never probed.
 
-    share of every kind      among the sequence mixers, or among the channel mixers
-    channel                  share of channel mixers among all layers
-    grows, grows first       whether some layer's, or the first sequence mixer's, state grows with the text: attention
-    mixed, striped           more than one kind of sequence mixer; share of neighbours among them that differ
-    state                    logarithm of the fixed state a unit of width and layer
+    share of each kind       among the sequence mixers, or among the channel mixers
+    channel                  share of channel mixers among all mixers
+    kv, kv first             whether any mixer, or the first sequence mixer, has a KV cache: attention
+    mixed, striped           more than one kind of sequence mixer; share of adjacent sequence mixers that differ
+    state                    logarithm of the fixed state per unit of width and layer
     """
     sequence_K = np.array([_kind(name) == "sequence" for name in kinds] + [False])
     grows_K = np.array([_grows(name) for name in kinds] + [False])
@@ -55,7 +55,7 @@ def features(kinds: Sequence[str], kinds_NL: Ints, state_N: Floats) -> Floats:
     of_sequence_NK = counts_NK * sequence_K[:-1]
     of_channel_NK = counts_NK - of_sequence_NK
     shares_NK = _share(of_sequence_NK) + _share(of_channel_NK)
-    # The sequence mixers alone, pushed together, so that neighbours stand side by side.
+    # The sequence mixers alone, moved to the front, so that they are adjacent.
     order_NL = np.argsort(~sequence_NL, axis=1, kind="stable")
     mixers_NL = np.take_along_axis(np.where(sequence_NL, known_NL, len(kinds)), order_NL, axis=1)
     both_NL = mixers_NL[:, 1:] < len(kinds)
@@ -82,27 +82,27 @@ def _kind(name: str) -> str:
 
 
 def _grows(name: str) -> bool:
-    """Whether it looks at keys and values of all tokens, its own or those of an earlier layer."""
+    """Whether it attends to keys and values of all tokens, its own or those of an earlier layer."""
     options = options_of(Layer(name))
     return bool(options.cost(64, 2).kv_cache) or options.reads == "keys"
 
 
 def _quoted(name: str) -> str:
-    """As a shell takes it: a parallel layer has bars."""
+    """Quoted for a shell: a parallel layer contains bars."""
     text = str(Layer(name))
     return f"'{text}'" if "|" in text else text
 
 
 def padded(rows: Sequence[Sequence[int]]) -> Ints:
-    """Kinds of the layers of several architectures, one a row."""
-    found = np.full((len(rows), max(map(len, rows))), ABSENT, dtype=np.int64)
+    """Rows of mixer kinds as one array, padded with ABSENT."""
+    padded_NL = np.full((len(rows), max(map(len, rows))), ABSENT, dtype=np.int64)
     for at, row in enumerate(rows):
-        found[at, : len(row)] = row
-    return found
+        padded_NL[at, : len(row)] = row
+    return padded_NL
 
 
 def codes_of(space: Space, slot: int, kinds: Sequence[str]) -> Ints:
-    """Kind of every option of a slot, and of none; sequence mixers that were never probed are refused."""
+    """The kind of every option of a slot, ABSENT last; a `UserError` for sequence mixers that were never probed."""
     names = [option.name if option else None for option in space.slots[slot].options]
     if unknown := sorted({name for name in names if name and name not in kinds and _kind(name) == "sequence"}):
         raise UserError(

@@ -1,16 +1,16 @@
 """Constraints as text: `inner >= int(1.7 * d)`, `4M <= decoder_params <= 100M`, `state <= 2MB`, `count(attn) >= 1`.
 
-A constraint compares arithmetic of names and numbers. What the names are decides what it is about:
+A constraint compares arithmetic expressions. It applies to layers or to candidates, depending on the names in it:
 
-    a layer       an option's name (`inner`, `heads`) or that of one mixer's only (`mlp.inner`; with underscores for
-                  hyphens, `gated_deltanet.head_dim`) beside `d` and fixed header keys: every layer that has them all
-    a candidate   header keys, `layers`, `count(mixer)`, exact columns (`decoder_params`, `flops`, `state`, …) and
-                  whatever the objectives predict (`latency`, `memory`)
+    layer        names of options (`inner`, `heads`), or of the options of one mixer (`mlp.inner`; underscores for
+                 hyphens: `gated_deltanet.head_dim`), `d` and fixed header keys. Must hold for every layer that has them
+    candidate    header keys, `layers`, `count(mixer)`, exact columns (`decoder_params`, `flops`, `state`, …) and
+                 predicted objectives (`latency`, `memory`)
 
-Numbers take units: K M G T (thousands), KB MB GB and KiB MiB GiB (bytes), us ms s (seconds). LiteTransformerSearch's
-names d_model, d_inner (or d_ff), n_layer and n_head are understood, too.
+Numbers may have units: K M G T (thousands), KB MB GB and KiB MiB GiB (bytes), us ms s (seconds). The names used by
+LiteTransformerSearch are aliases: d_model, d_inner (or d_ff), n_layer and n_head.
 
-What a model may take at most of each quantity, as given on a command line: `40ms`, `300MB`.
+`Limits` are upper bounds on quantities as given on the command line: `40ms`, `300MB`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from plait.device.quantities import QUANTITIES, on_device, quantity
 from plait.mixers.table import names as mixers
 
 Mask = NDArray[np.bool_]
-#: A constraint in Python: the candidates' columns (one entry per candidate) to whether each may stay.
+#: A constraint written in Python: columns with one entry per candidate → whether each candidate satisfies it.
 Check = Callable[[Mapping[str, Any]], Mask]
 
-KINDS = ("sequence", "channel")  # count(sequence): mixers of a kind
+KINDS = ("sequence", "channel")  # count(sequence) counts all mixers of a kind
 ALIASES = {"d_model": "d", "d_inner": "inner", "d_ff": "inner", "n_layer": "layers", "n_head": "heads"}
 
 _ARITHMETIC: dict[type[ast.AST], Callable[..., Any]] = {
@@ -60,12 +60,12 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {"int": np.trunc, "min": np.minimum,
 
 @dataclass(frozen=True)
 class Constraint:
-    """One constraint. `names` are the quantities it speaks of; `check` takes their values, numbers or arrays."""
+    """One constraint. `names` are the quantities in it; `check` takes their values, numbers or arrays."""
 
     text: str
     names: frozenset[str]
     check: Check = field(compare=False, repr=False)
-    #: Of every comparison, the side that should be smaller over the other.
+    #: For every comparison, the ratio of the side that should be smaller to the other.
     sides: Callable[[Mapping[str, Any]], list[Any]] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
@@ -82,14 +82,14 @@ class Constraint:
 
     @classmethod
     def of(cls, text: str, names: Collection[str], check: Check) -> Constraint:
-        """A constraint written in Python; `text` is how messages name it."""
+        """A constraint written in Python; `text` is its name in messages."""
         return cls(text, frozenset(names), check)
 
     def __str__(self) -> str:
         return self.text
 
     def excess(self, values: Mapping[str, Any]) -> NDArray[np.float64]:
-        """How many times too large the larger side is: 1 where it holds, infinite where that cannot be told."""
+        """The factor by which the constraint is violated: 1 if it holds, infinite if there is no such factor."""
         holds = self.check(values)
         if self.sides is None:
             return np.where(holds, 1.0, np.inf)
@@ -103,7 +103,7 @@ def as_constraint(given: str | Constraint) -> Constraint:
 
 
 def check_names(constraint: Constraint, known: Collection[str]) -> None:
-    """Refuse a constraint about something that nothing here computes."""
+    """Raise a `UserError` for a constraint on something that is neither known nor computed here."""
     for name in sorted(constraint.names):
         if name.startswith("count("):
             if (mixer := name[6:-1]) not in (*mixers(), *KINDS):
@@ -113,12 +113,13 @@ def check_names(constraint: Constraint, known: Collection[str]) -> None:
         elif name not in known:
             near = did_you_mean(name, known)
             raise UserError(
-                f"constraint '{constraint}': nothing gives '{name}'.{near} Known here: {', '.join(sorted(known))}."
+                f"constraint '{constraint}': unknown name '{name}'.{near} Known here: {', '.join(sorted(known))}."
             )
 
 
 def failures(passed: Mapping[str, Mask], total: int) -> str:
-    """Why nothing is left: for each constraint how many satisfy it and how many it alone refuses, the hardest first."""
+    """Explain why no candidate is feasible: for each constraint the number of samples that satisfy it and that violate
+    only it, the hardest constraint first."""
     if not passed:
         return "there are no constraints, and no candidates either."
     every = np.stack([np.broadcast_to(mask, total) for mask in passed.values()])
@@ -141,15 +142,15 @@ def _read(text: str) -> ast.Compare:
         tree = ast.parse(plain, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise UserError(
-            f"constraint '{_tidy(text)[:200]}' cannot be read; write such as decoder_params <= 20M."
+            f"constraint '{_tidy(text)[:200]}' cannot be parsed; write for example decoder_params <= 20M."
         ) from None
     if not isinstance(tree, ast.Compare):
-        raise UserError(f"constraint '{_tidy(text)}' compares nothing; write such as decoder_params <= 20M.")
+        raise UserError(f"constraint '{_tidy(text)}' compares nothing; write for example decoder_params <= 20M.")
     return tree
 
 
 def _names(tree: ast.AST, text: str) -> set[str]:
-    """The names of an expression; a `UserError` for whatever is neither arithmetic nor comparison."""
+    """The names in an expression; raises a `UserError` for anything but arithmetic and comparisons."""
     if isinstance(tree, ast.Name | ast.Attribute) or _is_count(tree):
         return {_name(tree)}
     if isinstance(tree, ast.Constant) and isinstance(tree.value, int | float) and not isinstance(tree.value, bool):
@@ -173,7 +174,7 @@ def _names(tree: ast.AST, text: str) -> set[str]:
 
 
 def _require_numbers(tree: ast.AST, text: str) -> None:
-    """Every part without names is a number: nothing is divided by zero, or beyond what a computer number can be."""
+    """Raise a `UserError` for constants that are not finite: division by zero, overflow."""
     for part in ast.walk(tree):
         if isinstance(part, ast.BinOp | ast.Constant | ast.Call | ast.UnaryOp) and not _names(part, text):
             try:
@@ -181,7 +182,7 @@ def _require_numbers(tree: ast.AST, text: str) -> None:
             except ArithmeticError:
                 fine = False
             if not fine:
-                raise UserError(f"constraint '{_tidy(text)[:200]}': '{ast.unparse(part)[:40]}' is no number.")
+                raise UserError(f"constraint '{_tidy(text)[:200]}': '{ast.unparse(part)[:40]}' is not a number.")
 
 
 def _is_count(tree: ast.AST) -> bool:
@@ -189,7 +190,7 @@ def _is_count(tree: ast.AST) -> bool:
 
 
 def _name(tree: ast.AST) -> str:
-    # Mixers' names have hyphens, which arithmetic would read as minus: count(gated-deltanet) is unparsed with blanks.
+    # Hyphens in mixer names parse as minus signs: count(gated-deltanet) is unparsed with spaces.
     written = ast.unparse(tree).replace(" ", "")
     mixer, dot, option = written.rpartition(".")
     return f"{mixer}{dot}{ALIASES.get(option, option)}"
@@ -223,8 +224,8 @@ def _ratios(tree: ast.Compare, values: Mapping[str, Any]) -> list[Any]:
 
 @dataclass(frozen=True, init=False)
 class Limits:
-    """Of quantities by name, in base units: `Limits(latency=0.04)`. Those of the device are predicted first and
-    measured then; the others are exact."""
+    """Upper bounds on quantities by name, in base units: `Limits(latency=0.04)`. Quantities of the device are predicted
+    during the search and measured afterwards; the others are exact."""
 
     values: tuple[tuple[str, float], ...]
 
@@ -241,15 +242,15 @@ class Limits:
 
     @property
     def on_device(self) -> dict[str, float]:
-        """Those that only a measurement can confirm."""
+        """The limits that have to be validated by measurement."""
         return {name: limit for name, limit in self.values if name in on_device()}
 
     def constraints(self) -> list[str]:
-        """For a search: a prediction must hold at the upper end of its interval."""
+        """The limits as constraints of a search: the upper end of a prediction's interval must be within the limit."""
         return [f"{quantity(name).upper} <= {quantity(name).text(limit)}" for name, limit in self.values]
 
     def exceeded(self, values: Mapping[str, float]) -> list[str]:
-        """In words, each limit that these values (in base units) go beyond."""
+        """A message for each limit that these values (in base units) exceed."""
         return [
             f"{name} {quantity(name).text(values[name], 5)}, not {quantity(name).text(limit)}"
             for name, limit in self.values

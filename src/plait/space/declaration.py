@@ -1,8 +1,8 @@
-"""What a space is, said in a few lines: depths, header, what may stand in each layer, and the constraints.
+"""The declaration of a search space: depths, header, the options of each layer, and constraints.
 
-What may be chosen is written short: `2|4|8`, `128..512 step 64`, `attn[heads=2|4|8,pos=none]`. A pattern of a layer is
-a layer of the spec language in which any option may list several values; `*` stands for the values that the mixer
-itself declares worth trying. `none` is no layer at all.
+Choices are written compactly: `2|4|8`, `128..512 step 64`, `attn[heads=2|4|8,pos=none]`. A layer pattern is a layer of
+the spec language in which any option may list several values; `*` means the values that the mixer itself recommends,
+and `none` is no layer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from plait.spec.errors import HeaderError
 from plait.spec.header import Value, coerce, format_value, parse_value
 from plait.spec.nodes import option_key
 
-MOST = 20_000  # values of one gene; genes are 16-bit numbers
+MAX_VALUES = 20_000  # of one gene; genes are 16-bit integers
 NONE = "none"
 
 _RANGE = re.compile(r"(-?\d[\d_]*)\s*\.\.\s*(-?\d[\d_]*)(?:\s+step\s+(\d[\d_]*))?")
@@ -36,36 +36,36 @@ _LAYER = re.compile(r"([A-Za-z][\w.-]*)\s*(?:\[(.*)\])?", re.DOTALL)
 
 
 def values_of(text: str) -> tuple[Value, ...]:
-    """`2|4|8`, `128..512 step 64` (both ends in), or both joined: `64|128..512 step 128`."""
-    found: list[Value] = []
+    """The values of `2|4|8`, `128..512 step 64` (both ends included) or a combination: `64|128..512 step 128`."""
+    values: list[Value] = []
     for part in text.split("|"):
         span = _RANGE.fullmatch(part.strip())
         if span is None:
-            found.append(parse_value(part.strip()))
+            values.append(parse_value(part.strip()))
             continue
         low, high, step = int(span[1]), int(span[2]), int(span[3] or 1)
         if step < 1 or high < low:
-            raise UserError(f"'{part.strip()}' holds no number: write LOW..HIGH or LOW..HIGH step N with N above 0.")
-        if (high - low) // step >= MOST:
+            raise UserError(f"'{part.strip()}' is empty: write LOW..HIGH or LOW..HIGH step N with N above 0.")
+        if (high - low) // step >= MAX_VALUES:
             raise UserError(
-                f"'{part.strip()}' holds {(high - low) // step + 1:,} values; at most {MOST:,} are allowed."
+                f"'{part.strip()}' has {(high - low) // step + 1:,} values; at most {MAX_VALUES:,} are allowed."
             )
-        found += range(low, high + 1, step)
-    if len({format_value(value) for value in found}) < len(found):
+        values += range(low, high + 1, step)
+    if len({format_value(value) for value in values}) < len(values):
         raise UserError(f"'{text}' names a value twice.")
-    return tuple(found)
+    return tuple(values)
 
 
 def numbers_of(text: str) -> tuple[int, ...]:
-    """The same, whole numbers only."""
-    found = values_of(text)
-    if wrong := [value for value in found if isinstance(value, bool) or not isinstance(value, int)]:
+    """The same for integers only."""
+    values = values_of(text)
+    if wrong := [value for value in values if isinstance(value, bool) or not isinstance(value, int)]:
         raise UserError(f"'{text}' should be whole numbers, such as 4..12 or 2|4|8; found {wrong[0]!r}.")
-    return tuple(value for value in found if isinstance(value, int))
+    return tuple(value for value in values if isinstance(value, int))
 
 
 def layers_of(pattern: str) -> tuple[MixerOptions | None, ...]:
-    """Every layer that a pattern stands for, in order; None where it says `none`."""
+    """Every layer that matches a pattern, in order; None for `none`."""
     text = pattern.strip()
     if text == NONE:
         return (None,)
@@ -80,40 +80,40 @@ def layers_of(pattern: str) -> tuple[MixerOptions | None, ...]:
     for item in filter(None, (part.strip() for part in inside.split(","))):
         key, equals, given = (piece.strip() for piece in item.partition("="))
         key = option_key(name, key)
-        choices[key] = _declared(bare, key) if given == "*" else values_of(given) if equals else (True,)
-    made = (Layer.of(name, **dict(zip(choices, row, strict=True))) for row in itertools.product(*choices.values()))
-    found = tuple(dict.fromkeys(options_of(layer) for layer in itertools.islice(made, MOST + 1)))
-    if len(found) > MOST:
-        raise UserError(f"'{text}' stands for more than {MOST:,} layers; give fewer values.")
-    # `identity` is the spec language's way to write nothing.
-    return tuple(None if options.name == "identity" else options for options in found)
+        choices[key] = _recommended(bare, key) if given == "*" else values_of(given) if equals else (True,)
+    layers = (Layer.of(name, **dict(zip(choices, row, strict=True))) for row in itertools.product(*choices.values()))
+    distinct = tuple(dict.fromkeys(options_of(layer) for layer in itertools.islice(layers, MAX_VALUES + 1)))
+    if len(distinct) > MAX_VALUES:
+        raise UserError(f"'{text}' matches more than {MAX_VALUES:,} layers; give fewer values.")
+    # `identity` is no layer in the spec language.
+    return tuple(None if options.name == "identity" else options for options in distinct)
 
 
 def _parallel_of(text: str) -> tuple[MixerOptions, ...]:
-    """The same for mixers side by side, each a pattern: `(attn[heads=2|4] | gla)`."""
+    """The same for parallel mixers, each branch a pattern: `(attn[heads=2|4] | gla)`."""
     inside, closing, after = text[1:].rpartition(")")
     branches = split_list(inside, "|")
     if not closing or len(branches) < 2:
         raise UserError(f"'{text}' is not a layer such as (attn | mamba2), with at least two mixers.")
-    patterns = [[one for one in layers_of(branch) if one is not None] for branch in branches]
+    patterns = [[option for option in layers_of(branch) if option is not None] for branch in branches]
     if not all(patterns):
         raise UserError(f"'{text}': a branch is a mixer, not '{NONE}'.")
-    if math.prod(map(len, patterns)) > MOST:
-        raise UserError(f"'{text}' stands for more than {MOST:,} layers; give fewer values.")
-    written = (" | ".join(str(branch.to_layer()) for branch in row) for row in itertools.product(*patterns))
-    return tuple(dict.fromkeys(options_of(parse(f"({row}){after}").layers[0]) for row in written))
+    if math.prod(map(len, patterns)) > MAX_VALUES:
+        raise UserError(f"'{text}' matches more than {MAX_VALUES:,} layers; give fewer values.")
+    texts = (" | ".join(str(branch.to_layer()) for branch in row) for row in itertools.product(*patterns))
+    return tuple(dict.fromkeys(options_of(parse(f"({row}){after}").layers[0]) for row in texts))
 
 
-def _declared(bare: MixerOptions, key: str) -> tuple[Value, ...]:
-    declared = {row["option"]: row["choices"] for row in bare.describe()}
-    if not declared.get(key):
-        listing = ", ".join(name for name, values in declared.items() if values) or "none"
+def _recommended(bare: MixerOptions, key: str) -> tuple[Value, ...]:
+    recommended = {row["option"]: row["choices"] for row in bare.describe()}
+    if not recommended.get(key):
+        listing = ", ".join(name for name, values in recommended.items() if values) or "none"
         raise UserError(f"{bare.name} declares no values to try for '{key}'; it does for: {listing}.")
-    return tuple(declared[key])
+    return tuple(recommended[key])
 
 
 def split_list(text: str, separator: str = ",") -> list[str]:
-    """The items of `[a[b,c], d]` or `a[b,c], d`: separators inside brackets do not separate."""
+    """The items of `[a[b,c], d]` or `a[b,c], d`; separators inside brackets are ignored."""
     text = text.strip()
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
@@ -130,27 +130,27 @@ def split_list(text: str, separator: str = ",") -> list[str]:
     return [item for item in (part.strip().strip("\"'") for part in [*items, text[start:]]) if item]
 
 
-MAX_DEPTH = 1000  # layers; the genes of every candidate are held, layer by layer
-#: Keys of stored documents → fields: what a store keeps under is part of every search's key and stays.
+MAX_DEPTH = 1000  # layers; every candidate has genes for all of them
+#: Keys of stored records that differ from the field's name. They are part of every search's key, so they stay.
 _FIELDS = {"rules": "constraints"}
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One place in a layer: the layers of the spec language that may stand there; None is nothing."""
+    """One position in a layer, and the options to choose from; None is no mixer."""
 
     options: tuple[MixerOptions | None, ...]
 
     @classmethod
     def of(cls, patterns: Sequence[str]) -> Slot:
-        found = tuple(dict.fromkeys(option for pattern in patterns for option in layers_of(pattern)))
-        if not found:
+        options = tuple(dict.fromkeys(option for pattern in patterns for option in layers_of(pattern)))
+        if not options:
             raise UserError("a slot needs at least one layer to choose.")
-        return cls(found)
+        return cls(options)
 
     @cached_property
     def weights(self) -> NDArray[np.float64]:
-        """Every mixer is drawn equally often, however many settings it has."""
+        """Sampling probabilities: every mixer is equally likely, however many settings it has."""
         names = [option.name if option else None for option in self.options]
         share = np.array([1 / names.count(name) for name in names])
         return np.asarray(share / share.sum())
@@ -161,23 +161,23 @@ class Slot:
         return tuple(option.to_layer() if option else None for option in self.options)
 
     @cached_property
-    def places(self) -> dict[MixerOptions | None, int]:
-        return {option: place for place, option in enumerate(self.options)}
+    def index(self) -> dict[MixerOptions | None, int]:
+        return {option: k for k, option in enumerate(self.options)}
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """A space before anything is computed.
+    """A search space as the user writes it.
 
-    layers   depths, as in `4..12`; a layer is one or more slots
-    d        widths
-    slots    patterns for every place in a layer, in order: [["attn[heads=2|4|8]", "gla"], ["swiglu", "none"]]
-    header   the spec header's fixed keys
-    vary     other header keys that are chosen: {"div": "1|2|4"}
-    alike    all layers of a candidate are the same
+    layers       depths, as in `4..12`; a layer is one or more slots
+    d            widths
+    slots        patterns for each position in a layer: [["attn[heads=2|4|8]", "gla"], ["swiglu", "none"]]
+    header       fixed keys of the spec header
+    vary         other header keys that vary: {"div": "1|2|4"}
+    alike        all layers of a candidate are the same
     constraints  text in the language of `plait.space.constraints`, or `Constraint`s
-    seq      tokens at which FLOPs and growing state are counted, and
-    memory   older tokens before them (segment memory)
+    seq          sequence length at which FLOPs and the KV cache are counted
+    memory       tokens of context held before it (XL memory)
     """
 
     name: str
@@ -193,40 +193,40 @@ class Declaration:
     about: str = ""
 
     def depths(self) -> tuple[int, ...]:
-        found = tuple(sorted(numbers_of(self.layers)))
-        if found[0] < 1:
+        depths = tuple(sorted(numbers_of(self.layers)))
+        if depths[0] < 1:
             raise UserError(f"{self.name}: layers={self.layers}: a model has at least one layer.")
-        if found[-1] > MAX_DEPTH:
+        if depths[-1] > MAX_DEPTH:
             raise UserError(f"{self.name}: layers={self.layers}: a space has at most {MAX_DEPTH:,} layers.")
-        return found
+        return depths
 
     def header_choices(self) -> dict[str, tuple[Value, ...]]:
         return {"d": numbers_of(self.d), **{key: values_of(text) for key, text in self.vary.items()}}
 
     def narrowed(self, chosen: Mapping[str, str]) -> Declaration:
-        """Fewer depths (`layers`), widths (`d`) or values of header keys that vary: {"d": "256", "layers": "6..12"}."""
-        open_to = {"layers": self.layers, "d": self.d, **self.vary}
+        """With fewer depths (`layers`), widths (`d`) or values of header keys: {"d": "256", "layers": "6..12"}."""
+        varying = {"layers": self.layers, "d": self.d, **self.vary}
         for key, text in chosen.items():
-            if key not in open_to:
-                near = did_you_mean(key, open_to)
-                raise UserError(f"{self.name} does not vary '{key}'.{near} What varies: {', '.join(open_to)}.")
-            allowed = values_of(open_to[key])
+            if key not in varying:
+                near = did_you_mean(key, varying)
+                raise UserError(f"{self.name} does not vary '{key}'.{near} What varies: {', '.join(varying)}.")
+            allowed = values_of(varying[key])
             if beyond := [value for value in values_of(text) if value not in allowed]:
-                raise UserError(f"{self.name} has no {key}={format_value(beyond[0])}; allowed is {open_to[key]}.")
+                raise UserError(f"{self.name} has no {key}={format_value(beyond[0])}; allowed is {varying[key]}.")
         vary = {key: chosen.get(key, text) for key, text in self.vary.items()}
         return replace(self, layers=chosen.get("layers", self.layers), d=chosen.get("d", self.d), vary=vary)
 
     def with_vocabulary(self, vocab: int) -> Declaration:
-        """The same layers over another vocabulary."""
+        """With another vocabulary size."""
         header = parse(f"{self.header} | identity").header.with_vocabulary(vocab)
         text, _, _ = Spec(header, (Layer("identity"),)).text.partition(" | ")
-        # Without bands there is nothing for an adaptive softmax's keys to vary.
-        settled = ("vocab",) if header.cutoffs else ("vocab", "div", "cutoffs")
-        vary = {key: values for key, values in self.vary.items() if key not in settled}
+        # Without cutoffs the adaptive softmax has nothing to vary.
+        fixed = ("vocab",) if header.cutoffs else ("vocab", "div", "cutoffs")
+        vary = {key: values for key, values in self.vary.items() if key not in fixed}
         return replace(self, header=text, vary=vary)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON: what decides which candidates there are."""
+        """The declaration as JSON: everything that defines the set of candidates."""
         return {
             "name": self.name,
             "layers": self.layers,
@@ -242,14 +242,14 @@ class Declaration:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Declaration:
-        """Back from `as_dict`, whose keys are those of stored searches: `rules` are the constraints."""
+        """The inverse of `as_dict`, whose keys are those of stored searches: `rules` are the constraints."""
         known = {f.name for f in fields(cls)}
         named = {_FIELDS.get(key, key): value for key, value in document.items()}
         return cls(**{key: value for key, value in named.items() if key in known})
 
 
 class Headers:
-    """Every header that a space has; `choices` has the values of every key that varies, the width d first."""
+    """Every header of a space; `choices` has the values of every key that varies, the width d first."""
 
     def __init__(self, declared: Declaration) -> None:
         if "d" in declared.vary:
@@ -260,19 +260,19 @@ class Headers:
         self.all = [_header_or_none(self.base, dict(zip(self.choices, row, strict=True))) for row in rows]
         if not any(self.all):
             keys = ", ".join(self.choices)
-            raise UserError(f"{declared.name}: no choice of {keys} gives a header that makes sense.")
+            raise UserError(f"{declared.name}: no choice of {keys} gives a valid header.")
         self.legal = np.array([header is not None for header in self.all])
         given = {f.name: getattr(self.base, f.name) for f in dataclasses.fields(self.base)}
-        #: The numbers that are the same for all.
+        #: Header values shared by all candidates.
         self.fixed = {k: v for k, v in given.items() if isinstance(v, int | float) and k not in self.choices}
 
     @property
     def positions(self) -> float:
-        """Tokens that every candidate can take: the fewest learned positions among them."""
+        """The longest sequence that every candidate supports: the fewest learned positions among them."""
         return min((h.max_len for h in self.all if h is not None and h.pos == "learned"), default=math.inf)
 
     def codes(self, chosen_NH: NDArray[np.int16]) -> NDArray[np.int64]:
-        """Where in `all` the headers stand whose keys have these values."""
+        """Indices into `all` of the headers with these values of the varying keys."""
         sizes = [len(values) for values in self.choices.values()]
         return np.asarray(np.ravel_multi_index(tuple(chosen_NH.T), sizes))
 
@@ -280,12 +280,12 @@ class Headers:
         return np.array(self.choices[key])[chosen_NH[:, list(self.choices).index(key)]]
 
     def of_width(self, d: int) -> int:
-        """How many headers have this width."""
+        """The number of valid headers of this width."""
         return sum(header is not None and header.d == d for header in self.all)
 
 
 def _coerced(space: str, key: str, given: tuple[Value, ...]) -> tuple[Value, ...]:
-    """The values as a header holds them. One that no header could hold is a mistake, whatever the others are."""
+    """The values converted to the key's type. A value that no header accepts is an error, whatever the others are."""
     try:
         return tuple(coerce(key, value) for value in given)
     except HeaderError as wrong:

@@ -10,7 +10,7 @@ from plait.device.quantities import on_device
 OBJECTIVES: Table[type[Any]] = Table(
     "objective",
     {
-        # exact, for millions of candidates
+        # exact, cheap enough for millions of candidates
         "decoder_params": Entry(
             "plait.algorithms.objectives:DecoderParams",
             "parameters of the layers, embeddings left out; more is better",
@@ -40,12 +40,12 @@ OBJECTIVES: Table[type[Any]] = Table(
             "plait.searching.capability:Capability",
             "mean accuracy over the probe's tasks, measured or predicted",
         ),
-        # of a path through a trained supernet
+        # measured on a trained supernet
         "loss": Entry(
             "plait.supernet.loss:SupernetLoss",
             "loss of a path through a trained supernet; --method gumbel alone",
         ),
-        # computed on a built model and a text: tenths of a second per candidate
+        # computed by building the model and running it on text: tenths of a second per candidate
         "snip": Entry(
             "plait.algorithms.objectives:ProxyObjective", "how much removing each weight would change the loss"
         ),
@@ -78,5 +78,5 @@ OBJECTIVES: Table[type[Any]] = Table(
     group="plait.objectives",
 )
 names, load = OBJECTIVES.names, OBJECTIVES.load
-#: Those that score a built model on text.
+#: The objectives that score a built model on text.
 PROXIES = tuple(name for name in OBJECTIVES if OBJECTIVES.entry(name).where.endswith(":ProxyObjective"))

@@ -1,12 +1,12 @@
-"""Which layers of a candidate share their weights, whatever the names in `share=NAME`.
+"""Canonical names for weight sharing: which layers share weights, independent of the names in `share=NAME`.
 
-A name only says which layers belong together. Where a space offers several names for one mixer, rows that differ in the
-names alone are the same network; `ShareNames` renames their groups in order of appearance, so that equal networks are
-equal rows, and says which groups of layers can exist side by side, so that networks can be counted.
+A name only identifies a group of layers. If a space offers several names for one mixer, rows that differ only in these
+names are the same network. `ShareNames` renames the groups in order of first appearance, so that equal networks are
+equal rows, and says which groups can occur together, so that networks can be counted.
 
-A *form* is a layer's options without its name. All layers of one group have the same form.
+A *form* is a layer's options without its name. All layers of a group have the same form.
 
-Letters: N candidates, B layers, S slots, P = B S places, K options of a slot, G names.
+Letters: N candidates, B layers, S slots, P = B S positions, K options of a slot, G names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Genes = NDArray[np.int16]
 
 
 class Group(NamedTuple):
-    """Layers that share their weights: their form, and the slots in which they stand, as bits."""
+    """Layers that share weights: their form, and the slots they are in as a bit mask."""
 
     form: int
     slots: int
@@ -37,13 +37,13 @@ Groups = tuple[Group, ...]
 
 
 class ShareNames:
-    """The names of one space. Names and forms have numbers from 1; 0 is a layer that shares nothing."""
+    """The share names of one space. Names and forms are numbered from 1; 0 is a layer that shares nothing."""
 
     def __init__(self, slots: tuple[Slot, ...]) -> None:
         self.slots = slots
         names: dict[tuple[str, str], int] = {}
         forms: dict[MixerOptions, int] = {}
-        self._place: dict[tuple[int, int, int], int] = {}  # slot, form, name → option
+        self._option: dict[tuple[int, int, int], int] = {}  # (slot, form, name) → index of the option
         self.form_SK = [np.zeros(len(slot.options), dtype=np.int64) for slot in slots]
         self._name_SK = [np.zeros(len(slot.options), dtype=np.int64) for slot in slots]
         for s, slot in enumerate(slots):
@@ -52,7 +52,7 @@ class ShareNames:
                     continue
                 name = names.setdefault((option.name, option.share), len(names) + 1)
                 form = forms.setdefault(replace(option, share=NOT_SHARED), len(forms) + 1)
-                self._name_SK[s][k], self.form_SK[s][k], self._place[s, form, name] = name, form, k
+                self._name_SK[s][k], self.form_SK[s][k], self._option[s, form, name] = name, form, k
         self._mixer_of_name = {number: mixer for (mixer, _), number in names.items()}
         self._assignments: dict[Groups, tuple[int, ...] | None] = {}
 
@@ -61,7 +61,7 @@ class ShareNames:
         return max(Counter(self._mixer_of_name.values()).values(), default=0) > 1
 
     def canonical(self, options_NBS: Genes, present_NB: Mask) -> Genes:
-        """The candidates with their groups named in order of appearance, as far as the space has those names."""
+        """Rename each candidate's groups in order of appearance, as far as the space has those names."""
         options_NBS = options_NBS.copy()
         name_NBS = np.stack([name_K[options_NBS[:, :, s]] for s, name_K in enumerate(self._name_SK)], axis=2)
         form_NBS = np.stack([form_K[options_NBS[:, :, s]] for s, form_K in enumerate(self.form_SK)], axis=2)
@@ -72,25 +72,25 @@ class ShareNames:
             used = [(order, g, Group(form, slots)) for g, (order, form, slots) in enumerate(flat.reshape(-1, 3), 1)]
             by_appearance = sorted(row for row in used if row[2].slots)
             named = self.assignment(tuple(group for _, _, group in by_appearance))
-            assert named is not None  # the candidate's own names are one
+            assert named is not None  # the candidate's own names are an assignment
             of_case_N = (case_N.ravel() == number) & agree_N
             for s, slot in enumerate(self.slots):
                 renamed_K = np.arange(len(slot.options), dtype=np.int16)
                 for (_, old, group), new in zip(by_appearance, named, strict=True):
-                    if (s, group.form, old) in self._place and (s, group.form, new) in self._place:
-                        renamed_K[self._place[s, group.form, old]] = self._place[s, group.form, new]
+                    if (s, group.form, old) in self._option and (s, group.form, new) in self._option:
+                        renamed_K[self._option[s, group.form, old]] = self._option[s, group.form, new]
                 options_NBS[of_case_N, :, s] = renamed_K[options_NBS[of_case_N, :, s]]
         return options_NBS
 
     def assignment(self, groups: Groups) -> tuple[int, ...] | None:
-        """The first names under which the space has all of these groups at once, one name each; None: it has none."""
+        """The first distinct names, one per group, under which the space has all of these groups, if there are any."""
         if groups not in self._assignments:
             self._assignments[groups] = next(self._assigned(groups, ()), None)
         return self._assignments[groups]
 
     def joined(self, groups: Groups, form: int, s: int) -> Iterator[tuple[Groups, int]]:
-        """What becomes of groups (in sorted order) when a layer of a form follows in a slot: it joins one of them or
-        begins another. Each with the number of ways in which that happens."""
+        """The possible groups (sorted) after one more layer of a form in a slot, which joins a group or starts one;
+        with each, its number of ways."""
         bit = 1 << s
         for group, ways in Counter(group for group in groups if group.form == form).items():
             rest = list(groups)
@@ -104,24 +104,23 @@ class ShareNames:
             return
         form, slots = groups[len(taken)]
         for name in self._mixer_of_name:
-            there = all((s, form, name) in self._place for s in range(len(self.slots)) if slots >> s & 1)
-            if there and name not in taken:
+            available = all((s, form, name) in self._option for s in range(len(self.slots)) if slots >> s & 1)
+            if available and name not in taken:
                 yield from self._assigned(groups, (*taken, name))
 
     def _cases(self, name_NBS: NDArray[np.int64], form_NBS: NDArray[np.int64]) -> tuple[NDArray[np.int64], Mask]:
-        """For every name: when it first appears beside the others, with which form and in which slots; and which
-        candidates have one form per name. (The others cannot be built, and keep their names.)"""
-        n, places = len(name_NBS), name_NBS.shape[1] * name_NBS.shape[2]
+        """For every name its order of appearance, form and slots; and which candidates have a single form per name.
+        (The others cannot be built, and keep their names.)"""
+        n, positions = len(name_NBS), name_NBS.shape[1] * name_NBS.shape[2]
         bits_S = 1 << np.arange(len(self.slots))
         first_NG, rows, agree_N = [], [], np.ones(n, dtype=np.bool_)
         for name in self._mixer_of_name:
-            is_it_NBS = name_NBS == name
-            first_N = np.where(is_it_NBS.any(axis=(1, 2)), is_it_NBS.reshape(n, places).argmax(axis=1), places)
-            form_N = np.where(first_N < places, form_NBS.reshape(n, places)[np.arange(n), first_N % places], 0)
-            agree_N &= ((form_NBS == form_N[:, None, None]) | ~is_it_NBS).all(axis=(1, 2))
+            named_NBS = name_NBS == name
+            first_N = np.where(named_NBS.any(axis=(1, 2)), named_NBS.reshape(n, positions).argmax(axis=1), positions)
+            form_N = np.where(first_N < positions, form_NBS.reshape(n, positions)[np.arange(n), first_N % positions], 0)
+            agree_N &= ((form_NBS == form_N[:, None, None]) | ~named_NBS).all(axis=(1, 2))
             first_NG.append(first_N)
-            rows.append((form_N, is_it_NBS.any(axis=1) @ bits_S))
+            rows.append((form_N, named_NBS.any(axis=1) @ bits_S))
         order_NG = np.argsort(np.argsort(np.stack(first_NG, axis=1), axis=1, kind="stable"), axis=1)
-        found = [np.stack([order_NG[:, g], form_N, slots_N], axis=1) for g, (form_N, slots_N) in enumerate(rows)]
-        found_NG3 = np.where(agree_N[:, None, None], np.stack(found, axis=1), 0)
-        return found_NG3, agree_N
+        cases = [np.stack([order_NG[:, g], form_N, slots_N], axis=1) for g, (form_N, slots_N) in enumerate(rows)]
+        return np.where(agree_N[:, None, None], np.stack(cases, axis=1), 0), agree_N

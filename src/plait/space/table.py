@@ -1,5 +1,5 @@
-"""The table of spaces: name → where it is declared; plait's own, a large one and a small; and users' own, a Python
-file or a short text file:
+"""The table of search spaces, the two general ones (`hybrid`, `small-hybrid`), and users' own spaces from a Python file
+or a short text file:
 
     layers: 4..12
     d: 128..512 step 64
@@ -11,10 +11,10 @@ file or a short text file:
       - decoder_params <= 20M
       - state <= 2MB
 
-Lists stand in brackets or one item a line behind dashes, as in YAML. `alike: true` makes all layers of a candidate the
-same, `seq_len` and `context` (tokens held before them) say at which length to count, and any other key of a spec's
-header may be chosen by its name (`d_embed: 128|256`). `files: [my_mixer.py]` makes mixers of your own known, from files
-beside this one.
+Lists are written in brackets, or one item per line after a dash, as in YAML. `alike: true` makes all layers of a
+candidate the same, `seq_len` and `context` (tokens of context before it) set the length at which costs are counted, and
+any other key of a spec's header can vary (`d_embed: 128|256`). `files: [my_mixer.py]` loads your own mixers from files
+in the same folder.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from plait.spec import Header
 
 REQUIRED = ("layers", "d", "mixers")
 KEYS = (*REQUIRED, "channel", "header", "alike", "constraints", "seq_len", "context", "about", "name", "files")
-ALIASES = {"rules": "constraints", "seq": "seq_len", "memory": "context"}  # as files of earlier releases say
+ALIASES = {"rules": "constraints", "seq": "seq_len", "memory": "context"}  # keys of earlier releases
 
 
 def read_space(text: str, name: str, folder: Path = Path()) -> Space:
-    """The space that the text declares; `name` unless it says its own. Files are looked for in the folder."""
+    """The space that a text declares, called `name` unless the text names it. Its files are looked up in the folder."""
     given = _read_lines(text, name)
     varying = [f.name for f in dataclasses.fields(Header) if f.name != "d"]
     for key in given:
@@ -67,7 +67,7 @@ def read_space(text: str, name: str, folder: Path = Path()) -> Space:
 
 
 def _read_lines(text: str, name: str) -> dict[str, str]:
-    """Key → what stands behind it; the items behind dashes are joined by commas, constraints by line ends."""
+    """Key → value; items after dashes are joined by commas, constraints by newlines."""
     found: dict[str, str] = {}
     key = ""
     for number, line in enumerate(text.splitlines(), start=1):
@@ -90,12 +90,12 @@ def _read_lines(text: str, name: str) -> dict[str, str]:
 
 
 def _alternatives(text: str) -> str:
-    """`[32, 64]`, a list as YAML writes it, means `32|64`."""
+    """`[32, 64]`, a YAML list, as `32|64`."""
     return "|".join(split_list(text)) if text.startswith("[") else text
 
 
 def _constraints(text: str) -> list[str]:
-    """One a line or separated by commas: those inside the parentheses of min and max stay."""
+    """Constraints, one per line or separated by commas; commas inside parentheses (min, max) do not separate."""
     return [constraint for line in text.splitlines() for constraint in split_list(line)]
 
 
@@ -138,7 +138,7 @@ names = SPACES.names
 
 
 def load_space(given: str) -> Space:
-    """A space of the table, a text file of `plait.space.table`, or `my_space.py[:Class]`."""
+    """A space of the table, of a text file in the format above, or of a Python file: `my_space.py[:Class]`."""
     if given in SPACES:
         return SPACES.load(given)()
     file = split_path(given)
@@ -215,7 +215,7 @@ SMALL_CHANNEL_MIXERS = ("swiglu[inner=128..1024 step 128]",)
 
 
 class SmallHybrid(Space):
-    """What `plait design` searches unless told otherwise: one setting per mixer, so that its profile takes a minute."""
+    """The default space of `plait design`: one setting per mixer, so that profiling takes a minute."""
 
     declaration: ClassVar[Declaration] = Declaration(
         name="small-hybrid",

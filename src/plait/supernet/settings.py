@@ -17,7 +17,7 @@ from plait.core.settings import kinds_of, require_known
 from plait.data import Corpus
 from plait.device.quantities import PEAK, quantities
 from plait.mixers.options import MixerOptions
-from plait.space.links import ALWAYS_THERE
+from plait.space.links import ALWAYS_AVAILABLE
 from plait.training.recipe import PRECISIONS, Recipe
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def layer_choices(space: Space) -> list[list[int]]:
     varied = {key: values for key, values in space.choices.items() if len(values) > 1}
     if space.alike:
         raise UserError(f"{space.name}: all its layers are alike, and gumbel chooses layer by layer.")
-    if len(space.depths) > 1 and None not in space.slots[0].places:
+    if len(space.depths) > 1 and None not in space.slots[0].index:
         varied = {"layers": space.depths, **varied}
     if varied:
         fix = " ".join(f"--fix {key}={values[-1]}" for key, values in varied.items())
@@ -253,7 +253,7 @@ def layer_choices(space: Space) -> list[list[int]]:
 def refuse_readers(choices: Iterable[MixerOptions | None]) -> None:
     """Raise a `UserError` if a choice reads from an earlier layer, which is itself still being searched."""
     for option in choices:
-        if option is not None and option.reads not in ("", ALWAYS_THERE):
+        if option is not None and option.reads not in ("", ALWAYS_AVAILABLE):
             raise UserError(
                 f"{option.to_layer()} reads of an earlier layer, and in a supernet it is open until the end which one "
                 "that is; search this space with another method, such as --method lts."

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from plait.algorithms.candidates import Candidates
-from plait.algorithms.front import Front
+from plait.algorithms.front import Candidates, Front
 from plait.algorithms.search import Search
 from plait.analysis.pareto import pareto_front
 from plait.core.errors import UserError
