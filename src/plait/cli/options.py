@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from plait.core.errors import UserError
+from plait.core.units import parse
 from plait.core.user_files import split_path
 from plait.device.quantities import Quantity, quantities
 from plait.model.user_mixers import load_mixer
@@ -31,6 +32,18 @@ def _former_length(context: typer.Context, value: int | None) -> int | None:
     if value is not None:
         context.default_map = {**(context.default_map or {}), "seq_len": value}
     return value
+
+
+def read_count(given: str | float) -> float:
+    """Parses an option's number of tokens or FLOPs, with or without a unit: 200000, 2e5, 200K, 20M."""
+    try:
+        return float(given)
+    except ValueError:
+        pass
+    try:
+        return parse(str(given), "count", "count")
+    except UserError as wrong:
+        raise typer.BadParameter(str(wrong)) from None
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
