@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from plait.analysis.paired import NOT_DISTINGUISHABLE, Pair, SeedNoise, _window_variance, compare_losses
+from plait.analysis.paired import NOT_DISTINGUISHABLE, Pair, SeedNoise, _wild, _window_variance, compare_losses
 from plait.core.errors import UserError
 
 NOISE = 0.01
@@ -110,6 +110,24 @@ def test_of_two_noisy_architectures_the_one_with_fewer_seeds_bounds_the_freedom(
     error = math.sqrt(squares / 9 * (1 / 3 + 1 / 8))
     assert pair.interval is not None
     assert (pair.interval[1] - pair.interval[0]) / 2 == pytest.approx(stats.t.ppf(0.975, 2) * error)
+
+
+def test_the_level_of_a_noisy_architecture_is_shared_by_all_that_could_be_one() -> None:
+    """Of five, each is asked at a fifth of one per cent."""
+    for tail, wild in ((0.005, set()), (0.001, {"e"})):
+        ratio = stats.f.isf(tail, 3, 12)
+        runs = {name: np.array([-1.5, -0.5, 0.5, 1.5]) * 0.6**0.5 for name in "abcd"}  # variance 1
+        assert _wild({**runs, "e": runs["a"] * ratio**0.5}) == wild
+
+
+def test_noise_that_is_known_weighs_by_its_freedom() -> None:
+    """One run of each: all that is known is from elsewhere. With four runs of each both are pooled."""
+    known = SeedNoise(0.03, 10)
+    alone = compare_losses({"a": {0: 3.0}, "b": {0: 3.1}}, noise=known)
+    assert (alone.noise, alone.freedom) == pytest.approx((0.03, 10))
+    own = dict(enumerate(3 + 0.01 * np.array([-1.5, -0.5, 0.5, 1.5]) * 0.6**0.5))
+    both = compare_losses({"a": own, "b": own}, noise=known)
+    assert both.noise == pytest.approx(math.sqrt((10 * 0.03**2 + 6 * 0.01**2) / 16))
 
 
 def test_one_seed_says_nothing_unless_the_noise_is_known() -> None:
