@@ -133,6 +133,18 @@ def test_what_a_user_asks_for_reaches_the_design(tmp_path: Path, monkeypatch: py
     assert measuring == "plait measure 'd=8 | attn' --seq 256 --mode both --batch 2 --threads 2 --answer 8"
 
 
+def test_the_vocabulary_that_is_told_is_the_candidates_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a space has it as a key that might vary."""
+    monkeypatch.setattr(workflow, "design", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.chdir(tmp_path)
+    Path("own.space").write_text("layers: 1..2\nd: 32\nvocab: 256\nmixers: [attn[heads=2]]\nchannel: [mlp]\n")
+    Path("text.txt").write_text("some words. " * 2000)
+    told: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        plait.design(space="own.space", data="text.txt", on_progress=lambda stage, share, now: told.append(now))
+    assert told[-1] == "text.txt: a vocabulary of 256"
+
+
 def test_the_commands_name_a_users_own_space_and_mixers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By their files: typed in the same folder they run."""
     template = files("plait").joinpath("model/mixer_template.txt").read_text()

@@ -271,6 +271,11 @@ class Headers:
         """Tokens that every candidate can take: the fewest learned positions among them."""
         return min((h.max_len for h in self.all if h is not None and h.pos == "learned"), default=math.inf)
 
+    @property
+    def vocab(self) -> int:
+        """Tokens that every candidate knows: the smallest vocabulary among them."""
+        return min(h.vocab for h in self.all if h is not None)
+
     def codes(self, chosen_NH: NDArray[np.int16]) -> NDArray[np.int64]:
         """Where in `all` the headers stand whose keys have these values."""
         sizes = [len(values) for values in self.choices.values()]
