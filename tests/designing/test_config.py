@@ -133,6 +133,17 @@ def test_what_a_user_asks_for_reaches_the_design(tmp_path: Path, monkeypatch: py
     assert measuring == "plait measure 'd=8 | attn' --seq 256 --mode both --batch 2 --threads 2 --answer 8"
 
 
+def test_a_text_too_short_to_race_on_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    short = tmp_path / "short.txt"
+    short.write_text("some words. " * 10)
+    limits = Limits.read(latency="20ms", memory="100MB")
+    with pytest.raises(UserError, match=r"a batch of 8 windows of 256 tokens needs more data"):
+        workflow.design_config("small-hybrid", limits, str(short), Setting(seq=256), 60.0, 0)
+    short.write_text("some words. " * 300)  # enough to train on, too few to be scored on
+    with pytest.raises(UserError, match=r"held-out tokens are fewer than one sequence of 256"):
+        workflow.design_config("small-hybrid", limits, str(short), Setting(seq=256), 60.0, 0)
+
+
 def test_the_vocabulary_that_is_told_is_the_candidates_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a space has it as a key that might vary."""
     monkeypatch.setattr(workflow, "design", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))

@@ -82,7 +82,11 @@ def design_config(
     **others: Any,
 ) -> DesignConfig:  # fmt: skip
     """A configuration from what a user gives. Opens the text, which tokenises it the first time."""
+    from plait.training.recipe import Recipe
+    from plait.training.track import require_text
+
     corpus = open_corpus(data, tokenizer)
+    require_text(corpus, Recipe().batch, setting.seq)  # of the race, which comes last
     fitting = with_vocab(load_space(space), corpus.vocab)
     return DesignConfig(fitting, setting, limits, data, seconds, seed, tokenizer=tokenizer, space_given=space, **others)
 
