@@ -40,6 +40,19 @@ def test_values_that_agree_have_the_spread_of_their_items() -> None:
     assert high == pytest.approx(0.5 + wider * (other - 0.5), rel=1e-5)
 
 
+def test_a_difference_of_shares_has_the_other_end_of_what_is_subtracted() -> None:
+    """0.9 of 100 items may lie further down than up, so 1 − 0.9 may lie further up than down; and the other way
+    round."""
+    ahead = estimate([0.1] * 4, [Share(1.0, 100), Share(0.9, 100, -1.0)])
+    behind = estimate([-0.1] * 4, [Share(0.9, 100), Share(1.0, 100, -1.0)])
+    assert (ahead.low, ahead.high) == pytest.approx((-behind.high, -behind.low))
+    low, high = share_interval(0.9, 100)
+    least = share_interval(1.0, 100)[0]
+    stretch = t_quantile(3) / 1.959964
+    assert ahead.high == pytest.approx(0.1 + stretch * (0.9 - low))
+    assert ahead.low == pytest.approx(0.1 - stretch * np.hypot(1 - least, high - 0.9))
+
+
 def test_holm() -> None:
     """By hand: 0.05/4, /3, /2, /1; the first that fails ends it. What has no probability is not counted."""
     assert holm([0.012, 0.4, 0.016, 0.024]) == [True, False, True, True]

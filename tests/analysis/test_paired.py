@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from plait.analysis.paired import NOT_DISTINGUISHABLE, Pair, SeedNoise, compare_losses
+from plait.analysis.paired import NOT_DISTINGUISHABLE, Pair, SeedNoise, _wild, _window_variance, compare_losses
 from plait.core.errors import UserError
 
 NOISE = 0.01
@@ -88,6 +88,46 @@ def test_windows_that_disagree_widen_the_interval() -> None:
     # A mean of 8 windows with a standard deviation of 0.53: t(7) · 0.19 to either side.
     assert wide[1] - wide[0] == pytest.approx(2 * stats.t.ppf(0.975, 7) * gap_W.std(ddof=1) / math.sqrt(8), rel=0.02)
     assert narrow[1] - narrow[0] < 0.01
+
+
+def test_what_differs_by_seed_and_window_at_once_is_no_doubt_about_the_windows() -> None:
+    """Its variance shrinks with the seeds before it is taken off: else the windows' own part comes out too small."""
+    rng, seeds, windows = np.random.default_rng(7), 4, 50
+    found = []
+    for _ in range(400):
+        a_SW, b_SW = rng.normal(0, 0.3, (2, seeds, windows))
+        a_SW = a_SW + rng.normal(0, 0.2, windows)
+        found.append(_window_variance(a_SW, b_SW))
+    assert np.mean(found) == pytest.approx(0.2**2 / windows, rel=0.08)
+
+
+def test_of_two_noisy_architectures_the_one_with_fewer_seeds_bounds_the_freedom() -> None:
+    rng = np.random.default_rng(1)
+    losses = {f"calm{i}": dict(enumerate(3 + rng.normal(0, 0.001, 6))) for i in range(20)}
+    losses |= {"wild3": dict(enumerate([3.0, 3.4, 3.9])), "wild8": dict(enumerate(3 + rng.normal(0, 0.3, 8)))}
+    pair = next(p for p in compare_losses(losses).pairs if (p.a, p.b) == ("wild3", "wild8"))
+    squares = sum(float(np.var(list(losses[name].values())) * len(losses[name])) for name in ("wild3", "wild8"))
+    error = math.sqrt(squares / 9 * (1 / 3 + 1 / 8))
+    assert pair.interval is not None
+    assert (pair.interval[1] - pair.interval[0]) / 2 == pytest.approx(stats.t.ppf(0.975, 2) * error)
+
+
+def test_the_level_of_a_noisy_architecture_is_shared_by_all_that_could_be_one() -> None:
+    """Of five, each is asked at a fifth of one per cent."""
+    for tail, wild in ((0.005, set()), (0.001, {"e"})):
+        ratio = stats.f.isf(tail, 3, 12)
+        runs = {name: np.array([-1.5, -0.5, 0.5, 1.5]) * 0.6**0.5 for name in "abcd"}  # variance 1
+        assert _wild({**runs, "e": runs["a"] * ratio**0.5}) == wild
+
+
+def test_noise_that_is_known_weighs_by_its_freedom() -> None:
+    """One run of each: all that is known is from elsewhere. With four runs of each both are pooled."""
+    known = SeedNoise(0.03, 10)
+    alone = compare_losses({"a": {0: 3.0}, "b": {0: 3.1}}, noise=known)
+    assert (alone.noise, alone.freedom) == pytest.approx((0.03, 10))
+    own = dict(enumerate(3 + 0.01 * np.array([-1.5, -0.5, 0.5, 1.5]) * 0.6**0.5))
+    both = compare_losses({"a": own, "b": own}, noise=known)
+    assert both.noise == pytest.approx(math.sqrt((10 * 0.03**2 + 6 * 0.01**2) / 16))
 
 
 def test_one_seed_says_nothing_unless_the_noise_is_known() -> None:

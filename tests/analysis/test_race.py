@@ -12,6 +12,7 @@ import pytest
 
 from plait.analysis.curve_table import CurveTable, read_tables, simulate_table
 from plait.analysis.forecast import Forecast
+from plait.analysis.foresight import Row, _crossing
 from plait.analysis.learning_curve import Calibration
 from plait.analysis.race_policy import POLICIES, RaceState, _gain, decide
 from plait.analysis.race_replay import replay
@@ -99,6 +100,34 @@ class TestEveryPolicy:
         seen = table.observations(state.reached, [0])
         one, other = (decide(state, seen, policy, "hierarchical", seed=3) for _ in range(2))
         assert (one.train, one.stopped) == (other.train, other.stopped)
+
+
+def test_nobody_stops_before_three_rungs() -> None:
+    """However clear two losses look: first losses tell little of the last ones."""
+    table = spread(1.0)
+    for reached in (2, 3):
+        state = RaceState(RUNGS, dict.fromkeys(table.names, reached), dict.fromkeys(table.names, 1.0), 0.5)
+        losses = {
+            name: {0: [(RUNGS[b], float(table.loss_ASB[a, 0, b])) for b in range(reached)]}
+            for a, name in enumerate(table.names)
+        }
+        decision = decide(state, losses, "knowledge-gradient", "last")
+        assert (decision.train == table.names) == (reached == 2)
+        assert (decision.forecast is None) == (reached == 2)
+        assert bool(decision.stopped) == (reached == 3)
+
+
+def test_a_curve_that_crosses_twice_is_crossed_for_good_the_last_time() -> None:
+    """b is ahead at the second budget, falls behind at the third and leads at the fourth: half-way in ln tokens."""
+    loss_B = np.array([2.0, 1.5, 1.2, 1.0])
+    gap_B = np.exp([0.1, -0.1, 0.1, -0.1])
+    loss_DBC = np.stack([np.stack([loss_B, loss_B * gap_B], axis=1)] * 5)
+    forecast = Forecast(["a", "b"], [1.0, 4.0, 16.0, 64.0], loss_DBC, 0.01, 64.0, 4.0, "made")
+    led = {"a": 1.0, "b": 0.0}
+    rows = [Row(tokens, "a", led, "a") for tokens in (1.0, 4.0, 16.0)] + [Row(64.0, "b", {"a": 0.0, "b": 1.0}, "b")]
+    found = _crossing(forecast, rows, 0, 3, 4)
+    assert (found.before, found.after) == ("a", "b")
+    assert (found.tokens, found.low, found.high) == pytest.approx((32.0, 32.0, 32.0))
 
 
 def test_halving_halves() -> None:

@@ -59,6 +59,8 @@ def test_table_picture_verdict_and_files(plait: Any, tmp_path: Path) -> None:
         (("attn", "--match", "size", "--tokens", "9"), "--match size: must be one of params, state, none."),
         (("attn", "--tokens", "9", "--time", "1m"), "--time and --tokens are given; a comparison has one budget."),
         (("attn", "--tokens", "-9"), "--tokens -9: must be greater than 0."),
+        (("attn", "--tokens", "2M", "--time", "1m"), "--time and --tokens are given; a comparison has one budget."),
+        (("attn", "--tokens", "2 apples"), "'2 apples' given; write a number above 0 and a unit"),
         (("attn", "--flops", "1e9", "--at", "tokens"), "--flops with --at tokens"),
         (("bert-base", "--tokens", "9"), "not kind=encoder"),
         (("attn", "--tokens", "9", "--held-out", "9"), "--held-out 9: must be at least one sequence of 256"),

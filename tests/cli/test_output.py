@@ -38,6 +38,21 @@ def test_progress_in_a_log_is_a_line_now_and_then() -> None:
     assert written.getvalue().splitlines()[0] == f"plait: searching, 0 % after {at[0]} s; loss 3"
 
 
+def test_a_line_tells_the_time_left_of_its_stage() -> None:
+    """A stage that is resumed at a half did not come that far in this time, and the next stage has its own speed."""
+    written, now = io.StringIO(), 0.0
+    lines = ProgressLines(written, clock=lambda: now, first=0.0)
+    for at, what, share in [
+        (0, "opening", None), (10, "training", 0.5), (20, "training", 0.6), (60, "scoring", 0.0), (70, "scoring", 0.01),
+        (160, "scoring", 0.1), (990, "scoring", 1.0),
+    ]:  # fmt: skip
+        now = at
+        lines.tell(what, share)
+    assert [line.partition(" after ")[2] for line in written.getvalue().splitlines()] == [
+        "0 s", "10 s", "20 s, about 40 s left", "60 s", "70 s", "160 s, about 15 m 0 s left", "990 s",
+    ]  # fmt: skip
+
+
 def test_what_is_no_terminal_gets_lines_and_standard_output_stays_clean(capsys, monkeypatch) -> None:
     monkeypatch.setattr(output, "FIRST_LINE", 0.0)
     with progress_bar(quiet=True) as on_progress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait.core.errors import UserError
-from plait.core.units import UNITS, duration, parse, parse_duration, replace_units, with_unit
+from plait.core.units import UNCASED, UNITS, duration, parse, parse_duration, replace_units, with_unit
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,10 @@ from plait.core.units import UNITS, duration, parse, parse_duration, replace_uni
         ("2.5GHz", "hertz", 2.5e9),
         ("250mJ", "joules", 0.25),
         ("40W", "watts", 40.0),
+        ("300mb", "bytes", 3e8),
+        ("2gib", "bytes", 2.0 * 2**30),
+        ("40 MS", "seconds", 0.04),
+        ("40k", "count", 4e4),
     ],
 )
 def test_a_number_and_a_unit(text: str, dimension: str, value: float) -> None:
@@ -32,6 +36,13 @@ def test_what_is_no_time_is_refused_with_an_example(text: str) -> None:
         UserError, match=r"latency '.*' given; write a number above 0 and a unit \(us, ms, s\), as 40ms"
     ):
         parse(text, "seconds", "latency")
+
+
+def test_case_is_kept_where_it_tells_units_apart() -> None:
+    """A megawatt is no milliwatt; of the units that any case may write, no two differ by case alone."""
+    with pytest.raises(UserError, match="'40MW' given"):
+        parse("40MW", "watts", "power")
+    assert all(len({unit.lower() for unit in UNITS[name]}) == len(UNITS[name]) for name in UNCASED)
 
 
 @pytest.mark.parametrize("dimension", UNITS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from plait.designing import workflow
 from plait.designing.config import SHARES, DesignConfig, TrainFor, with_vocab
 from plait.device.setting import Setting
 from plait.model.architecture import architecture
+from plait.model.user_mixers import mixers_option
 from plait.probing.protocol import QUICK
 from plait.space.constraints import Limits
 from plait.space.space import Space
@@ -129,3 +131,53 @@ def test_what_a_user_asks_for_reaches_the_design(tmp_path: Path, monkeypatch: py
         assert "--ttft 30ms --token-time 2ms --state 1MB --constraint 'count(attn) >= 1'" in command
         assert "--seq 256 --mode both --batch 2 --threads 2 --answer 8" in command
     assert measuring == "plait measure 'd=8 | attn' --seq 256 --mode both --batch 2 --threads 2 --answer 8"
+
+
+def test_a_text_too_short_to_race_on_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    short = tmp_path / "short.txt"
+    short.write_text("some words. " * 10)
+    limits = Limits.read(latency="20ms", memory="100MB")
+    with pytest.raises(UserError, match=r"a batch of 8 windows of 256 tokens needs more data"):
+        workflow.design_config("small-hybrid", limits, str(short), Setting(seq=256), 60.0, 0)
+    short.write_text("some words. " * 300)  # enough to train on, too few to be scored on
+    with pytest.raises(UserError, match=r"held-out tokens are fewer than one sequence of 256"):
+        workflow.design_config("small-hybrid", limits, str(short), Setting(seq=256), 60.0, 0)
+
+
+def test_the_vocabulary_that_is_told_is_the_candidates_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a space has it as a key that might vary."""
+    monkeypatch.setattr(workflow, "design", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.chdir(tmp_path)
+    Path("own.space").write_text("layers: 1..2\nd: 32\nvocab: 256\nmixers: [attn[heads=2]]\nchannel: [mlp]\n")
+    Path("text.txt").write_text("some words. " * 2000)
+    told: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        plait.design(space="own.space", data="text.txt", on_progress=lambda stage, share, now: told.append(now))
+    assert told[-1] == "text.txt: a vocabulary of 256"
+
+
+def test_the_commands_name_a_users_own_space_and_mixers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their files: typed in the same folder they run."""
+    template = files("plait").joinpath("model/mixer_template.txt").read_text()
+    (tmp_path / "mine.py").write_text(template.replace('"my-mixer"', '"of-the-commands"'))
+    (tmp_path / "own.space").write_text(
+        "name: other\nlayers: 1..2\nd: 32\nmixers: [attn[heads=2], of-the-commands]\nchannel: [mlp]\nfiles: [mine.py]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    limits = Limits.read(latency="20ms", memory="100MB")
+    given = workflow.design_config("own.space", limits, "builtin:language", Setting(seq=32), 60.0, 0)
+    attn, mine = "d=32 vocab=64 | attn[heads=2] mlp", "d=32 vocab=64 | of-the-commands mlp"
+    document = {
+        "config": given.as_dict(), "pick": {"spec": mine}, "train": {"recipe": {"lr": 0.1}},
+        "race": {"architectures": [{"spec": attn}, {"spec": attn}, {"spec": attn}, {"spec": mine}]},
+        "budget": {"tokens": 1e6},
+    }  # fmt: skip
+    whole, searching, measuring, comparing, training = workflow.commands(document, given.space_given)
+    for command in (whole, searching):
+        assert "--space own.space" in command
+    assert all(command.endswith(" --mixers mine.py") for command in (whole, searching, measuring, training))
+    assert "--mixers" not in comparing  # of the three it names, none is a user's own
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert mixers_option([mine]) == f" --mixers {tmp_path / 'mine.py'}"
+    assert mixers_option([attn, "no spec at all"]) == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,30 @@ def test_nothing_is_said_far_beyond_what_was_trained() -> None:
     assert all(row.tokens <= found.reach for row in found.foresight.rows)
     with pytest.raises(UserError, match="beyond what these curves can speak about"):
         found.prediction_at(dict.fromkeys(CURVES, 3 * found.reach))
+
+
+def test_foresight_reaches_four_times_the_target() -> None:
+    found = held(Pool(), 3e3, limit=1.0)
+    rungs = [steps * COURSE.tokens_per_step for steps in found.rungs]
+    assert found.reach >= 4 * found.target
+    assert found.forecast.budgets == [*rungs, 2 * found.target, 4 * found.target]
+
+
+def test_scoring_at_every_rung_is_part_of_the_time() -> None:
+    """At 1 ms per token, and a third of it per scored token; two workers, with a margin of a quarter."""
+    pools = [Pool() for _ in range(3)]
+    for pool in pools:
+        pool.course = replace(COURSE, held_out=6000)
+    those, speed = contenders("fast", "steady"), {"fast": 1e-3, "steady": 1e-3}
+    rungs = rungs_to(3e4, COURSE)
+    scoring = len(rungs) * 2 * 6000 * 1e-3 / 3
+    whole = 2 * 1e-3 * rungs[-1] * COURSE.tokens_per_step
+    race(those, 3e4, pools[0], Path("nowhere"), speed=speed, seconds=20.0)  # type: ignore[arg-type]
+    for pool, spent in ((pools[1], scoring), (pools[2], scoring / len(rungs))):
+        limit = (20.0 * 2 / 1.25 - spent) / whole
+        race(those, 3e4, pool, Path("nowhere"), speed=speed, limit=limit)  # type: ignore[arg-type]
+    assert pools[0].legs == pools[1].legs
+    assert len(pools[0].legs) < len(pools[2].legs)  # scored once, there would be time for more
 
 
 def test_rungs_double_up_to_the_target() -> None:

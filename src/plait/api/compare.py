@@ -100,7 +100,7 @@ def compare(
     from plait.training.distributed import usable
     from plait.training.recipe import Recipe
     from plait.training.sinks import sink_names
-    from plait.training.track import track_recipe
+    from plait.training.track import require_text, track_recipe
 
     started = clock.perf_counter()
     terms = _terms(time, tokens, flops, at, seeds, search_rates, lr)
@@ -118,7 +118,7 @@ def compare(
     corpus = open_corpus(data, tokenizer)
     contenders = read_contenders(given, corpus.vocab, match, Path(runs))
     course = Course(data, tokenizer, corpus.fingerprint, recipe, held_out, device)
-    _require_text(corpus, batch, seq_len)
+    require_text(corpus, batch, seq_len)
     names = f"{', '.join(one.name for one in contenders)} on {data}"
     with opened_store(store) as records, published(records, "compare", names) as job:
         report = job.alongside(on_progress)
@@ -170,15 +170,6 @@ def _terms(
             raise UserError(f"{name} {value:g}: must be greater than 0{' and finite' * (value > 0)}.")
     seconds = seconds_of(time or DEFAULT_TIME) if tokens is None and flops is None else None
     return Terms(seeds, search_rates, equal, tokens, flops, seconds, lr)
-
-
-def _require_text(corpus: Corpus, batch: int, seq_len: int) -> None:
-    """Refuse a text that is too short, before worker processes start."""
-    from plait.data.stream import Windows
-    from plait.training.track import Text
-
-    Windows(corpus.tokens("train"), seq_len, batch, 0)
-    Text.of(corpus, seq_len, seq_len)
 
 
 def _result(found: Comparison, corpus: Corpus, started: float) -> CompareResult:

@@ -117,7 +117,7 @@ def design(
         constraints=tuple(constraints),
         log=sinks,
     )
-    on_progress("text", 1.0, f"{data}: a vocabulary of {config.space.headers.base.vocab}")
+    on_progress("text", 1.0, f"{data}: a vocabulary of {config.space.headers.vocab}")
     with writable_store(store) as opened, published(opened, "design", f"{space} on {data}") as job:
 
         def report(stage: str, share: float | None, now: str) -> None:

@@ -13,7 +13,18 @@ import numpy as np
 import typer
 
 from plait.api.compare import DEFAULT_TIME, HELD_OUT, compare
-from plait.cli.options import AsJson, Cluster, FormerLength, GpusPerTraining, Log, Mixers, Runs, StoreUrl, Text
+from plait.cli.options import (
+    AsJson,
+    Cluster,
+    FormerLength,
+    GpusPerTraining,
+    Log,
+    Mixers,
+    Runs,
+    StoreUrl,
+    Text,
+    read_count,
+)
 from plait.cli.output import console, plain, print_json, progress_bar, table, within_time
 from plait.core.progress import OnProgress
 from plait.core.units import duration, short
@@ -40,8 +51,13 @@ def command(
     budget: Annotated[
         str, typer.Option("--time", help=f"How long all of it may take: 90s, 10m, 2h.  \\[default: {DEFAULT_TIME}]")
     ] = "",
-    tokens: Annotated[float | None, typer.Option(help="Or tokens of each training,")] = None,
-    flops: Annotated[float | None, typer.Option(help="or its floating-point operations, as 1e15.")] = None,
+    tokens: Annotated[
+        float | None, typer.Option(help="Or tokens of each training, as 2M,", parser=read_count, metavar="<count>")
+    ] = None,
+    flops: Annotated[
+        float | None,
+        typer.Option(help="or its floating-point operations, as 1e15.", parser=read_count, metavar="<count>"),
+    ] = None,
     at: Annotated[
         str, typer.Option(help="Equal for all: tokens, flops or time.  \\[default: tokens; flops with --flops]")
     ] = "",

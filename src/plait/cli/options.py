@@ -11,7 +11,22 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from plait.core.errors import UserError
+from plait.core.units import parse
 from plait.device.quantities import Quantity, quantities
+
+
+def read_count(given: str | float) -> float:
+    """Parses an option's number of tokens or FLOPs, with or without a unit: 200000, 2e5, 200K, 20M."""
+    try:
+        return float(given)
+    except ValueError:
+        pass
+    try:
+        return parse(str(given), "count", "count")
+    except UserError as wrong:
+        raise typer.BadParameter(str(wrong)) from None
+
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 StoreUrl = Annotated[str | None, typer.Option("--store", help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")]

@@ -18,7 +18,8 @@ from rich.table import Table
 from plait.core.progress import OnProgress, ignore
 from plait.core.units import duration, parse_duration
 
-FIRST_LINE, LAST_LINE = 4.0, 120.0  # seconds to the first line of progress in a log, and at most between two
+FIRST_LINE, LAST_LINE = 3.0, 120.0  # seconds to the first line of progress in a log, and at most between two
+LEAST_ADVANCE = 0.02  # of a stage, before the time that is left can be told
 
 
 def print_json(document: Any) -> None:
@@ -144,17 +145,36 @@ class ProgressLines:
         self._out, self._clock, self._began = out, clock, clock()
         self._wait = FIRST_LINE if first is None else first
         self._next = self._began + self._wait
+        self._stage = self._began, 0.0  # when the present stage was first told, and its share then
+        self._share = math.inf
 
     def tell(self, what: str, share: float | None = None, more: str = "") -> None:
-        """Print what is being done, the share of it that is done (0 to 1) and `more`, if a line is due."""
+        """Print what is being done, the share of it that is done (0 to 1), the time left and `more`, if a line is
+        due."""
         now = self._clock()
+        left = self._time_left(now, share)
         if now < self._next:
             return
         self._wait = min(LAST_LINE, 1.5 * self._wait)
         self._next = now + self._wait
-        passed = now - self._began
-        left = f", {100 * share:.0f} %" if share is not None else ""
-        print(f"plait: {what}{left} after {passed:.0f} s{f'; {more}' if more else ''}", file=self._out, flush=True)
+        done = f", {100 * share:.0f} %" if share is not None else ""
+        passed = f"after {now - self._began:.0f} s{left}"
+        print(f"plait: {what}{done} {passed}{f'; {more}' if more else ''}", file=self._out, flush=True)
+
+    def _time_left(self, now: float, share: float | None) -> str:
+        """From how far the present stage came since it was first told: a share that falls begins another stage, and a
+        resumed one does not begin at 0."""
+        if share is None:
+            self._share = math.inf
+            return ""
+        if share < self._share:
+            self._stage = now, share
+        self._share = share
+        since, from_share = self._stage
+        advanced = share - from_share
+        if advanced < LEAST_ADVANCE or share >= 1:
+            return ""
+        return f", about {duration((now - since) * (1 - share) / advanced)} left"
 
 
 @contextmanager

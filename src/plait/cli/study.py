@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from plait.api.analyse_table import floats, names
-from plait.cli.options import AsJson, Cluster, FormerLength, GpusPerTraining, Mixers, Runs, StoreUrl, Text
+from plait.cli.options import AsJson, Cluster, FormerLength, GpusPerTraining, Mixers, Runs, StoreUrl, Text, read_count
 from plait.cli.output import print_json
 from plait.cli.study_display import (
     draw_placement,
@@ -226,7 +226,9 @@ def verdict(
         list[str] | None, typer.Argument(help="Specs, mixers, presets. \\[default: a model of every kind, and hybrids]")
     ] = None,
     data: Text = "builtin:stdlib",
-    tokens: Annotated[float, typer.Option(min=1, help="That each is trained for, per seed.")] = 2e5,
+    tokens: Annotated[
+        float, typer.Option(parser=read_count, metavar="<count>", help="That each is trained for, per seed.")
+    ] = 2e5,
     seeds: Annotated[int, typer.Option(min=2, help="Trainings of each.")] = 2,
     batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
     seq_len: Annotated[int, typer.Option(min=2, help="Tokens of a sequence.")] = 128,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from plait.cli.options import AsJson, FormerLength, Log, Mixers, StoreUrl
+from plait.cli.options import AsJson, FormerLength, Log, Mixers, StoreUrl, read_count
 from plait.cli.output import ProgressLines, console, count, plain, print_json, table, within_time
 from plait.core.errors import UserError
 from plait.core.units import parse_duration, short
@@ -85,9 +85,13 @@ def command(
         str | None, typer.Option(help="bytes, chars, words, bpe:SIZE … \\[default: the corpus's]")
     ] = None,
     steps: Annotated[int | None, typer.Option(help="How long: optimizer steps,")] = None,
-    tokens: Annotated[float | None, typer.Option(help="or tokens,")] = None,
+    tokens: Annotated[
+        float | None, typer.Option(help="or tokens, as 20M,", parser=read_count, metavar="<count>")
+    ] = None,
     budget: Annotated[str, typer.Option("--time", help="or time, as 150s, 10m, 2h, all included,")] = "",
-    flops: Annotated[float | None, typer.Option(help="or floating-point operations, as 1e15.")] = None,
+    flops: Annotated[
+        float | None, typer.Option(help="or floating-point operations, as 1e15.", parser=read_count, metavar="<count>")
+    ] = None,
     recipe: Annotated[str, typer.Option(help="A published recipe to start from; `plait list recipes`.")] = "",
     batch: Annotated[int | None, typer.Option(help="Sequences per step, over all processes.")] = None,
     seq_len: Annotated[int | None, typer.Option(help="Tokens of a sequence.")] = None,

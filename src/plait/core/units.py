@@ -30,6 +30,8 @@ UNITS: dict[str, dict[str, float]] = {
 }
 #: Unit → its size, whatever it measures.
 SIZES = {unit: size for units in UNITS.values() for unit, size in units.items()}
+#: Dimensions whose units may be written in any case, `300mb`: no two of them differ by case alone.
+UNCASED = ("count", "bytes", "seconds")
 _EXAMPLES = {"count": "10M", "bytes": "300MB", "seconds": "40ms", "hertz": "2GHz", "watts": "40W", "joules": "5mJ"}
 _NUMBER = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 
@@ -39,8 +41,11 @@ def parse(text: str, dimension: str, name: str) -> float:
     units = UNITS[dimension]
     read = re.fullmatch(rf"({_NUMBER})\s*([A-Za-z]*)", text.strip())
     known = {**units, "": 1.0} if dimension == "count" else units
-    if read is not None and read[2] in known:
-        value = float(read[1]) * known[read[2]]
+    unit = read[2] if read is not None else "?"
+    if unit not in known and dimension in UNCASED:
+        unit = next((name for name in known if name.lower() == unit.lower()), unit)
+    if read is not None and unit in known:
+        value = float(read[1]) * known[unit]
         if 0 < value < math.inf:
             return value
     raise UserError(

@@ -82,6 +82,7 @@ class DesignConfig:
     tokenizer: str | None = None  # None: the data's own
     constraints: tuple[str, ...] = ()  # beside the limits
     log: tuple[str, ...] = ()  # sinks of its trainings
+    space_given: str = ""  # the space as the user named it, which may be a file
 
     def __post_init__(self) -> None:
         if self.seconds < LEAST_SECONDS:

@@ -24,6 +24,7 @@ from plait.designing.finding import Found, find
 from plait.designing.racing import hold_race, train
 from plait.device.quantities import in_rows, quantity
 from plait.device.setting import Setting
+from plait.model.user_mixers import mixers_option
 from plait.probing.protocol import quick
 from plait.probing.run import Machine, Outcome, Progress, compare, run_budget
 from plait.probing.verdict import Comparison
@@ -81,9 +82,13 @@ def design_config(
     **others: Any,
 ) -> DesignConfig:  # fmt: skip
     """A configuration from what a user gives. Opens the text, which tokenises it the first time."""
+    from plait.training.recipe import Recipe
+    from plait.training.track import require_text
+
     corpus = open_corpus(data, tokenizer)
+    require_text(corpus, Recipe().batch, setting.seq)  # of the race, which comes last
     fitting = with_vocab(load_space(space), corpus.vocab)
-    return DesignConfig(fitting, setting, limits, data, seconds, seed, tokenizer=tokenizer, **others)
+    return DesignConfig(fitting, setting, limits, data, seconds, seed, tokenizer=tokenizer, space_given=space, **others)
 
 
 def design(config: DesignConfig, store: Store, on_progress: OnProgress, started: float | None = None) -> DesignDocument:
@@ -130,7 +135,7 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
         "stages": {name: round(took, 1) for name, took in seconds.items()},
         "plait": plait.__version__,
     }
-    document["commands"] = commands(document)
+    document["commands"] = commands(document, config.space_given)
     document["points"] = advice_points(document)
     document["advice"] = " ".join(document["points"])
     return document
@@ -146,10 +151,11 @@ def _thinned_front(found: Found) -> list[Row]:
     return [{name: row[name] for name in kept} for row in found.front[::every]]
 
 
-def commands(document: DesignDocument) -> list[str]:
-    """Commands that repeat the design, as a whole and stage by stage."""
+def commands(document: DesignDocument, space_given: str = "") -> list[str]:
+    """Commands that repeat the design, as a whole and stage by stage. `space_given`: the file of a user's own space."""
     config, limits = document["config"], document["config"]["limits"]
-    space, data, pick = (shlex.quote(text) for text in (config["space"], config["data"], document["pick"]["spec"]))
+    given = space_given or config["space"], config["data"], document["pick"]["spec"]
+    space, data, pick = (shlex.quote(text) for text in given)
     held = " ".join(f"--{name.replace('_', '-')} {quantity(name).text(limit)}" for name, limit in limits.items())
     for constraint in config.get("constraints", ()):
         held += f" --constraint {shlex.quote(constraint)}"
@@ -157,14 +163,17 @@ def commands(document: DesignDocument) -> list[str]:
     text = f"--data {data}" + (f" --tokenizer {shlex.quote(config['tokenizer'])}" if config.get("tokenizer") else "")
     how, seq = _setting_options(config["setting"]), config["setting"]["seq"]
     lr = document["train"]["recipe"]["lr"]
-    specs = " ".join(shlex.quote(row["spec"]) for row in document["race"]["architectures"][:3])
+    raced = [row["spec"] for row in document["race"]["architectures"]]
+    specs = " ".join(shlex.quote(spec) for spec in raced[:3])
+    mixers, of_three = mixers_option(raced), mixers_option(raced[:3])
+    of_pick = mixers_option([document["pick"]["spec"]])
     return [
         f"plait design {held} --space {space} {text} {how} "
-        f"--time {config['seconds']:g}s --train-for {shlex.quote(str(config['train_for']))}{seed}",
-        f"plait search --space {space} {held} {how} --method nsga2{seed}",
-        f"plait measure {pick} {how}",
-        f"plait compare {specs} {text} --seq-len {seq} --tokens {document['budget']['tokens']:.3g}",
-        f"plait train {pick} {text} --seq-len {seq} --lr {lr:g} --set schedule=wsd --time 1h",
+        f"--time {config['seconds']:g}s --train-for {shlex.quote(str(config['train_for']))}{seed}{mixers}",
+        f"plait search --space {space} {held} {how} --method nsga2{seed}{mixers}",
+        f"plait measure {pick} {how}{of_pick}",
+        f"plait compare {specs} {text} --seq-len {seq} --tokens {document['budget']['tokens']:.3g}{of_three}",
+        f"plait train {pick} {text} --seq-len {seq} --lr {lr:g} --set schedule=wsd --time 1h{of_pick}",
     ]
 
 

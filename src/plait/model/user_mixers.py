@@ -8,7 +8,9 @@ carries a copy of the text, so that editing the file changes what comes next and
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,20 @@ def read_architectures(given: Sequence[str]) -> list[Architecture]:
 def _blocks(options: MixerOptions) -> str:
     layer = options.to_layer()
     return f"({layer} swiglu)x2" if options.kind == "sequence" else f"(attn {layer})x2"
+
+
+def mixers_option(specs: Iterable[str]) -> str:
+    """What a command with these specs needs behind it to know their mixers: ` --mixers my_mixer.py` for every file of
+    the user's own; empty where there is none. Specs that cannot be read here need what cannot be told."""
+    files: dict[str, None] = {}
+    for spec in specs:
+        with suppress(UserError):
+            for source in architecture(spec).mixer_sources.values():
+                if not source.package:
+                    path, here = Path(source.file), Path.cwd()
+                    shown = path.relative_to(here) if path.is_relative_to(here) else path
+                    files[f"{shown}:{source.attribute}" if source.attribute else str(shown)] = None
+    return "".join(f" --mixers {shlex.quote(file)}" for file in files)
 
 
 # ---- elsewhere: in worker processes, from records

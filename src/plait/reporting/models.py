@@ -17,6 +17,7 @@ from xml.etree.ElementTree import Element
 from plait.core.errors import UserError
 from plait.core.units import short
 from plait.model.cost import ModelCost, model_cost
+from plait.model.user_mixers import mixers_option
 from plait.reporting.diagram import diagram
 from plait.reporting.page import json_script, tag
 
@@ -60,7 +61,8 @@ def linked_sheets(sheets: Sequence[ModelSheet], address: Callable[[int], str]) -
 
 def _plain(sheet: ModelSheet) -> dict[str, Any]:
     spec = shlex.quote(sheet.spec)
-    commands = [f"plait show {spec}", f"plait train {spec} --data {shlex.quote(sheet.data)} --time 10m"]
+    mixers = mixers_option([sheet.spec])
+    commands = [f"plait show {spec}{mixers}", f"plait train {spec} --data {shlex.quote(sheet.data)} --time 10m{mixers}"]
     return {"name": sheet.name, "spec": sheet.spec, "commands": commands}
 
 

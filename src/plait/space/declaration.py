@@ -271,6 +271,11 @@ class Headers:
         """The longest sequence that every candidate supports: the fewest learned positions among them."""
         return min((h.max_len for h in self.all if h is not None and h.pos == "learned"), default=math.inf)
 
+    @property
+    def vocab(self) -> int:
+        """Tokens that every candidate knows: the smallest vocabulary among them."""
+        return min(h.vocab for h in self.all if h is not None)
+
     def codes(self, chosen_NH: NDArray[np.int16]) -> NDArray[np.int64]:
         """Indices into `all` of the headers with these values of the varying keys."""
         sizes = [len(values) for values in self.choices.values()]

@@ -69,7 +69,7 @@ class ShapeStudy:
             raise UserError("shapes are compared: give 2 models or more.")
         if not 0 < self.tolerance < 1:
             raise UserError(f"tolerance={self.tolerance:g}: a share between 0 and 1, such as 0.01.")
-        if self.training is not None and self.training.corpus.vocab > self.space.headers.base.vocab:
+        if self.training is not None and self.training.corpus.vocab > self.space.headers.vocab:
             raise UserError(f"{self.space.name} has a smaller vocabulary than the data.")
 
     @cached_property

@@ -73,6 +73,12 @@ class Text:
         return cls(train, rows[:, :-1], rows[:, 1:])
 
 
+def require_text(corpus: Corpus, batch: int, seq_len: int) -> None:
+    """Refuse a text that is too short for a step or to be scored on, before anything else is done."""
+    Windows(corpus.tokens("train"), seq_len, batch, 0)
+    Text.of(corpus, seq_len, seq_len)
+
+
 class Track:
     def __init__(
         self,
