@@ -41,7 +41,7 @@ from plait.training.ensemble_step import Stepper
 
 FIT, SCORING = 40, 10.0  # timed steps; seconds kept for the scores at the end
 CHECKED = 25  # steps between looks at the clock
-EVALUATIONS = 20  # of a training that may stop once its task is solved
+EVALUATIONS = 20  # of a training, on the validation split
 SELECTION = "4, validation"
 HIDDEN = ("provenance", "replicas", "spec", "task")  # in the file, not on the screen
 
@@ -64,7 +64,8 @@ class Set:
     solved: float | None = None  # a replica with this validation accuracy stops; None: all train to the end
 
 
-ONE_LAYER = "d=32 vocab={vocab} init=0.15 embed_scale=true | {mixer} swiglu[inner=64]"
+SMALL = "d=32 vocab={vocab} init=0.15 embed_scale=true | {mixer}"
+ONE_LAYER = f"{SMALL} swiglu[inner=64]"
 WIDE = "d=128 vocab={vocab} init=0.05 embed_scale=true | {mixer} swiglu[inner=256]"
 TWO_LAYERS = "d=64 vocab={vocab} init=0.1 embed_scale=true | ({mixer})x2"
 RANKS = "decay_rank=8,rate_rank=8,gate_rank=8"
@@ -196,7 +197,11 @@ SETS |= {
     # Weight decay bounds the logits, so that the loss goes on pulling an angle that is almost right.
     "parity-angle": Set("parity", {"length": "32", "train_size": "100000"}, (TURNING,), ONE_LAYER, 10_000, 64, 5e-3,
                         lrs=(2e-3, 5e-3, 1e-2), decays=(0.0, 0.1, 1.0)),
-    "parity-long": Set("parity", {"length": "128", "train_size": "50000"}, (TURNING,), ONE_LAYER, 6000, 64, 5e-3,
+    # Without an MLP, which could read a parity off two turns that are both wrong.
+    "parity-plain": Set("parity", {"length": "32", "train_size": "100000"}, (TURNING, HOLDING), SMALL, 4000, 64, 5e-3,
+                        lrs=(4e-3, 1e-2)),
+    "parity-64": Set("parity", {"length": "64", "train_size": "50000"}, (TURNING, HOLDING), ONE_LAYER, 4000, 64, 4e-3),
+    "parity-long": Set("parity", {"length": "128", "train_size": "50000"}, (TURNING,), ONE_LAYER, 6000, 32, 5e-3,
                        lengths=(2, 4), lrs=(2e-3, 5e-3, 1e-2), decays=(0.0, 0.1)),
 }  # fmt: skip
 #: 1,024 numbers of state per layer each (linear has the sums of its keys besides) for 32 pairs, and a convolution of
@@ -209,6 +214,7 @@ TIGHT_STATE = (
     "gated-deltanet[head_dim=32]",
     "retnet[heads=1,expand_v=1,canon=a]",
     "kda[heads=1,head_dim=32]",
+    "deltaproduct[head_dim=32,steps=2]",
 )
 TIGHT = "d=32 vocab={vocab} init=0.15 embed_scale=true | ({mixer})x2"
 RATES = (1e-3, 3.2e-3, 1e-2, 3.2e-2)
@@ -221,13 +227,13 @@ SETS |= {
                          decays=(0.0, 0.1), solved=0.995)
     for name, task, settings, mixer in (
         ("mano-3", "mano", {"vocab": "3", "length": "10", "train_size": "60000"}, "attn[heads=4]"),
-        ("mano-5", "mano", {"vocab": "5", "length": "8", "train_size": "50000"}, "attn[heads=4]"),
+        ("mano-5", "mano", {"vocab": "5", "length": "8", "train_size": "60000"}, "attn[heads=4]"),
         ("brackets-3", "modular-arithmetic",
-         {"vocab": "3", "length": "18", "brackets": "1", "train_size": "60000"}, "attn[heads=4]"),
+         {"vocab": "3", "length": "18", "brackets": "1", "train_size": "200000"}, "attn[heads=4]"),
         ("brackets-5", "modular-arithmetic",
-         {"vocab": "5", "length": "14", "brackets": "1", "train_size": "50000"}, "attn[heads=4]"),
-        ("arithmetic-5", "modular-arithmetic", {"vocab": "5", "length": "12", "train_size": "60000"}, "attn[heads=4]"),
-        ("depo", "depo", {"vocab": "128", "length": "32", "hops": "2", "queries": "4", "train_size": "60000"},
+         {"vocab": "5", "length": "14", "brackets": "1", "train_size": "100000"}, "attn[heads=4]"),
+        ("arithmetic-5", "modular-arithmetic", {"vocab": "5", "length": "12", "train_size": "200000"}, "attn[heads=4]"),
+        ("depo", "depo", {"vocab": "128", "length": "32", "hops": "2", "queries": "4", "train_size": "100000"},
          "attn[heads=4,canon=ab]"),
         ("regbench", "regbench",
          {"vocab": "8", "length": "64", "nodes": "6", "string": "12", "train_size": "40000"},
@@ -271,9 +277,11 @@ class OneByOne(Fleet):
 PATHS: dict[str, type[Fleet]] = {"compiled": Fleet, "captured": Captured, "one-by-one": OneByOne, "eager": Eager}
 
 
-def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet], until: float | None) -> dict[str, Any]:
+def run(
+    name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet], until: float | None, deadline: float | None
+) -> dict[str, Any]:
     """Accuracies by length, one per seed, at the best learning rate and weight decay. `until`: train for fewer steps
-    than the set's if that is what the time is enough for."""
+    than the set's if that is what the time is enough for. `deadline`: what is not done then is scored as it is."""
     chosen = SETS[name]
     task = baseline(chosen.task).with_settings(chosen.settings)
     seeds, steps = range(given.first_seed, given.first_seed + given.seeds), given.steps or chosen.steps
@@ -291,7 +299,7 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet], unt
         Plan(
             steps,
             chosen.batch,
-            -(-steps // EVALUATIONS) if chosen.solved else steps,
+            -(-steps // EVALUATIONS),
             solved=chosen.solved or 2.0,
             curriculum=curriculum(task) if chosen.short_first else (),
         ),
@@ -301,7 +309,7 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet], unt
     )
     if until and steps > 4 * FIT:
         steps = fit_steps(fleet, until, steps)
-    records = trained(fleet, given.deadline)
+    records = trained(fleet, deadline)
     by_point = {
         point: [record for record in records if (record.member.lr, record.member.weight_decay) == point]
         for point in points
@@ -328,6 +336,7 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet], unt
                 "seed": record.member.seed,
                 "steps": record.steps,
                 "training loss": record.losses[-1][1] if record.losses else None,
+                "validation": [[step, round(accuracy, 4)] for step, accuracy, _ in record.validation],
                 "accuracy": {"1": record.test[0] if record.test else 0.0, **record.others},
             }
             for some in by_point.values()
@@ -348,7 +357,7 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet], unt
 
 def selected_by(record: MemberRecord) -> float:
     """Validation accuracy: at four times the length of training where that is what a set asks about."""
-    return record.others.get(SELECTION, record.best_validation)
+    return record.others.get(SELECTION, record.validation[-1][1])
 
 
 def trained(fleet: Fleet, deadline: float | None) -> list[MemberRecord]:
@@ -374,8 +383,7 @@ def fit_steps(fleet: Fleet, until: float, most: int) -> int:
     float(fleet.params[next(iter(fleet.params))].sum())
     each = (time.perf_counter() - began) / FIT
     steps = min(most, 2 * FIT + max(FIT, int((until - time.time() - SCORING) / each)))
-    often = fleet.plan.eval_every < fleet.plan.steps
-    fleet.plan = dataclasses.replace(fleet.plan, steps=steps, eval_every=-(-steps // EVALUATIONS) if often else steps)
+    fleet.plan = dataclasses.replace(fleet.plan, steps=steps, eval_every=-(-steps // EVALUATIONS))
     fleet._steps.fill_(float(steps))
     return steps
 
@@ -466,6 +474,7 @@ def main() -> None:
     asked.add_argument("--device", default="cpu")
     asked.add_argument("--until", type=float, help="seconds since 1970: trainings are as long as there is time for")
     asked.add_argument("--deadline", type=float, help="seconds since 1970: what is not done then is scored as it is")
+    asked.add_argument("--precision", choices=("fp32", "tf32"), default="fp32", help="of matrix products on a GPU")
     asked.add_argument("--path", choices=list(PATHS), default="compiled", help="on a GPU")
     asked.add_argument("--where", default="")
     asked.add_argument("--out", type=Path)
@@ -478,20 +487,26 @@ def main() -> None:
         given.out.write_text(text, encoding="utf-8") if given.out else print(text)
         return
     torch.set_num_threads(1)
-    # fp32 on a GPU, too: of an angle that bf16 rounds, 64 turns are off by most of a radian.
+    # No bf16 on a GPU: of an angle that it rounds, 64 turns are off by most of a radian.
+    torch.set_float32_matmul_precision("high" if given.precision == "tf32" else "highest")
     ensemble.precision = ensemble_step.precision = lambda device: torch.autocast(device.type, enabled=False)
     trainings = [(name, mixer) for name in given.sets for mixer in given.only or SETS[name].mixers]
     for i, (name, mixer) in enumerate(trainings):
         if given.deadline and time.time() > given.deadline - 2 * SCORING:
             print(f"no time left for {name} {mixer}", flush=True)
             continue
-        until = time.time() + (given.until - time.time()) / (len(trainings) - i) if given.until else None
-        row = run(name, mixer, given, PATHS[given.path], until)
+        until, deadline = (_share(end, len(trainings) - i) for end in (given.until, given.deadline))
+        row = run(name, mixer, given, PATHS[given.path], until, deadline)
         row["where"] = given.where
         print(json.dumps({key: value for key, value in row.items() if key not in HIDDEN}), flush=True)
         if given.out:
             with given.out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
+
+
+def _share(end: float | None, trainings: int) -> float | None:
+    """When the first of several trainings has to be done that share the time up to `end`."""
+    return time.time() + (end - time.time()) / trainings if end else None
 
 
 if __name__ == "__main__":
