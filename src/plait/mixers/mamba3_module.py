@@ -17,8 +17,8 @@ y_r ∘ silu(z ∘ n_r) are summed with weights o_r. The plain recurrence below 
 adds for this one is known with it, so that token j counts λ_j Δ_j + (1 − λ_{j+1}) Δ_{j+1} for all later tokens and
 λ_j Δ_j for itself.
 
-Lahoti et al. 2026, "Mamba-3: Improved Sequence Modeling using State Space Principles" (ICLR); norms, biases and initial
-values as in the authors' public code.
+Lahoti et al. 2026, "Mamba-3: Improved Sequence Modeling using State Space Principles", arXiv:2603.15569; norms,
+biases and initial values as in the authors' public code.
 
 Letters: B batch, T new tokens, D model width, I inner width, H heads, P head width, N state size, G groups, R rank,
 A angles.
