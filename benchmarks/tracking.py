@@ -9,7 +9,7 @@ eighth of the length comes first, then a quarter, then half (`plait.probing.prot
 half of new sequences 1, 2, 4 and 8 times as long as in training: at 2 and more every scored position lies beyond it.
 
 With several learning rates every seed is trained with each, and the one whose mean over the seeds is the best on the
-validation split is told. On a GPU `--path` says how a step is run (`captured`: as one graph, of plain operations) and
+validation split is told. On a GPU `--path` says how a step is run (`captured`: as one graph, not compiled) and
 `--until` (seconds since 1970) when to be done: a few steps are timed, and as many taken as there is time for. The sets
 called `learn-…` show whether some small model learns every task of the suites.
 
@@ -32,6 +32,7 @@ import torch
 from plait.analysis.intervals import estimate
 from plait.model.architecture import architecture
 from plait.model.resize import decoder_params, total_state
+from plait.ops.paths import plain_ops
 from plait.probing.protocol import curriculum
 from plait.records import provenance_of
 from plait.tasks import Examples, baseline, chance, draw, make_data
@@ -229,11 +230,11 @@ SETS |= {
         ("mano-3", "mano", {"vocab": "3", "length": "10", "train_size": "60000"}, "attn[heads=4]"),
         ("mano-5", "mano", {"vocab": "5", "length": "8", "train_size": "60000"}, "attn[heads=4]"),
         ("brackets-3", "modular-arithmetic",
-         {"vocab": "3", "length": "18", "brackets": "1", "train_size": "200000"}, "attn[heads=4]"),
+         {"vocab": "3", "length": "18", "brackets": "1", "train_size": "60000"}, "attn[heads=4]"),
         ("brackets-5", "modular-arithmetic",
-         {"vocab": "5", "length": "14", "brackets": "1", "train_size": "100000"}, "attn[heads=4]"),
-        ("arithmetic-5", "modular-arithmetic", {"vocab": "5", "length": "12", "train_size": "200000"}, "attn[heads=4]"),
-        ("depo", "depo", {"vocab": "128", "length": "32", "hops": "2", "queries": "4", "train_size": "100000"},
+         {"vocab": "5", "length": "14", "brackets": "1", "train_size": "60000"}, "attn[heads=4]"),
+        ("arithmetic-5", "modular-arithmetic", {"vocab": "5", "length": "12", "train_size": "100000"}, "attn[heads=4]"),
+        ("depo", "depo", {"vocab": "128", "length": "32", "hops": "2", "queries": "4", "train_size": "60000"},
          "attn[heads=4,canon=ab]"),
         ("regbench", "regbench",
          {"vocab": "8", "length": "64", "nodes": "6", "string": "12", "train_size": "40000"},
@@ -258,12 +259,20 @@ class Eager(Fleet):
 
 
 class Captured(Fleet):
-    """One graph of plain operations, all replicas at once: no compiler to wait for."""
+    """One graph of our kernels and torch's operations, all replicas at once: no compiler to wait for."""
 
     def _make_stepper(self) -> Stepper:
         made = super()._make_stepper()
         made._compiled = False
         return made
+
+
+class Plain(Captured):
+    """The same of plain operations: torch's fused attention goes through stacked replicas one by one."""
+
+    def advance(self, steps: int) -> torch.Tensor:
+        with plain_ops():
+            return super().advance(steps)
 
 
 class OneByOne(Fleet):
@@ -274,7 +283,13 @@ class OneByOne(Fleet):
         return Stepper(self, compiled=False)
 
 
-PATHS: dict[str, type[Fleet]] = {"compiled": Fleet, "captured": Captured, "one-by-one": OneByOne, "eager": Eager}
+PATHS: dict[str, type[Fleet]] = {
+    "compiled": Fleet,
+    "captured": Captured,
+    "plain": Plain,
+    "one-by-one": OneByOne,
+    "eager": Eager,
+}
 
 
 def run(
