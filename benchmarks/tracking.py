@@ -66,6 +66,7 @@ class Set:
 
 
 SMALL = "d=32 vocab={vocab} init=0.15 embed_scale=true | {mixer}"
+NARROW = "d=64 vocab={vocab} init=0.1 embed_scale=true | {mixer}"
 ONE_LAYER = f"{SMALL} swiglu[inner=64]"
 WIDE = "d=128 vocab={vocab} init=0.05 embed_scale=true | {mixer} swiglu[inner=256]"
 TWO_LAYERS = "d=64 vocab={vocab} init=0.1 embed_scale=true | ({mixer})x2"
@@ -111,6 +112,7 @@ SETS: dict[str, Set] = {
     "parity": Set("parity", {"length": "32"}, PARITY, ONE_LAYER, 800, 32, 1e-2),
     "s3": Set("word-problem", {"length": "16", "group": "S3"}, GROUPS, ONE_LAYER, 1200, 64, 5e-3),
     "s3-small": Set("word-problem", {"length": "16", "group": "S3"}, GROUPS[:2], WIDE, 700, 128, 2e-3),
+    "s3-narrow": Set("word-problem", {"length": "16", "group": "S3"}, GROUPS[:2], NARROW, 400, 64, 4e-3),
     "s3-wide": Set("word-problem", {"length": "32", "group": "S3"}, GROUPS, WIDE, 4000, 256, 2e-3),
     "a5": Set("word-problem", {"length": "32", "group": "A5"}, GROUPS, WIDE, 4000, 256, 2e-3),
     "s5": Set("word-problem", {"length": "32", "group": "S5"}, GROUPS, WIDE, 4000, 256, 2e-3),
@@ -429,8 +431,7 @@ def page(rows: list[dict[str, Any]]) -> str:
             "|" + "---|" * (10 + len(lengths)),
         ]
         for row in mine:
-            at = estimate(np.array(row["accuracy"][told]))
-            ends = "" if at.interval is None else "{:.2f} to {:.2f}".format(*at.interval)
+            ends = interval(np.array(row["accuracy"][told]))
             means = " | ".join(f"{np.mean(row['accuracy'][n]):.3f}" for n in lengths)
             by_seed = ", ".join(f"{value:.3f}" for value in row["accuracy"][told])
             scaled = (np.mean(row["accuracy"][lengths[-1]]) - row["chance"]) / (1 - row["chance"])
@@ -443,8 +444,45 @@ def page(rows: list[dict[str, Any]]) -> str:
                 f"| `{row['mixer']}` | {row['state']:,} | {steps} | {row['lr']:g}{decay} | {means} | {by_seed} "
                 f"| {ends} | {row['chance']:.2f} | {scaled:.2f} | {spent} | {row['where']} |"
             )
-        text.append("")
+        text += ["", *at_equal_steps(mine)]
     return "\n".join(text)
+
+
+def at_equal_steps(rows: list[dict[str, Any]]) -> list[str]:
+    """Where trainings of one set were cut short at different steps: validation accuracies when all had taken as many,
+    the best first, and how far each is above the next, paired by seed."""
+    curves = {row["mixer"]: [one for one in row["replicas"] if one.get("validation")] for row in rows}
+    if len(rows) < 2 or len({row["steps"] for row in rows}) == 1 or not all(curves.values()):
+        return []
+    common = set.intersection(*({step for step, _ in one["validation"]} for some in curves.values() for one in some))
+    if not common:
+        return []
+    step = max(common)
+    best: dict[str, tuple[float, np.ndarray]] = {}
+    for mixer, some in curves.items():
+        by_rate: dict[float, list[float]] = {}
+        for one in sorted(some, key=lambda one: one["seed"]):
+            by_rate.setdefault(one["lr"], []).append(dict(one["validation"])[step])
+        lr = max(by_rate, key=lambda lr: float(np.mean(by_rate[lr])))
+        best[mixer] = lr, np.array(by_rate[lr])
+    order = sorted(best, key=lambda mixer: -best[mixer][1].mean())
+    text = [
+        f"After {step} steps of all:",
+        "",
+        "| mixer | lr | validation | 95 % | by seed | above the next |",
+        "|---|---|---|---|---|---|",
+    ]
+    for mixer, following in zip(order, [*order[1:], None], strict=True):
+        lr, values = best[mixer]
+        lead = "" if following is None else interval(values - best[following][1])
+        by_seed = ", ".join(f"{value:.3f}" for value in values)
+        text.append(f"| `{mixer}` | {lr:g} | {values.mean():.3f} | {interval(values)} | {by_seed} | {lead} |")
+    return [*text, ""]
+
+
+def interval(values: np.ndarray) -> str:
+    ends = estimate(values).interval
+    return "" if ends is None else "{:.2f} to {:.2f}".format(*ends)
 
 
 def together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
