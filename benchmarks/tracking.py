@@ -112,7 +112,7 @@ SETS: dict[str, Set] = {
     "parity": Set("parity", {"length": "32"}, PARITY, ONE_LAYER, 800, 32, 1e-2),
     "s3": Set("word-problem", {"length": "16", "group": "S3"}, GROUPS, ONE_LAYER, 1200, 64, 5e-3),
     "s3-small": Set("word-problem", {"length": "16", "group": "S3"}, GROUPS[:2], WIDE, 700, 128, 2e-3),
-    "s3-narrow": Set("word-problem", {"length": "16", "group": "S3"}, GROUPS[:2], NARROW, 400, 64, 4e-3),
+    "s3-narrow": Set("word-problem", {"length": "16", "group": "S3"}, GROUPS[:2], NARROW, 600, 64, 3e-3),
     "s3-wide": Set("word-problem", {"length": "32", "group": "S3"}, GROUPS, WIDE, 4000, 256, 2e-3),
     "a5": Set("word-problem", {"length": "32", "group": "A5"}, GROUPS, WIDE, 4000, 256, 2e-3),
     "s5": Set("word-problem", {"length": "32", "group": "S5"}, GROUPS, WIDE, 4000, 256, 2e-3),
