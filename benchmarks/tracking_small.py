@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tracking import page
+from tracking_page import page
 
 S3 = ("deltaproduct[head_dim=16,steps=2,conv=1]", "deltanet[head_dim=16,neg_eigval,conv=1]")
 RECALL = ("mamba2[state=32,head_dim=64]", "deltanet[head_dim=64]", "attn[heads=2]")
