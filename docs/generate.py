@@ -240,7 +240,7 @@ SCHEMES: dict[str, list[tuple[str, str, str]]] = {
             "qwen3-next",
         ),
         (r"(gpt-oss-[\d.]+[mb]|deepseek-v3)", "attention and experts", "deepseek-v3"),
-        (r"(mamba|mamba2|rwkv-7)-[\d.]+[mb]", "recurrent all through", "rwkv-7-1.5b"),
+        (r"(mamba|mamba2|mamba3|rwkv-7)-[\d.]+[mb]", "recurrent all through", "rwkv-7-1.5b"),
         (r"[a-z0-9.-]+", "attention and an MLP", "qwen3-0.6b"),
     ],
     "par": [

@@ -18,10 +18,11 @@ from tests.evals.test_command import folder as folder
 from plait.core.errors import UserError
 from plait.core.random_streams import stream
 from plait.data import open_corpus
+from plait.data.simple_tokenizers import Characters
 from plait.evals.evaluation import Subject
 from plait.evals.long_context import LengthScore, curve_of, effective, matched
 from plait.evals.phonebook import PhonebookEvaluation, phonebook
-from plait.evals.questions import Script, TooShort
+from plait.evals.questions import Script, TooShort, written
 from plait.evals.ruler import NOISE, QUESTIONS, RulerEvaluation
 
 ENDS = (
@@ -225,6 +226,11 @@ class Upper(Letters):
 def test_a_tokenizer_that_changes_the_text_is_refused():
     with pytest.raises(UserError, match="cannot write the questions"):
         QUESTIONS["niah_single"](script(Upper()), stream("x"), 900)
+
+
+def test_a_tokenizer_without_the_questions_letters_is_refused_with_what_they_need():
+    with pytest.raises(UserError, match=r"cannot write the questions: the character 'T'.*such as bytes or a BPE"):
+        written(Characters("abc", unknown=False), NOISE)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,14 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from plait.core.errors import UserError
 from plait.mixers.mamba3 import Mamba3Options
 from plait.mixers.mamba3_module import Mamba3
+from plait.model import build
+from plait.model.architecture import architecture
+from plait.tasks import baseline, draw
 
 
 def rotated(x: Tensor, angle: Tensor) -> Tensor:
@@ -74,6 +77,43 @@ def test_a_state_turned_by_half_a_circle_at_every_one_keeps_their_parity() -> No
     x = torch.stack((torch.zeros(10), bits.float()), dim=-1).double()[None]
     angle = mixer.extend(x, mixer.init_state(1))[1]["angle"]
     torch.testing.assert_close(angle.cos(), torch.full((1, 1, 1), (-1.0) ** int(bits.sum()), dtype=torch.float64))
+
+
+def parity_by_hand(step: float) -> nn.Module:
+    """One layer of Mamba-3 and no MLP whose weights were worked out: a zero takes a step Δ = 0, in which nothing turns,
+    fades or is written; a one takes Δ = `step`, turns the state by π Δ and writes 1, so that h ← 1 − h. Tokens are
+    (1, ±1, 0, 0), of which a row of weights makes any two numbers."""
+    model = build(architecture("d=4 vocab=2 | mamba3[state=2,head_dim=4,expand=1,rotate=1]"), seed=0)
+    mixer = model.backbone.blocks[0].mixer
+    far, one = 40.0, math.log(math.expm1(step))  # softplus, σ and tanh are at their ends at ±40
+    # silu(z) = 1, x = 1, Δ, no decay, λ = 1, φ; B and C are their biases
+    rows = {0: (1.2784645, 1.2784645), 4: (1, 1), 12: (-far, one), 13: (-far, -far), 14: (far, far), 15: (far, far)}
+    with torch.no_grad():
+        weights = [part.weight for part in (mixer.input, mixer.output, mixer.key_norm, mixer.query_norm, model.output)]
+        for parameter in (*weights, mixer.skip_H, mixer.step_bias_H):
+            parameter.zero_()
+        for bias in (mixer.key_bias_HRN, mixer.query_bias_HRN):
+            bias.copy_(torch.tensor([1.0, 0.0]))
+        model.backbone.embedding.tables[0].weight.copy_(torch.tensor([[1.0, 1, 0, 0], [1, -1, 0, 0]]))
+        for row, (of_zero, of_one) in rows.items():
+            mixer.input.weight[row, :2] = torch.tensor([of_zero + of_one, of_zero - of_one]) / math.sqrt(8)
+        mixer.output.weight[2, 0] = 2
+        model.output.weight[1] = torch.tensor([-1.0, 0, 1, 0])  # 2 h − 1
+    return model
+
+
+def right_answers(model: nn.Module, tokens: int) -> float:
+    examples = draw(baseline("parity").with_settings({"length": str(tokens)}), 0, "train", 64)
+    with torch.no_grad():
+        found = model(torch.from_numpy(examples.inputs_NT).long()).argmax(-1).numpy()
+    return float((found == examples.targets_NT).mean())
+
+
+def test_one_layer_can_hold_a_parity_of_any_length_and_an_angle_that_is_off_by_one_percent_cannot() -> None:
+    """32 tokens to train on would not tell the two apart."""
+    assert [right_answers(parity_by_hand(1.0), tokens) for tokens in (32, 2048)] == [1.0, 1.0]
+    assert right_answers(parity_by_hand(0.99), 32) == 1.0
+    assert right_answers(parity_by_hand(0.99), 256) < 0.7
 
 
 def test_angles_that_are_held_stay_in_phase() -> None:

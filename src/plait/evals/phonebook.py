@@ -15,7 +15,7 @@ from plait.core.errors import UserError
 from plait.evals.evaluation import Subject
 from plait.evals.haystack import judged
 from plait.evals.long_context import LongContextEvaluation
-from plait.evals.questions import Asks, Question, Script, TooShort
+from plait.evals.questions import Asks, Question, Script, TooShort, written
 
 _FIRST = """
 Ada Alan Amos Anna Arne Bea Boris Carl Celia Clara Cyrus Dana David Dora Edgar Edith Elena Emil Erik Faye Felix Flora
@@ -79,4 +79,4 @@ class PhonebookEvaluation(LongContextEvaluation):
     def filler(self, subject: Subject) -> np.ndarray:
         if subject.tokenizer is None:
             raise UserError("a phonebook is text: this evaluation needs the run's tokenizer.")
-        return np.asarray(subject.tokenizer.encode("\n"))
+        return written(subject.tokenizer, "\n")

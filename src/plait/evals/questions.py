@@ -30,6 +30,17 @@ class Question:
     chance: float
 
 
+NEEDED = "They need one that keeps letters, digits and punctuation, such as bytes or a BPE."
+
+
+def written(tokenizer: Writer, text: str) -> np.ndarray:
+    """The tokens of a text of the questions'."""
+    try:
+        return np.asarray(tokenizer.encode(text), np.int64)
+    except UserError as refused:
+        raise UserError(f"this tokenizer cannot write the questions: {refused} {NEEDED}") from None
+
+
 class Script:
     """A tokenizer, and the filler that is put around questions."""
 
@@ -38,12 +49,11 @@ class Script:
 
     def encode(self, text: str) -> np.ndarray:
         """The tokens of a text, which must come back as the same text."""
-        tokens = np.asarray(self.tokenizer.encode(text), np.int64)
+        tokens = written(self.tokenizer, text)
         back = plain(self.tokenizer.decode(tokens))
         if back != plain(text):
             raise UserError(
-                f"this tokenizer cannot write the questions: '{plain(text)[:40]}' comes back as '{back[:40]}'. "
-                "They need one that keeps letters, digits and punctuation, such as bytes or a BPE."
+                f"this tokenizer cannot write the questions: '{plain(text)[:40]}' comes back as '{back[:40]}'. {NEEDED}"
             )
         return tokens
 

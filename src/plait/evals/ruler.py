@@ -22,7 +22,7 @@ import numpy as np
 from plait.core.errors import UserError, did_you_mean
 from plait.evals.evaluation import Subject
 from plait.evals.long_context import LongContextEvaluation
-from plait.evals.questions import Asks, Question, Script, TooShort
+from plait.evals.questions import Asks, Question, Script, TooShort, written
 
 NOISE = (
     "The river runs to the sea. A cart stands by the barn. The morning is cold and clear. Smoke rises over the roofs. "
@@ -285,4 +285,4 @@ class RulerEvaluation(LongContextEvaluation):
                 raise UserError("ruler: haystack=text hides needles in a corpus: give one by --data.")
             return subject.tokens[: 2**20]
         assert subject.tokenizer is not None
-        return np.asarray(subject.tokenizer.encode(NOISE))
+        return written(subject.tokenizer, NOISE)

@@ -21,7 +21,7 @@ class Mamba3Options(MixerOptions):
     kind: ClassVar[str] = "sequence"
     module: ClassVar[str] = "plait.mixers.mamba3_module:Mamba3"
     state_knobs: ClassVar[tuple[str, ...]] = ("state", "expand")
-    reference: ClassVar[str] = "Lahoti et al. 2026, Mamba-3 (ICLR)"
+    reference: ClassVar[str] = "Lahoti et al. 2026, arXiv:2603.15569"
 
     state: int = option(128, "state per channel", minimum=2, choices=(16, 32, 64, 128))
     expand: int = option(2, "inner width, in d", minimum=1, choices=(1, 2))

@@ -25,6 +25,8 @@ PUBLISHED: dict[str, tuple[float, float | None]] = {
     "gemma-3-1b": (999.886, None),
     "mamba-130m": (129.135, None),
     "mamba2-1.3b": (1340, None),
+    "mamba3-187m": (187, None),
+    "mamba3-1.5b": (1500, None),
     "rwkv-7-1.5b": (1527, None),
     "gpt-oss-20b": (20_910, 3_610),
     "gpt-oss-120b": (116_830, 5_130),
@@ -157,6 +159,7 @@ def _deepseek() -> str:
 
 _SMOL = partial(_dense, vocab=49152, header="tie=true")
 _RWKV = "rwkv7[head_dim=64,decay_rank=96,rate_rank=96,gate_rank=256] mlp[inner=8192,act=relu2,bias=false]"
+_MAMBA3 = "mamba3[state=128,head_dim=64]"
 
 # name -> (text, source, what)
 _MODELS: dict[str, tuple[Callable[[], str], str, str]] = {
@@ -200,6 +203,16 @@ _MODELS: dict[str, tuple[Callable[[], str], str, str]] = {
     ),
     "mamba-130m": (lambda: "d=768 vocab=50280 tie=true | (mamba)x24", "arXiv:2312.00752", "Mamba in its smallest size"),
     "mamba2-1.3b": (lambda: "d=2048 vocab=50288 tie=true | (mamba2)x48", "arXiv:2405.21060", "Mamba-2 1.3B"),
+    "mamba3-187m": (
+        lambda: f"d=768 vocab=128256 tie=true | ({_MAMBA3} swiglu[inner=1536])x12",
+        "arXiv:2603.15569",
+        "Mamba-3 187M, rank 1; depth and MLP are those that make its count",
+    ),
+    "mamba3-1.5b": (
+        lambda: f"d=2048 vocab=128256 tie=true | ({_MAMBA3} swiglu[inner=4096])x24",
+        "arXiv:2603.15569",
+        "Mamba-3 1.5B, rank 1; depth and MLP are those that make its count",
+    ),
     "rwkv-7-1.5b": (
         lambda: f"d=2048 vocab=65536 norm=layer | ({_RWKV})x24",
         "arXiv:2503.14456",

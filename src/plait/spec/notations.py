@@ -56,6 +56,9 @@ def written(layers: Sequence[Layer], notation: str) -> str:
     sequence = [layer for layer in layers if layer.name not in CHANNEL]
     if notation in ("huggingface", "layer_types"):
         return json.dumps([_layer_type(layer) for layer in sequence])
+    beside = sorted({layer.name for layer in sequence if layer.branches})
+    if beside:
+        raise UserError(f"flash-linear-attention has no mixers side by side in one layer: {', '.join(beside)}.")
     others = sorted({layer.name for layer in sequence if layer.name != "attn"})
     if len(others) > 1:
         raise UserError(f"flash-linear-attention mixes attention with one other mixer; this has {', '.join(others)}.")
