@@ -51,9 +51,9 @@ class Validation:
 
     def _total(self, objective: nn.Module, model: nn.Module, dist: Processes, share: float) -> Tensor:
         """Nats and scored tokens of this process's streams."""
-        rows = max(1, self.recipe.batch // self.recipe.gradient_accumulation // dist.world)
-        mine = slice(dist.rank * rows, (dist.rank + 1) * rows)
-        inputs_SNT, targets_SNT = (part[mine] for part in self._streams(rows * dist.world, share))
+        rows = max(1, self.recipe.batch // self.recipe.gradient_accumulation // dist.data_world)
+        mine = slice(dist.data_rank * rows, (dist.data_rank + 1) * rows)
+        inputs_SNT, targets_SNT = (part[mine] for part in self._streams(rows * dist.data_world, share))
         memory: ModelState | None = None
         together = 1
         if self.recipe.memory:
