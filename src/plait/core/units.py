@@ -39,8 +39,9 @@ def parse(text: str, dimension: str, name: str) -> float:
     units = UNITS[dimension]
     read = re.fullmatch(rf"({_NUMBER})\s*([A-Za-z]*)", text.strip())
     known = {**units, "": 1.0} if dimension == "count" else units
-    if read is not None and read[2] in known:
-        value = float(read[1]) * known[read[2]]
+    unit = "" if read is None else read[2] if dimension == "hertz" else read[2].replace("k", "K")  # 20k, 64kB
+    if read is not None and unit in known:
+        value = float(read[1]) * known[unit]
         if 0 < value < math.inf:
             return value
     raise UserError(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plait.reporting import svg
-from plait.reporting.svg import CHARACTER, SHAPES, Drawing, Scale, cut, label
+from plait.reporting.svg import CHARACTER, SHAPES, Drawing, Scale, cut
 
 MARKS = ("circle", *SHAPES)
 LEGEND_ROW = 20.0
@@ -94,13 +94,15 @@ def draw_axes(
     """Draw grid lines, tick labels and axis labels around the area that the scales span."""
     left, right, bottom, top = x_of.first, x_of.last, y_of.first, y_of.last
     widest = 0
-    for value in y_of.ticks() if y_ticks is None else y_ticks:
+    y_values = y_of.ticks() if y_ticks is None else y_ticks
+    for value, text in zip(y_values, svg.labels(y_values), strict=True):
         drawing.line(left, y_of(value), right, y_of(value), theme.grid)
-        drawing.text(left - 8, y_of(value) + 4, label(value), size=11, anchor="end", colour=theme.pale)
-        widest = max(widest, len(label(value)))
-    for value in x_of.ticks() if x_ticks is None else x_ticks:
+        drawing.text(left - 8, y_of(value) + 4, text, size=11, anchor="end", colour=theme.pale)
+        widest = max(widest, len(text))
+    x_values = x_of.ticks() if x_ticks is None else x_ticks
+    for value, text in zip(x_values, svg.labels(x_values), strict=True):
         drawing.line(x_of(value), bottom, x_of(value), bottom + 5, theme.pale)
-        drawing.text(x_of(value), bottom + 18, label(value), size=11, anchor="middle", colour=theme.pale)
+        drawing.text(x_of(value), bottom + 18, text, size=11, anchor="middle", colour=theme.pale)
     drawing.line(left, bottom, right, bottom, theme.pale)
     drawing.text((left + right) / 2, bottom + 38, x_label, anchor="middle", colour=theme.ink)
     beside = max(left - 40, 12) if widest <= 3 else max(left - 20 - 6.2 * widest, 12)

@@ -177,9 +177,15 @@ def decades(low: float, high: float) -> list[float]:
     return [value for power in powers for step in steps if low <= (value := step * 10.0**power) <= high]
 
 
-def label(value: float) -> str:
-    """A number for an axis: 0.25, 512, 16k, 1.5M; beyond 1e15 as 1e18."""
-    if abs(value) < 10_000:
+def labels(values: Sequence[float]) -> list[str]:
+    """Of the ticks of an axis: 1k, 2k … 20k, but 1000, 2000 … where no number is longer."""
+    least = 1_000 if any(abs(value) >= 10_000 for value in values) else 10_000
+    return [label(value, least) for value in values]
+
+
+def label(value: float, least: float = 10_000) -> str:
+    """A number for an axis: 0.25, 512, 16k, 1.5M; beyond 1e15 as 1e18. Below `least` it has no prefix."""
+    if abs(value) < least:
         return f"{value:g}"
     if abs(value) >= 1e15:
         return f"{value:g}".replace("e+", "e")
