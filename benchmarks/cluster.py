@@ -1,7 +1,7 @@
 """A comparison on two Ray nodes of this machine, with everything killed once: is its table that of one process?
 
-python benchmarks/cluster.py faults [-o FILE.md]     # a node, PostgreSQL, the head and the driver, one after the other
-python benchmarks/cluster.py speed  [-o FILE.md]     # two workers against one
+python benchmarks/cluster.py faults [-o FILE.json]    # a node, PostgreSQL, the head and the driver, one after the other
+python benchmarks/cluster.py speed --workers 2,4 [-o FILE.json]     # four worker processes against two; no Ray
 
 One layer of every architecture is a user's mixer, from a file that workers are not given: it travels as text. It writes
 a line wherever a model is made for a training, so that trainings are counted; what is in flight at a kill is counted by
@@ -24,6 +24,7 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -292,8 +293,9 @@ def faults() -> dict[str, Any]:
 # ---- speed
 
 
-def speed(rounds: int = 3) -> dict[str, Any]:
-    """Seconds of the same nine trainings with one and with two processes of one thread, in turn."""
+def speed(workers: list[int], seconds: float, steps: int, legs_per_worker: int = 4) -> dict[str, Any]:
+    """Seconds of the same trainings with each number of worker processes, in turn, until `seconds` have passed. Every
+    process has one torch thread, and all of them are started before the clock is."""
     from plait.racing.contenders import read_contenders
     from plait.racing.leg import Course, Leg
     from plait.racing.rates import usual_rate
@@ -301,28 +303,38 @@ def speed(rounds: int = 3) -> dict[str, Any]:
     from plait.training.recipe import Recipe
     from plait.training.track import Replica, track_recipe
 
+    torch.set_num_threads(1)  # a single worker is this process
     corpus = plait.data.open_corpus("builtin:language")
     course = Course("builtin:language", None, corpus.fingerprint, track_recipe(Recipe(batch=8, seq_len=64), 10), 1024)
     contenders = read_contenders([f"d=64 | {name} swiglu" for name in ("attn", "gla")], corpus.vocab, None)
-    took: dict[int, list[float]] = {1: [], 2: []}
-    for _ in range(rounds):
-        for workers in took:
+    seeds = range(legs_per_worker * max(workers) // len(contenders))
+    took: dict[int, list[float]] = {count: [] for count in workers}
+    deadline, slowest = time.perf_counter() + seconds, 0.0
+    while time.perf_counter() + slowest < deadline:
+        began_round = time.perf_counter()
+        for count in workers:
             with tempfile.TemporaryDirectory() as folder, open_store(f"sqlite:///{folder}/plait.db") as store:
                 legs = [
-                    Leg(course, c.arch, (Replica(usual_rate(c, course), seed),), (200,), Path(folder))
+                    Leg(course, c.arch, (Replica(usual_rate(c, course), seed),), (steps,), Path(folder))
+                    for seed in seeds
                     for c in contenders
-                    for seed in range(4)
                 ]
-                # Both in processes of their own, started before the clock.
-                with Workers(course, store, Place(workers=workers)) as pool:
+                with Workers(course, store, Place(workers=count)) as pool:
                     pool.step_seconds([c.arch for c in contenders])
                     began = time.perf_counter()
                     pool.run(legs)
-                    took[workers].append(time.perf_counter() - began)
+                    took[count].append(round(time.perf_counter() - began, 3))
+        slowest = max(slowest, time.perf_counter() - began_round)
+        print(json.dumps(took), flush=True)
+    ratios = {
+        f"{more} against {fewer}": [round(a / b, 3) for a, b in zip(took[fewer], took[more], strict=True)]
+        for fewer, more in pairwise(workers)
+    }
     return {
+        "trainings": len(contenders) * len(seeds),
         "seconds": took,
-        "two_against_one": min(took[1]) / min(took[2]),
-        "cores": os.cpu_count(),
+        "times_as_fast": ratios,
+        "cores": len(os.sched_getaffinity(0)),
         "load": os.getloadavg(),
     }
 
@@ -334,8 +346,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("faults", "speed"))
     parser.add_argument("-o", "--out", type=Path)
+    parser.add_argument("--workers", default="1,2", help="numbers of worker processes to compare")
+    parser.add_argument("--seconds", type=float, default=120.0, help="start no further round that would end later")
+    parser.add_argument("--steps", type=int, default=80, help="of each training whose speed is measured")
     given = parser.parse_args()
-    found = faults() if given.what == "faults" else speed()
+    counts = [int(count) for count in given.workers.split(",")]
+    found = faults() if given.what == "faults" else speed(counts, given.seconds, given.steps)
     versions = {"plait": plait.__version__, "python": platform.python_version(), "date": time.strftime("%Y-%m-%d")}
     with suppress(ImportError):
         import ray

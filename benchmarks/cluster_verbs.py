@@ -4,8 +4,9 @@ one process?
 python benchmarks/cluster_verbs.py [probe scale verdict design] [-o FILE.json]
 
 A node is killed while the probe trains, and later its driver; started again, the driver trains what is not in the store
-and nothing else. A design follows the clock, so its tables differ by nature: it must end with the pick trained and all
-trainings of its race and probe in the store. The nodes run with one CPU each, the store is PostgreSQL.
+and nothing else. A design decides by the clock, and stores what it decided (profile, search, speeds, plans): a cluster
+is given these records of the one process, and none of its trainings, so that it must train all of them to the same
+document. The nodes run with one CPU each, the store is PostgreSQL.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,6 +33,7 @@ from plait.records import open_store
 
 SPECS = ("d=16 | attn[heads=2] swiglu", "d=16 | gla[heads=2] swiglu", "d=16 | hyena swiglu")
 PROBE_STEPS = 500
+TRAININGS = ("probe", "probe-verdict", "track", "train", "compare", "design")
 
 
 def probe(folder: Path, store: str, cluster: str) -> dict[str, Any]:
@@ -72,15 +75,34 @@ def verdict(folder: Path, store: str, cluster: str) -> dict[str, Any]:
 
 def design(folder: Path, store: str, cluster: str) -> dict[str, Any]:
     found = plait.design(
-        latency="20ms", memory="100MB", seq_len=64, time="75s", cluster=cluster, runs=folder, store=store,
-        out=folder / "report.html",
+        latency="20ms", memory="100MB", seq_len=64, time="90s", train_for="20k tokens", cluster=cluster, runs=folder,
+        store=store, out=folder / "report.html",
     )  # fmt: skip
     document = found.as_dict()
     return {
+        "table": without_times(document),
         "pick": document["pick"]["pattern"],
         "loss": document["train"]["loss"],
         "page": (folder / "report.html").exists(),
     }
+
+
+def without_times(value: Any) -> Any:
+    """The document without what depends on when and how long."""
+    if isinstance(value, dict):
+        timed = ("second", "machine", "stages", "trained_now", "folder", "mfu", "started", "points", "advice")
+        return {key: without_times(part) for key, part in value.items() if not any(word in key for word in timed)}
+    return [without_times(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def give_decisions(alone: Path, alone_store: str, folder: Path, store: str) -> dict[str, int]:
+    """What one process decided, for a cluster to train by; gives how many trainings it was not given, by kind."""
+    shutil.copytree(alone, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("train-*", "track*", "*.html"))
+    with open_store(alone_store) as source, open_store(store) as target:
+        for record in source.each():
+            if record.kind not in TRAININGS:
+                target.put(record)
+        return {kind: count for kind, count in source.kinds().items() if kind in TRAININGS}
 
 
 VERBS: dict[str, Callable[[Path, str, str], dict[str, Any]]] = {
@@ -135,9 +157,14 @@ def measured(verbs: list[str]) -> dict[str, Any]:
         nodes.start("second")
         for verb in verbs:
             began = time.time()
-            alone = VERBS[verb](folder / "alone", f"sqlite:///{folder}/alone-{verb}.db", "") if verb != "design" else {}
+            alone_store = f"sqlite:///{folder}/alone-{verb}.db"
+            alone = VERBS[verb](folder / f"alone-{verb}", alone_store, "")
             alone_seconds = round(time.time() - began)
             (folder / verb).mkdir()
+            if verb == "design":
+                print(
+                    "not given:", give_decisions(folder / "alone-design", alone_store, folder / verb, store), flush=True
+                )
             if verb == "probe":
                 one = killed_probe(folder / verb, store, nodes)
             else:
@@ -145,8 +172,11 @@ def measured(verbs: list[str]) -> dict[str, Any]:
                 assert driver.wait(timeout=500) == 0
                 one = json.loads((folder / verb / f"{verb}.json").read_text())
             if "table" in one:
-                same = json.loads(json.dumps(alone["table"])) == one.pop("table")
-                one = {"same_table": same, **one}
+                mine, theirs = json.loads(json.dumps(alone["table"])), one.pop("table")
+                one = {"same_table": mine == theirs, **one}
+                for key in theirs if isinstance(theirs, dict) and mine != theirs else ():
+                    if mine.get(key) != theirs[key]:
+                        print("differs:", key, str(mine.get(key))[:300], "|", str(theirs[key])[:300], flush=True)
             with open_store(store) as opened:
                 one["records"] = opened.kinds()
             found[verb] = {**one, "seconds_alone": alone_seconds, "seconds": round(time.time() - began)}

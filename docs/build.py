@@ -29,6 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 THEME = DOCS / "theme"
 COLOURED = ("python", "console", "sh", "toml", "yaml", "json")  # other blocks are shown as they are
+#: What a cell of a column of numbers holds: 12,345, −0.3, 5e-3, 1.4×, 93 %, 12 ms, 0.78 ± 0.02, or nothing.
+NUMBER = re.compile(r"([-−+≈<≤>≥~]? ?\d[\d,. ]*(e[-+−]?\d+)?( ?(%|×|[kKMGT]?B?|[mµn]?s))?( ?± ?[\d.]+)?|[-–—]?)")
 #: A page may show what is beside it and run the site's own script; the browser refuses it everything else.
 POLICY = "default-src 'none'; style-src 'self' file:; script-src 'self' file:; img-src 'self' file: data:"
 
@@ -100,8 +102,9 @@ def _plain(inline: Token) -> str:
 def _point_links(inline: Token, source: Path) -> Iterator[Path]:
     """Point links at the site's files; gives what of the repository they lead to."""
     for child in inline.children or []:
-        href = str(child.attrGet("href") or "")
-        if child.type != "link_open" or not href or href.startswith(("http:", "https:", "#")):
+        place = {"link_open": "href", "image": "src"}.get(child.type, "")
+        href = str(child.attrGet(place) or "")
+        if not href or href.startswith(("http:", "https:", "#")):
             continue
         path, _, anchor = href.partition("#")
         target = (source.parent / path).resolve()
@@ -109,13 +112,34 @@ def _point_links(inline: Token, source: Path) -> Iterator[Path]:
             target = target / "README.md"
         if not target.is_file():
             raise SystemExit(f"{source.relative_to(ROOT)}: {href} leads nowhere")
-        child.attrSet("href", relative(target, source) + (f"#{anchor}" if anchor else ""))
+        child.attrSet(place, relative(target, source) + (f"#{anchor}" if anchor else ""))
         yield target
+
+
+def _align_numbers(tokens: Sequence[Token]) -> None:
+    """Columns of numbers to the right, whatever the page says of them."""
+    cells: list[Token] = []
+    columns: dict[int, list[tuple[Token, str]]] = {}
+    for i, token in enumerate(tokens):
+        if token.type == "table_open":
+            columns = {}
+        elif token.type == "tr_open":
+            cells = []
+        elif token.type in ("th_open", "td_open"):
+            columns.setdefault(len(cells), []).append((token, _plain(tokens[i + 1])))
+            cells.append(token)
+        elif token.type == "table_close":
+            for column in columns.values():
+                body = [text for cell, text in column if cell.type == "td_open"]
+                if any(text != "" for text in body) and all(NUMBER.fullmatch(text) for text in body):
+                    for cell, _ in column:
+                        cell.attrSet("style", "text-align:right")
 
 
 def _with_extras(markdown: MarkdownIt, tokens: Sequence[Token]) -> str:
     """HTML: code coloured, wide tables in a box that scrolls, headings with a link to themselves."""
     html, anchor = [], ""
+    _align_numbers(tokens)
     for token in tokens:
         if token.type == "fence":
             html.append(_code(token.content, token.info.strip()))
@@ -194,10 +218,13 @@ def _index(pages: dict[Path, Page]) -> list[list[str]]:
 def _document(page: Page, parts: list[tuple[str, list[tuple[str, Path]]]], order: list[Path]) -> str:
     up = os.path.relpath(".", destination(page.source).parent)
     contents = [s for s in page.sections[2:] if s.title][:60]
+    front = page.source == DOCS / "index.md"
+    body = page.body.replace("</a>: ", "</a> ") if front else page.body  # a card's name stands on a line of its own
     return (THEME / "page.html").read_text(encoding="utf-8").format(
         title=escape(page.title if page.title == "plait" else f"{page.title} · plait"), policy=POLICY, up=up,
-        home=relative(DOCS / "index.md", page.source), menu=_menu(page, parts), body=page.body,
+        home=relative(DOCS / "index.md", page.source), menu=_menu(page, parts), body=body,
         contents="".join(f'<li><a href="#{s.anchor}">{escape(s.title)}</a></li>' for s in contents),
+        kind="front" if front else "text",
         hidden="" if len(contents) > 1 else " hidden", neighbours=_neighbours(page, parts, order),
     )  # fmt: skip
 

@@ -85,7 +85,7 @@ def test_a_needle_is_a_grid_of_depths_and_lengths() -> None:
     view = view_of(evaluated("needle", trained_length=64, standard=grid), ALONE)
     picture = ElementTree.fromstring(view.figures["needle-standard"]())
     texts = [one.text for one in picture.iter() if one.tag.endswith("text")]
-    assert {"64", "128", "0%", "100%", "depth", "length of the text, tokens"} <= set(texts)
+    assert {"64", "128", "0 %", "100 %", "depth", "length of the text, tokens"} <= set(texts)
 
 
 def test_a_measurement_has_units_and_an_interval_and_says_when_it_is_rough() -> None:
@@ -102,7 +102,7 @@ def test_a_measurement_has_units_and_an_interval_and_says_when_it_is_rough() -> 
     }
     view = view_of(Record.of("measure", config, {"latency": latency, "memory": memory}, {}), ALONE)
     words = " ".join(text_of(part) for part in view.parts if not isinstance(part, str))
-    for told in ("14.7 ms", "14.3 to 15.1 ms, 56 repeats", "8 MB", "50%", "was busy"):
+    for told in ("14.7 ms", "14.3 to 15.1 ms, 56 repeats", "8 MB", "50 %", "was busy"):
         assert told in words, told
     assert view.lead == "Prefill of 256 tokens, batch 1, float32, on cpu."
 
@@ -112,7 +112,7 @@ def test_what_was_spent_has_its_unit() -> None:
         "train", {"protocol": 1}, {"seconds": 441.3, "tokens": 1664, "flops": 4.85622e12, "mfu": 0.123}, {}
     )
     words = text_of(making(record))
-    for told in ("7.36 min", "1,664", "4.856e+12", "12.3%"):
+    for told in ("7.36 min", "1,664", "4.86 T", "12.3 %"):
         assert told in words, told
 
 

@@ -11,13 +11,15 @@ from small_job import small_job
 
 from plait.training import checkpoint
 from plait.training.distributed import Processes
+from plait.training.tensor_parallel import whole_of
 from plait.training.trainer import Trainer
 
 Case = list[Any]  # name (and folder of its checkpoints), kind, sharding, last step, values of the recipe
 
 
-def train_cases(alike: Processes, cases: Sequence[Case], root: Path) -> dict[str, Any]:
-    """What each came to; a case of a name that was there before goes on from its checkpoint."""
+def train_cases(alike: Processes, cases: Sequence[Case], root: Path, *, gradients: bool = False) -> dict[str, Any]:
+    """What each came to; a case of a name that was there before goes on from its checkpoint. `gradients`: those of the
+    batch after the last, by name."""
     found: dict[str, Any] = {}
     for name, kind, sharding, upto, values in cases:
         trainer = Trainer(small_job(kind, steps=8, **values), 8, replace(alike, sharding=sharding))
@@ -30,4 +32,8 @@ def train_cases(alike: Processes, cases: Sequence[Case], root: Path) -> dict[str
         case["norms"] += [step.norm for step in taken]
         case["validation"] = trainer.validation_loss()
         trainer.save(root / name, {})
+        if gradients:
+            trainer._backward(trainer.batches(trainer.step))
+            named = trainer.model.named_parameters()
+            case["gradients"] = {key: whole_of(p, p.grad).tolist() for key, p in named if p.grad is not None}
     return found

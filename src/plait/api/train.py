@@ -100,6 +100,7 @@ def train(
     device: str = "cpu",
     precision: str = "",
     sharding: str = "ddp",
+    tensor_parallel: int = 1,
     compiled: bool | None = None,
     activation_checkpointing: bool = False,
     save_every: str | float = "60s",
@@ -116,8 +117,9 @@ def train(
     step, over all processes), `seq_len` and `lr` go before it. A spec given as text takes the data's vocabulary.
     `from_run`: begin with the weights of a finished run, or of a Hugging Face folder (GPT-2, Llama, Qwen …, plait's
     own); its spec and data unless given. `compiled`: compile the blocks; left open, that is done on a GPU where the run
-    is long enough to repay it. `log`: also for tensorboard, wandb or mlflow. `on_progress` is called after
-    every step. Stopped by a signal it raises `plait.training.fit.Interrupted`; everything is saved then.
+    is long enough to repay it. `log`: also for tensorboard, wandb or mlflow. Of several processes (torchrun),
+    `tensor_parallel` share every layer; the batch is cut among such groups. `on_progress` is called after every step.
+    Stopped by a signal it raises `plait.training.fit.Interrupted`; everything is saved then.
 
     >>> trained = plait.train("d=16 | gla[heads=2] swiglu", data="builtin:language", steps=2, batch=2, seq_len=16)
     >>> trained.steps, trained.tokens, trained.open().finished
@@ -140,7 +142,7 @@ def train(
     if published is not None and (steps, tokens, seconds, flops) == (None, None, None, None):
         steps = published
     budget, root = Budget(steps, tokens, seconds, flops), Path(runs)
-    with processes(device, sharding) as dist:
+    with processes(device, sharding, tensor_parallel) as dist:
         source = open_run(_first_then_others(lambda: _started_from(from_run, root), dist), root) if from_run else None
         corpus = _first_then_others(lambda: _corpus(data, tokenizer, source), dist)
         if source is not None:

@@ -103,6 +103,9 @@ def command(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     precision: Annotated[str, typer.Option(help="fp32 or bf16. \\[default: bf16 on cuda]")] = "",
     sharding: Annotated[str, typer.Option(help="Several processes (torchrun): ddp or fsdp.")] = "ddp",
+    tensor_parallel: Annotated[
+        int, typer.Option(min=1, help="Processes (torchrun) that share every layer: each has some heads, some of d_ff.")
+    ] = 1,
     compiled: Annotated[
         bool | None,
         typer.Option("--compile/--no-compile", help="Compile the blocks. \\[default: on cuda, where it repays]"),
@@ -145,6 +148,7 @@ def command(
                 "device": device,
                 "precision": precision,
                 "sharding": sharding,
+                "tensor_parallel": tensor_parallel,
                 "compiled": compiled,
                 "activation_checkpointing": activation_checkpointing,
                 "save_every": save_every,

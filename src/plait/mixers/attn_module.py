@@ -30,7 +30,18 @@ from torch import Tensor, nn
 from plait.core.errors import UserError
 from plait.mixers.attn import AttnOptions
 from plait.mixers.canon_module import INNER_TAIL, Canon, crop_tail
-from plait.mixers.mixer import CachedMixer, Draw, HeadNorm, Loan, State, appended, cannot_crop, trimmed
+from plait.mixers.mixer import (
+    CachedMixer,
+    Cut,
+    Draw,
+    HeadNorm,
+    Loan,
+    State,
+    appended,
+    cannot_crop,
+    only_present,
+    trimmed,
+)
 from plait.mixers.rotary import RopeScaling, Rotary
 from plait.ops.attention import alibi_slopes, attention, attention_reference
 from plait.ops.sinks import sink_attention
@@ -168,6 +179,22 @@ class Attention(CachedMixer):
             new[INNER_TAIL] = crop_tail(state[INNER_TAIL], tokens, self.options.name)
         new["pos"] = state["pos"] - tokens
         return new
+
+    def tensor_parallel(self, parts: int) -> dict[str, Cut]:
+        H, G, P = self.heads, self.groups, self.width
+        if H % parts or G % parts:
+            return {}
+        qkv, inner, heads = Cut(0, (H * P, G * P, G * P)), Cut(0, (H * P,)), Cut(0, (H,))
+        by_head = self.query_norm is not None and self.query_norm.weight.dim() == 2
+        cuts = {
+            "qkv.weight": qkv, "qkv.bias": qkv, "canon.taps_CW": qkv, "kv_shift.weight": Cut(0, (G, G)),
+            "query_norm.weight": heads if by_head else Cut(0), "key_norm.weight": Cut(0, (G,)) if by_head else Cut(0),
+            "forget_gate.weight": heads, "forget_gate.bias": heads, "forget_bias": heads, "slopes_H": heads,
+            "sinks_H": heads, "output_norm.weight": heads, "head_gate.weight": heads, "output_gate.weight": inner,
+            "output.weight": Cut(1, (H * P,)),
+        }  # fmt: skip
+        self.heads, self.groups = H // parts, G // parts
+        return only_present(self, cuts)
 
     def with_capacity(self, state: State, tokens: int) -> State | None:
         return None if self.window or self.sinks_H is not None else self.with_room(state, tokens)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from plait.mixers.mixer import Draw, Loan, Mixer, State, cannot_crop, trimmed
+from plait.mixers.mixer import Cut, Draw, Loan, Mixer, State, cannot_crop, trimmed
 from plait.mixers.options import CANON_WIDTH
 from plait.ops.shortconv import short_conv
 
@@ -79,6 +79,9 @@ class CanonMixer(Mixer):
 
     def forward_with_loss(self, x_BTD: Tensor) -> tuple[Tensor, Tensor | None]:
         return self.mixer.forward_with_loss(self.canon(x_BTD)[0])
+
+    def tensor_parallel(self, parts: int) -> dict[str, Cut]:
+        return {f"mixer.{name}": cut for name, cut in self.mixer.tensor_parallel(parts).items()}
 
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
         return {**self.mixer.init_state(batch, rollback=rollback), TAIL: self.canon.init_tail(batch, rollback)}

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import ClassVar
 
@@ -42,6 +43,26 @@ State = dict[str, Tensor]
 Loan = dict[str, Tensor]
 #: Fills a parameter with seeded normal noise of the given standard deviation.
 Draw = Callable[[Tensor, float], None]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How tensor parallelism cuts a tensor. Along `dim` it has segments of these sizes (queries, keys and values in
+    one matrix are three), and each process has an equal part of every segment. Without segments every process has
+    all of it, and a part of its gradient."""
+
+    dim: int
+    segments: tuple[int, ...] = ()
+
+    def part(self, whole: Tensor, rank: int, parts: int) -> Tensor:
+        pieces = [segment.chunk(parts, self.dim)[rank] for segment in whole.split(self.segments, self.dim)]
+        return torch.cat(pieces, self.dim)
+
+    def join(self, every_part: Sequence[Tensor]) -> Tensor:
+        """The whole tensor, of all parts in order."""
+        sizes = [size // len(every_part) for size in self.segments]
+        pieces = [part.split(sizes, self.dim) for part in every_part]
+        return torch.cat([piece for segment in zip(*pieces, strict=True) for piece in segment], self.dim)
 
 
 class Mixer(nn.Module, ABC):
@@ -90,6 +111,11 @@ class Mixer(nn.Module, ABC):
         """The mixer to put in this one's place so that both layers use the weights of `owner`, which has the same
         options. By default `owner` itself: a mixer holds no state, so one instance can serve several layers."""
         return owner
+
+    def tensor_parallel(self, parts: int) -> dict[str, Cut]:
+        """How its parameters and buffers are cut where `parts` processes share this mixer; from then on it is one of
+        these parts, whose outputs are summed. Empty: it cannot be cut, and every process computes all of it."""
+        return {}
 
     def crop(self, state: State, tokens: int) -> State:
         """The state as it was `tokens` tokens earlier, where a mixer keeps enough to know it."""
@@ -318,3 +344,9 @@ def cannot_crop(name: str, tokens: int) -> UserError:
         f"cannot take back {tokens} tokens: {name} did not keep them; "
         f"start with init_state(..., rollback={tokens}) or more."
     )
+
+
+def only_present(mixer: Mixer, cuts: dict[str, Cut]) -> dict[str, Cut]:
+    """The cuts of tensors that this mixer has."""
+    present = {name for name, _ in (*mixer.named_parameters(), *mixer.named_buffers())}
+    return {name: cut for name, cut in cuts.items() if name in present}

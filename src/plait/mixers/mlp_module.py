@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.mixers.canon_module import INNER_TAIL, Canon, crop_tail, inner_canon
-from plait.mixers.mixer import ChannelMixer, Draw, State, trimmed
+from plait.mixers.mixer import ChannelMixer, Cut, Draw, State, only_present, trimmed
 from plait.mixers.mlp import IdentityOptions, MlpOptions, MoeOptions, SwigluOptions
 from plait.ops.elementwise import swiglu
 
@@ -75,12 +75,24 @@ class DenseMixer(ChannelMixer):
     def residual_weights(self) -> list[Tensor]:
         return [self.down.weight]
 
+    def _cuts(self, first: str, maps: int, parts: int) -> dict[str, Cut]:
+        """d_ff cut into parts; the linear map `first` is so many maps to d_ff in one."""
+        width = self.down.in_features
+        if width % parts:
+            return {}
+        rows = Cut(0, (width,) * maps)
+        every = {f"{first}.weight": rows, f"{first}.bias": rows, "canon.taps_CW": rows, "down.weight": Cut(1, (width,))}
+        return only_present(self, every)
+
 
 class Mlp(DenseMixer):
     def __init__(self, d: int, options: MlpOptions) -> None:
         super().__init__(d, options)
         self.up = nn.Linear(d, options.inner_width(d), bias=options.bias)
         self.act = ACTIVATIONS[options.act]
+
+    def tensor_parallel(self, parts: int) -> dict[str, Cut]:
+        return self._cuts("up", 1, parts)
 
     def widen(self, x_BTD: Tensor) -> Tensor:
         inner_BTW: Tensor = self.up(x_BTD)
@@ -96,6 +108,9 @@ class Swiglu(DenseMixer):
         super().__init__(d, options)
         # Gate and up in one product: one large matrix product is faster than two of half its size.
         self.gate_up = nn.Linear(d, 2 * options.inner_width(d), bias=False)
+
+    def tensor_parallel(self, parts: int) -> dict[str, Cut]:
+        return self._cuts("gate_up", 2, parts)
 
     def widen(self, x_BTD: Tensor) -> Tensor:
         inner_BTW: Tensor = self.gate_up(x_BTD)

@@ -16,6 +16,7 @@ from plait.reporting.page_charts import Line
 from plait.reporting.plots import curve_plot, line_legend
 from plait.reporting.side_by_side import side_by_side
 from plait.reporting.summaries import (
+    loss_text,
     number,
     number_text,
     pattern_of,
@@ -110,7 +111,7 @@ def _trainings(kind: str, records: Sequence[Record], context: Context) -> Elemen
         [
             _named(record, context),
             str(record.result.get("data", "")),
-            number_text(record.result.get("loss")),
+            loss_text(record.result.get("loss")),
             whole_text(record.result.get("tokens")),
             whole_text(record.result.get("params")),
             time_text(record.result.get("seconds")),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from plait.core.units import short
 from plait.records.record import Record, flat
 from plait.reporting.models import drawing_of
 from plait.reporting.page import Child, card, grid, note, section, table, tag
@@ -75,9 +76,14 @@ def _numbers(records: Sequence[Record]) -> list[list[Child]]:
     ]
     names = list(dict.fromkeys(name for one in found for name in one))
     names.sort(key=lambda name: -sum(name in one for one in found))
-    return [[name, *(_text(one[name]) if name in one else "–" for one in found)] for name in names[:MOST_ROWS]]
+    return [
+        [name.replace("_", " "), *(_text(one[name]) if name in one else "–" for one in found)]
+        for name in names[:MOST_ROWS]
+    ]
 
 
 def _text(value: Any) -> str:
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return short(value) if abs(value) >= 1e6 else f"{value:.6g}"
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]} …"

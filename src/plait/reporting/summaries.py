@@ -72,6 +72,12 @@ def number_text(value: object, digits: int = 4) -> str:
     return "" if found is None else f"{found:.{digits}g}"
 
 
+def loss_text(value: object) -> str:
+    """With four digits, zeros at the end included: 2.100 below 2.092."""
+    found = number(value)
+    return "" if found is None else f"{found:#.4g}"
+
+
 def whole_text(value: object) -> str:
     found = number(value)
     return "" if found is None else f"{found:,.0f}"
@@ -91,7 +97,7 @@ def started_text(record: Record) -> str:
 def _loss(record: Record) -> Summary:
     loss, spec = number(record.result.get("loss")), spec_of(record)
     data = record.result.get("data")
-    words = "" if loss is None else f"{loss:.4g} nats per token"
+    words = "" if loss is None else f"{loss_text(loss)} nats per token"
     return Summary(pattern_of(spec), spec, loss, "nats per token", words, data if isinstance(data, str) else "")
 
 
@@ -177,7 +183,8 @@ def _other(record: Record) -> Summary:
     first = next(((k, v) for k, v in flat(record.result).items() if number(v) is not None), None)
     words = "" if first is None else f"{first[0]} {number_text(first[1])}"
     value, unit = (None, "") if first is None else (number(first[1]), first[0])
-    return Summary(pattern_of(spec) or record.kind, spec, value, unit, words)
+    of = record.config.get("proxy") or record.config.get("study") or ""
+    return Summary(pattern_of(spec) or record.kind, spec, value, unit, words, str(of).replace("_", " "))
 
 
 SUMMARIES: dict[str, Callable[[Record], Summary]] = {

@@ -177,9 +177,9 @@ def decades(low: float, high: float) -> list[float]:
     return [value for power in powers for step in steps if low <= (value := step * 10.0**power) <= high]
 
 
-def label(value: float) -> str:
-    """A number for an axis: 0.25, 512, 16k, 1.5M; beyond 1e15 as 1e18."""
-    if abs(value) < 10_000:
+def label(value: float, least: float = 10_000) -> str:
+    """A number for an axis: 0.25, 512, 16k, 1.5M; beyond 1e15 as 1e18. Below `least` it has no prefix."""
+    if abs(value) < least:
         return f"{value:g}"
     if abs(value) >= 1e15:
         return f"{value:g}".replace("e+", "e")
@@ -188,10 +188,12 @@ def label(value: float) -> str:
 
 
 def labels(values: Sequence[float]) -> list[str]:
-    """Numbers of one axis, all written alike: as powers of ten where one is beyond 1e15."""
-    if max((abs(value) for value in values), default=0.0) < 1e15:
-        return [label(value) for value in values]
-    return [f"{value:.0e}".replace("e+", "e") if value else "0" for value in values]
+    """Tick labels of one axis, all written alike: 1k, 2k … 20k, but 1000, 2000 … where no number is longer; as powers of
+    ten where one is 1e15 or more."""
+    largest = max((abs(value) for value in values), default=0.0)
+    if largest >= 1e15:
+        return [f"{value:.0e}".replace("e+", "e") if value else "0" for value in values]
+    return [label(value, 1_000 if largest >= 10_000 else 10_000) for value in values]
 
 
 def cut(text: str, most: int) -> str:

@@ -281,7 +281,7 @@ def _needle_figure(mode: str, found: Mapping[str, Any]) -> str:
     return heat_map(
         exact, title=f"Needle, {mode}: share of exact answers", x_label="length of the text, tokens", y_label="depth",
         x_ticks=[whole_text(length) for length in sequence(found.get("lengths"))],
-        y_ticks=[f"{float(depth):.0%}" for depth in sequence(found.get("depths"))],
+        y_ticks=[f"{100 * float(depth):.0f} %" for depth in sequence(found.get("depths"))],
     )  # fmt: skip
 
 
@@ -293,7 +293,7 @@ def maps_section(maps: Sequence[Mapping[str, Any]]) -> Element:
     rows: list[list[Child]] = [
         [
             _place(one),
-            f"{number(one.get('sharp')) or 0:.0%}",
+            f"{100 * (number(one.get('sharp')) or 0):.0f} %",
             number_text(one.get("distance"), 3),
             number_text(one.get("memory"), 3) or "–",
         ]

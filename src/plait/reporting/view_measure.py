@@ -24,7 +24,7 @@ def measure_view(record: Record, context: Context) -> View:
         parts.append(note("The machine was busy while it was timed: take the latency as a rough figure."))
     peak = number(found["memory"].get("peak"))
     rows: list[list[Child]] = [
-        [words, quantity("memory").shown(part), f"{part / peak:.0%}"]
+        [words, quantity("memory").shown(part), f"{100 * part / peak:.0f} %"]
         for name, words in MEMORY.items()
         if peak and (part := number(found["memory"].get(name))) is not None
     ]

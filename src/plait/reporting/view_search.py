@@ -91,11 +91,13 @@ def search_view(record: Record, context: Context) -> View:
     found = record.result
     every = [row for row in sequence(found.get("front")) if isinstance(mapping(row).get("spec"), str)]
     rows = every[:: max(1, -(-len(every) // MOST_MODELS))]
-    title = f"{found.get('space')} by {found.get('method')}"
+    title = f"{found.get('space')}, searched by {found.get('method')}"
     lead = (
         f"{len(every):,} models on the Pareto front of {whole_text(found.get('evaluated'))} that were compared, "
-        f"{whole_text(found.get('proposed'))} that were drawn."
+        f"{whole_text(found.get('proposed'))} that were proposed."
     )
+    if len(rows) < len(every):
+        lead += f" {len(rows):,} of them, evenly picked, are drawn and listed here; the CSV has all."
     seq = int(number(mapping(found.get("setting")).get("seq")) or 1024)
     asked = objectives_of(found, rows)
     groups = _groups(rows)
@@ -205,8 +207,7 @@ def _fronts(rows: Sequence[Mapping[str, Any]], asked: Sequence[Quantified], grou
     first = table(columns, listed[:FIRST], keys=keys[:FIRST], name="front")
     rest = table(columns, listed[FIRST:], keys=keys[FIRST:], name="front-rest")
     return [
-        section("The front", note(words), grid(*drawn), legend(entries)) if drawn else "",
-        explorer,
+        section("The front", note(words), legend(entries), grid(*drawn, explorer)) if drawn else explorer,
         section("Its models", first, *([folded(f"{len(listed) - FIRST} more", rest)] if listed[FIRST:] else [])),
     ]
 
@@ -260,7 +261,7 @@ def _choices(found: Mapping[str, Any]) -> list[Child]:
             code(str(seed.get("spec") or "none of the space's")),
             f"{number(seed.get('loss')) or 0:.4f}",
             whole_text(seed.get("steps")),
-            f"{number(seed.get('settled')) or 0:.0%}",
+            f"{100 * (number(seed.get('settled')) or 0):.0f} %",
             number_text(seed.get("retrained_loss")),
         ]
         for seed in map(mapping, sequence(found.get("seeds")))

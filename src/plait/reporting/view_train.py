@@ -12,7 +12,17 @@ from plait.reporting.page import Child, card, folded, note, section, tiles
 from plait.reporting.page_charts import Line
 from plait.reporting.plots import curve_plot, line_legend
 from plait.reporting.studies import loss_figure
-from plait.reporting.summaries import mapping, number, number_text, pattern_of, sequence, spec_of, time_text, whole_text
+from plait.reporting.summaries import (
+    loss_text,
+    mapping,
+    number,
+    number_text,
+    pattern_of,
+    sequence,
+    spec_of,
+    time_text,
+    whole_text,
+)
 from plait.reporting.views import Context, View, field_table
 
 TRAINING, HELD_OUT = "training, mean since the last point", "held-out text"
@@ -81,12 +91,12 @@ def train_tiles(result: Mapping[str, Any]) -> Child:
     spelled = f"perplexity {number_text(result.get('perplexity'), 3)}" if number(result.get("perplexity")) else ""
     speed = number(result.get("tokens_per_second"))
     found = [
-        ("held-out loss", number_text(result.get("loss")), "nats per token"),
+        ("held-out loss", loss_text(result.get("loss")), "nats per token"),
         ("perplexity", number_text(result.get("perplexity")), f"{bits:.3g} bits per character" if bits else spelled),
         ("tokens", short(number(result.get("tokens")) or 0), f"{whole_text(result.get('steps'))} steps"),
         ("parameters", short(number(result.get("params")) or 0), ""),
         ("time", time_text(result.get("seconds")), f"{speed:,.0f} tokens per second" if speed else ""),
-        ("MFU", f"{mfu:.0%}" if mfu is not None else "", "of the machine's peak"),
+        ("MFU", f"{100 * mfu:.0f} %" if mfu is not None else "", "of the machine's peak"),
     ]
     return tiles([row for row in found if row[1] and row[1] != "0"])
 
@@ -101,7 +111,7 @@ def track_view(record: Record, context: Context) -> View:
         f"{number_text(recipe.get('lr'))}, seed {config.get('seed', 0)}."
     )
     tiled = [
-        ("held-out loss", number_text(result.get("loss")) or "diverged", "nats per token"),
+        ("held-out loss", loss_text(result.get("loss")) or "diverged", "nats per token"),
         ("tokens", short(number(result.get("tokens")) or 0), ""),
         ("time", time_text(result.get("seconds")), ""),
         ("held-out windows", str(len(windows)) if windows else "", "that all are scored on"),

@@ -15,6 +15,7 @@ from xml.etree.ElementTree import Element
 
 from plait.core.errors import UserError
 from plait.core.registry import Table
+from plait.core.units import short
 from plait.records.record import Record, flat
 from plait.reporting.models import ModelSheet, cost_facts, cost_of, drawing_of, model_sheets
 from plait.reporting.page import Child, card, folded, grid, link, note, page, section, table, tag
@@ -239,7 +240,7 @@ def _is_cost(name: str) -> bool:
 
 
 def _cost_words(name: str) -> str:
-    words = name.removeprefix("cost.").replace("_", " ").replace(".", ", ")
+    words = name.removeprefix("cost.").replace("_", " ").replace(".", ", ").replace("flops", "FLOPs")
     return words.removesuffix("seconds").rstrip(", ") or "time" if words.endswith("seconds") else words
 
 
@@ -250,7 +251,9 @@ def _cost_text(name: str, value: Any) -> str:
     if name.endswith("joules"):
         return f"{number_text(value)} J"
     if name.endswith("mfu"):
-        return f"{float(value):.1%}"
+        return f"{100 * float(value):.1f} %"
+    if name.endswith("flops"):
+        return short(float(value))
     return whole_text(value) if float(value).is_integer() and float(value) < 1e9 else number_text(value)
 
 

@@ -70,10 +70,10 @@ class Batches:
     """Training batches of one process."""
 
     def __init__(self, arch: Architecture, corpus: Corpus, recipe: Recipe, seed: int, dist: Processes) -> None:
-        parts = dist.world * recipe.gradient_accumulation
+        parts = dist.data_world * recipe.gradient_accumulation
         if recipe.batch % parts:
             raise UserError(
-                f"batch={recipe.batch} does not divide into {dist.world} processes × "
+                f"batch={recipe.batch} does not divide into {dist.data_world} processes × "
                 f"gradient_accumulation={recipe.gradient_accumulation}; choose a multiple of {parts}."
             )
         if recipe.memory and arch.header.kind != "lm":
@@ -89,7 +89,7 @@ class Batches:
         self._segments = Segments(tokens, recipe.seq_len, recipe.batch) if recipe.memory else None
 
     def __call__(self, step: int) -> Batch:
-        rank, world = self._among.rank, self._among.world
+        rank, world = self._among.data_rank, self._among.data_world
         if self._segments is not None:
             # All rows begin their stretch of the text at once.
             fresh = bool(self._segments.fresh(step)[0])
@@ -105,7 +105,7 @@ class Batches:
     def _pair_batch(self, pairs: PairRows, step: int) -> Batch:
         """Texts are masked before boundary tokens are added, because boundaries are never predicted."""
         tokenizer, device = self._corpus.tokenizer, self._among.device
-        inputs, targets = masked(pairs.texts_BN, self._corpus, self._recipe, self._seed, step, self._among.rank)
+        inputs, targets = masked(pairs.texts_BN, self._corpus, self._recipe, self._seed, step, self._among.data_rank)
         batch = self._batch(
             with_boundaries(inputs, pairs.second_B, boundary_token(tokenizer)),
             with_boundaries(targets, pairs.second_B, IGNORE),
@@ -197,9 +197,9 @@ class Validation:
 
     def _total(self, objective: nn.Module, model: nn.Module, dist: Processes, share: float) -> Tensor:
         """Nats and scored tokens of this process's streams."""
-        rows = max(1, self.recipe.batch // self.recipe.gradient_accumulation // dist.world)
-        mine = slice(dist.rank * rows, (dist.rank + 1) * rows)
-        inputs_SNT, targets_SNT = (part[mine] for part in self._streams(rows * dist.world, share))
+        rows = max(1, self.recipe.batch // self.recipe.gradient_accumulation // dist.data_world)
+        mine = slice(dist.data_rank * rows, (dist.data_rank + 1) * rows)
+        inputs_SNT, targets_SNT = (part[mine] for part in self._streams(rows * dist.data_world, share))
         memory: ModelState | None = None
         together = 1
         if self.recipe.memory:

@@ -36,6 +36,7 @@ from torch import Tensor
 from plait.core.errors import UserError
 from plait.core.files import CHECKSUM, atomic_write, parse_json, read_object, sealed, unsealed
 from plait.training.distributed import Processes, is_sharded
+from plait.training.tensor_parallel import CutParameter
 
 _PLAIN = "state"  # the field of a header for everything that is no tensor
 #: Messages of a full disk. An exception of safetensors can be recognised by this text alone.
@@ -145,11 +146,9 @@ def save_checkpoint(folder: Path, step: int, pieces: dict[str, Piece], plain: di
             unfinished.mkdir(parents=True)
     with _failing_together(dist, unfinished):
         checksum = float(_write(unfinished / name, pieces))
-    checksums = torch.zeros(dist.world, dtype=torch.float64, device=dist.device)
-    checksums[dist.rank] = checksum  # 32 bits, exact in a double
     files = {
         f"shard-{rank}-of-{dist.world}.safetensors": int(value)
-        for rank, value in enumerate(dist.sum(checksums).tolist())
+        for rank, value in enumerate(dist.gathered(checksum))  # 32 bits, exact in a double
     }
     with _failing_together(dist, unfinished):
         if dist.first:
@@ -245,6 +244,9 @@ def piece_of(tensor: Tensor, dist: Processes) -> Piece:
 
 def read_into(saved: Checkpoint, name: str, into: Tensor, dist: Processes) -> None:
     """Copy what this process holds of a tensor from a checkpoint."""
+    if isinstance(into, CutParameter):
+        into.copy_(into.part_of(saved.rows(name)))
+        return
     if is_sharded(into):
         target, rows = _local(into), _rows_here(into.shape[0], dist)
     else:

@@ -46,6 +46,22 @@ class Processes:
     world: int
     device: torch.device
     sharding: str = "ddp"
+    tensor: int = 1  # neighbouring processes that share every layer (see `tensor_parallel`); they see the same batch
+    data_group: dist.ProcessGroup | None = None  # this one and those with the same part of the layers; None: all
+    tensor_group: dist.ProcessGroup | None = None  # this one and those that share its layers
+
+    @property
+    def data_rank(self) -> int:
+        return self.rank // self.tensor
+
+    @property
+    def data_world(self) -> int:
+        """How many parts a batch is cut into."""
+        return self.world // self.tensor
+
+    @property
+    def tensor_rank(self) -> int:
+        return self.rank % self.tensor
 
     @property
     def first(self) -> bool:
@@ -54,16 +70,16 @@ class Processes:
     @property
     def sharded(self) -> bool:
         """Whether parameters are spread over the processes."""
-        return self.sharding == "fsdp" and self.world > 1
+        return (self.sharding == "fsdp" and self.world > 1) or self.tensor > 1
 
     def wrap(self, objective: nn.Module, blocks: Sequence[nn.Module]) -> nn.Module:
         """DDP or FSDP around `objective`, so that its gradients are those of all processes' batches together."""
-        if self.world == 1:
+        if self.data_world == 1:
             return objective
         if self.sharding == "ddp":
             from torch.nn.parallel import DistributedDataParallel
 
-            return DistributedDataParallel(objective)
+            return DistributedDataParallel(objective, process_group=self.data_group)
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
@@ -79,7 +95,7 @@ class Processes:
 
     def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[Any]:
         """Around the backward pass of one part of an accumulated batch: gradients are exchanged after the last only."""
-        if self.world == 1:
+        if self.data_world == 1:
             return nullcontext()
         if self.sharding == "ddp":
             return nullcontext() if last else wrapped.no_sync()  # type: ignore[operator]
@@ -87,11 +103,20 @@ class Processes:
         return nullcontext()
 
     def sum(self, number: Tensor) -> Tensor:
-        """All-reduce: the sum over all processes."""
-        if self.world > 1:
+        """All-reduce: the sum over the processes that have different parts of a batch."""
+        if self.data_world > 1:
             number = number.clone()
-            dist.all_reduce(number)
+            dist.all_reduce(number, group=self.data_group)
         return number
+
+    def gathered(self, number: float) -> list[float]:
+        """The number of every process, in the order of their ranks."""
+        if self.world == 1:
+            return [number]
+        numbers = torch.zeros(self.world, dtype=torch.float64, device=self.device)
+        numbers[self.rank] = number
+        dist.all_reduce(numbers)
+        return [float(each) for each in numbers]
 
     def all_reduce_max(self, number: float) -> float:
         """All-reduce: the largest number of all processes."""
@@ -159,17 +184,34 @@ def _device_of_process(device: str, world: int) -> torch.device:
 
 
 @contextmanager
-def processes(device: str = "cpu", sharding: str = "ddp") -> Iterator[Processes]:
-    """Join the process group that torchrun started, or be the only process."""
+def processes(device: str = "cpu", sharding: str = "ddp", tensor: int = 1) -> Iterator[Processes]:
+    """Join the process group that torchrun started, or be the only process. `tensor` neighbouring processes share every
+    layer."""
     if sharding not in SHARDINGS:
         raise UserError(f"sharding {sharding}: known are {', '.join(SHARDINGS)}.")
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    if tensor < 1 or world % tensor:
+        raise UserError(
+            f"--tensor-parallel {tensor}: {world} processes do not divide into groups of {tensor}; start them by "
+            f"torchrun --nproc-per-node {max(2, tensor)} -m plait train …"
+        )
+    if tensor > 1 and sharding != "ddp":
+        raise UserError(f"--tensor-parallel {tensor} goes together with --sharding ddp, not {sharding}.")
     place = _device_of_process(device, world)
     if world == 1:
         yield Processes(0, 1, place, sharding)
         return
     dist.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=COLLECTIVE_TIMEOUT)
     try:
-        yield Processes(rank, world, place, sharding)
+        yield Processes(rank, world, place, sharding, tensor, *_groups(rank, world, tensor))
     finally:
         dist.destroy_process_group()
+
+
+def _groups(rank: int, world: int, tensor: int) -> tuple[dist.ProcessGroup | None, dist.ProcessGroup | None]:
+    """The groups of this process that share a batch's parts, and its layers. Every process must make all of them."""
+    if tensor == 1:
+        return None, None
+    data = [dist.new_group(list(range(first, world, tensor))) for first in range(tensor)]
+    shared = [dist.new_group(list(range(first, first + tensor))) for first in range(0, world, tensor)]
+    return data[rank % tensor], shared[rank // tensor]

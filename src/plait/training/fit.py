@@ -179,6 +179,7 @@ class _Fit:
         self.progress = Progress(self.run, steps, trainer.step, self.log.newest_loss, resumed=trainer.step)
         if self.dist.first:
             self.log.open(self.options.log, self.job.config())
+            self._report_note(trainer.note)
             if not trainer.step:
                 self._report_note(_edited_mixers(self.run, self.job))
         began = time.time()

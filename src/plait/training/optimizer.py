@@ -20,6 +20,7 @@ from plait.model.backbone import Block
 from plait.training.checkpoint import Checkpoint, Piece, piece_of, read_into
 from plait.training.distributed import Processes, is_sharded, whole
 from plait.training.recipe import OPTIMIZERS, Groups, Recipe, splits_matrices
+from plait.training.tensor_parallel import CutParameter, gradient_norm, whole_of
 
 _PREFIX = "optimizer"  # of its tensors in a checkpoint
 _MOMENTS = ("exp_avg", "exp_avg_sq")  # all that checkpoints of before have of it
@@ -112,7 +113,10 @@ def update(
     """Step with the present gradients, clipped to a norm of `clip` (0: no clipping), and clear them. It is skipped
     where loss or gradient norm is not finite. Returns the norm, and whether the step was made."""
     # The norm is needed without clipping, too: it tells whether the gradient is finite.
-    norm = float(whole(torch.nn.utils.clip_grad_norm_(parameters, clip or math.inf)))
+    parameters = list(parameters)
+    length = gradient_norm(parameters)
+    torch.nn.utils.clip_grads_with_norm_(parameters, clip or math.inf, length)
+    norm = float(whole(length))
     finite = math.isfinite(norm) and math.isfinite(loss)
     if finite:
         optimizer.step()
@@ -128,7 +132,7 @@ def update_on_device(
     if not loss.is_cuda or not getattr(optimizer, "_step_supports_amp_scaling", False):
         norm, made = update(optimizer, parameters, clip, float(loss))
         return torch.tensor(norm), torch.tensor(made)
-    length = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    length = gradient_norm(parameters)
     finite = length.isfinite() & loss.isfinite()
     # As a gradient scaler does: gradients are divided by `grad_scale`, and where `found_inf` is 1 the step is skipped.
     optimizer.grad_scale = ((length + 1e-6) / clip).clamp(min=1.0) if clip else None  # type: ignore[attr-defined]
@@ -146,8 +150,10 @@ def state_pieces(optimizer: torch.optim.Optimizer, named: Mapping[str, Tensor], 
     pieces = {}
     for name, parameter in named.items():
         for key, value in optimizer.state.get(parameter, {}).items():
-            if isinstance(value, Tensor) and (dist.first or is_sharded(value)):
-                pieces[f"{_PREFIX}/{key}/{name}"] = piece_of(value, dist)
+            if isinstance(value, Tensor):
+                value = whole_of(parameter, value)
+                if dist.first or is_sharded(value):
+                    pieces[f"{_PREFIX}/{key}/{name}"] = piece_of(value, dist)
     return pieces
 
 
@@ -194,6 +200,9 @@ def restore_state(
 
 
 def _read(saved: Checkpoint, name: str, parameter: Tensor, dist: Processes) -> Tensor:
+    if isinstance(parameter, CutParameter):
+        value = saved.rows(name)
+        return parameter.part_of(value) if value.shape == parameter.whole_shape else value
     if not is_sharded(parameter) or saved.shape(name) != tuple(parameter.shape):
         return saved.rows(name)
     like = torch.zeros_like(parameter)

@@ -34,6 +34,7 @@ from plait.training.optimizer import (
     update_on_device,
 )
 from plait.training.recipe import Recipe, rate
+from plait.training.tensor_parallel import cut_model, whole_of
 from plait.training.warm_start import load_start
 
 #: After so many steps in a row whose loss or gradient is infinite or NaN, a training has diverged.
@@ -82,13 +83,18 @@ class Trainer:
         self, job: Job, steps: int, dist: Processes, *, activation_checkpointing: bool = False, compiled: bool = False
     ) -> None:
         self.job, self.steps, self.dist, self.recipe = job, steps, dist, job.recipe
-        model = build(job.arch, seed=job.seed, device=dist.device)
+        # A model whose layers are shared is cut before it goes to a GPU, which need not hold all of it.
+        model = build(job.arch, seed=job.seed, device=dist.device if dist.tensor == 1 else "cpu")
         assert isinstance(model, (LanguageModel, Encoder))
         self.model = model
         if self.recipe.next_sentence and isinstance(model, Encoder):
             add_next_sentence_head(model, job.seed)
         if job.start is not None:
             load_start(model, job.start)
+        self.note = ""  # which mixers are shared by processes
+        if dist.tensor > 1:
+            self.note = cut_model(model.backbone, self.recipe, dist)
+            model.to(dist.device)
         model.backbone.activation_checkpointing = activation_checkpointing
         set_dropout(model, self.recipe)
         self.objective = dist.wrap(Objective(model), list(model.backbone.blocks)).train()
@@ -105,7 +111,7 @@ class Trainer:
     def compile(self) -> None:
         """Compile the blocks, for the steps from now on."""
         if self.dist.sharded:
-            raise UserError("--compile does not go together with fsdp; leave one of them out.")
+            raise UserError("--compile does not go together with fsdp or tensor parallelism; leave one of them out.")
         if self.recipe.memory:  # whose shapes change with every segment at first
             self.objective.compile()
         else:
@@ -121,7 +127,7 @@ class Trainer:
         """Start one optimizer step; on a GPU this does not wait until it is computed."""
         lr = self.recipe.lr * rate(self.recipe, self.step, self.steps)
         set_rate(self.optimizer, lr)
-        seed_dropout(self.job.seed, self.step, self.dist.rank)
+        seed_dropout(self.job.seed, self.step, self.dist.data_rank)
         loss = self._backward(self.batches(self.step))
         self.step += 1
         norm, made = update_on_device(self.optimizer, list(self.model.parameters()), self.recipe.clip, loss)
@@ -154,7 +160,7 @@ class Trainer:
         """Gradients of the mean loss over the step's scored tokens, of all processes and parts; returns that loss."""
         parts = batch.parts(self.recipe.gradient_accumulation)
         all_scored: float | Tensor = float(batch.scored)
-        if self.dist.world > 1:
+        if self.dist.data_world > 1:
             all_scored = self.dist.sum(torch.tensor(all_scored, device=self.dist.device))
         if self.recipe.memory and (batch.fresh or not self.memory):
             self.memory = [self._language_model.init_memory(len(part.tokens_BT), self.recipe.memory) for part in parts]
@@ -167,7 +173,7 @@ class Trainer:
                 with self.autocast:
                     before = self.memory[i] if self.memory else None
                     loss, memory = self.objective(part.tokens_BT, part.targets_BT, before, *pair)
-                (loss * (share * self.dist.world)).backward()
+                (loss * (share * self.dist.data_world)).backward()
                 total += loss.detach() * share
             if memory is not None:
                 self.memory[i] = detached(memory)
@@ -176,7 +182,7 @@ class Trainer:
     @property
     def _row_share(self) -> float:
         """One part of one process's batch, as a share of all rows of a step."""
-        return 1 / (self.dist.world * self.recipe.gradient_accumulation)
+        return 1 / (self.dist.data_world * self.recipe.gradient_accumulation)
 
     @property
     def _language_model(self) -> LanguageModel:
@@ -187,14 +193,17 @@ class Trainer:
 
     def save(self, folder: Path, plain: dict[str, Any]) -> None:
         named = dict(self.model.named_parameters())
+        wholes = {name: whole_of(parameter, parameter) for name, parameter in named.items()}
         pieces = {
-            f"params/{name}": piece_of(parameter, self.dist)
-            for name, parameter in named.items()
-            if self.dist.first or is_sharded(parameter)
+            f"params/{name}": piece_of(tensor, self.dist)
+            for name, tensor in wholes.items()
+            if self.dist.first or is_sharded(tensor)
         }
         pieces |= state_pieces(self.optimizer, named, self.dist)
         for key, value in _memory_tensors(self.memory).items():
-            pieces[f"memory/{key}"] = Piece(value, self.dist.rank * len(value), self.dist.world * len(value))
+            if self.dist.tensor_rank == 0:
+                first = self.dist.data_rank * len(value)
+                pieces[f"memory/{key}"] = Piece(value, first, self.dist.data_world * len(value))
         state = {
             "updates": self.updates,
             "skipped_in_a_row": self.skipped_in_a_row,
@@ -216,10 +225,10 @@ class Trainer:
             self._restore_memory(saved)
 
     def _restore_memory(self, saved: Checkpoint) -> None:
-        rows = self.recipe.batch // self.dist.world // self.recipe.gradient_accumulation
+        rows = self.recipe.batch // self.dist.data_world // self.recipe.gradient_accumulation
         self.memory = []
         for i in range(self.recipe.gradient_accumulation):
-            first = (self.dist.rank * self.recipe.gradient_accumulation + i) * rows
+            first = (self.dist.data_rank * self.recipe.gradient_accumulation + i) * rows
 
             def kept(name: str, first: int = first) -> Tensor:
                 return saved.rows(f"memory/{name}", first, first + rows).to(self.dist.device)
@@ -230,7 +239,7 @@ class Trainer:
 
     def weights(self) -> dict[str, Tensor]:
         """All weights on the CPU; a tied matrix comes once. All processes must call it: sharded ones are gathered."""
-        return {name: whole(p).detach().cpu().contiguous() for name, p in self.model.named_parameters()}
+        return {name: whole(whole_of(p, p)).detach().cpu().contiguous() for name, p in self.model.named_parameters()}
 
 
 def set_dropout(model: LanguageModel | Encoder, recipe: Recipe) -> None:

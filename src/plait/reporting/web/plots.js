@@ -7,14 +7,17 @@ const SHAPES = {
 };
 const MARKS = ["circle", ...Object.keys(SHAPES)];
 const SIZES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
-const short = (value) => {
+const short = (value, least = 1e4) => {
   if (value && (Math.abs(value) >= 1e16 || Math.abs(value) < 1e-4)) return value.toExponential(0).replace("+", "");
-  const [size, letter] = SIZES.find(([size]) => Math.abs(value) >= Math.max(size, 1e4)) ?? [1, ""];
+  const [size, letter] = SIZES.find(([size]) => Math.abs(value) >= Math.max(size, least)) ?? [1, ""];
   return String(Number((value / size).toPrecision(4))) + letter;
 };
-// Numbers of one axis, all written alike: as powers of ten where one is beyond 1e15.
-const shorts = (values) => values.map(values.some((value) => Math.abs(value) >= 1e15)
-  ? (value) => value.toExponential(0).replace("+", "") : short);
+// Tick labels of one axis, all written alike: 1k, 2k … 20k, but 1000, 2000 … where no number is longer; as powers of ten
+// where one is beyond 1e15.
+const tickLabels = (ticks) => {
+  const largest = Math.max(...ticks.map(Math.abs));
+  return ticks.map((value) => largest >= 1e15 ? value.toExponential(0).replace("+", "") : short(value, largest >= 1e4 ? 1e3 : 1e4));
+};
 const colourOf = (number) => (number === null ? "var(--none)" : `var(--s${number % 8})`);
 
 const roundTicks = (low, high, about) => {
@@ -186,8 +189,8 @@ class Plot {
   scales() {
     const width = Math.max(240, this.figure.clientWidth), height = width < 480 ? 300 : this.data.height;
     const frame = { left: 46, right: width - 10, top: 28, bottom: height - 42 };
-    const longest = Math.max(...shorts(this.ticks(this.data.y, this.view.y0, this.view.y1, (frame.bottom - frame.top) / 44))
-      .map((words) => words.length));
+    const labels = tickLabels(this.ticks(this.data.y, this.view.y0, this.view.y1, (frame.bottom - frame.top) / 44));
+    const longest = Math.max(...labels.map((text) => text.length));
     frame.left = Math.max(46, 14 + 7 * longest); // 7 pixels per character of a tick's label
     const scale = (axis, low, high, first, last) => {
       const to = axis.log ? Math.log : Number, from = axis.log ? Math.exp : Number;
@@ -238,15 +241,16 @@ class Plot {
   axes(frame) {
     const { data, picture, view } = this, wide = frame.right - frame.left, high = frame.bottom - frame.top;
     const up = this.ticks(data.y, view.y0, view.y1, high / 44), across = this.ticks(data.x, view.x0, view.x1, wide / 64);
-    for (const [place, words] of shorts(up).entries()) {
-      const y = this.yOf(up[place]);
+    const upLabels = tickLabels(up), acrossLabels = tickLabels(across);
+    for (const [place, value] of up.entries()) {
+      const y = this.yOf(value);
       picture.append(make("svg:line", { class: "rule", x1: frame.left, x2: frame.right, y1: y, y2: y }),
-        make("svg:text", { class: "tick", x: frame.left - 7, y: y + 4, "text-anchor": "end" }, words));
+        make("svg:text", { class: "tick", x: frame.left - 7, y: y + 4, "text-anchor": "end" }, upLabels[place]));
     }
-    for (const [place, words] of shorts(across).entries()) {
-      const x = this.xOf(across[place]);
+    for (const [place, value] of across.entries()) {
+      const x = this.xOf(value);
       picture.append(make("svg:line", { class: "axis", x1: x, x2: x, y1: frame.bottom, y2: frame.bottom + 5 }),
-        make("svg:text", { class: "tick", x, y: frame.bottom + 19, "text-anchor": "middle" }, words));
+        make("svg:text", { class: "tick", x, y: frame.bottom + 19, "text-anchor": "middle" }, acrossLabels[place]));
     }
     picture.append(make("svg:line", { class: "axis", x1: frame.left, x2: frame.right, y1: frame.bottom, y2: frame.bottom }),
       make("svg:text", { class: "name", x: (frame.left + frame.right) / 2, y: frame.bottom + 37, "text-anchor": "middle" }, data.x.label),

@@ -1,0 +1,179 @@
+"""Tensor parallelism: several processes share each layer of one model, and every one computes some of its heads or of
+its d_ff.
+
+    torchrun --nproc-per-node 2 -m plait train SPEC --data TEXT --steps 1000 --tensor-parallel 2
+
+The first linear map of a mixer is cut by rows and the last one by columns; everything between the two is done head by
+head or channel by channel, so that processes exchange tensors twice per layer (Shoeybi et al. 2019, arXiv:1909.08053,
+section 3):
+
+    y = Σ_p  W_out[:, p] f(W_in[p, :] x)        an all-reduce of y, and of the gradient of x on the way back
+
+`Mixer.tensor_parallel` says how a mixer's parameters are cut. A mixer that does not say (a user's own, a recurrence),
+embeddings, norms and the head are in every process, which computes all of them. Checkpoints and weights on disk are
+those of one process: a run may resume with any other number of processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from plait.core.errors import UserError
+from plait.mixers.mixer import Cut, Mixer
+from plait.model.backbone import Backbone
+from plait.training.distributed import Processes
+from plait.training.recipe import Recipe
+
+#: Optimizers that treat every number of a parameter by itself, so that a part of a matrix is all they need.
+ELEMENTWISE = ("adamw", "adam", "sgd", "rmsprop", "adagrad")
+
+
+class CutParameter(nn.Parameter):
+    """This process's part of a parameter."""
+
+    cut: Cut
+    among: Processes
+    whole_shape: torch.Size
+
+    @classmethod
+    def of(cls, whole: Tensor, cut: Cut, among: Processes) -> CutParameter:
+        made: CutParameter = cls(cut.part(whole.detach(), among.tensor_rank, among.tensor))  # type: ignore[call-arg]
+        made.cut, made.among, made.whole_shape = cut, among, whole.shape
+        return made
+
+    def part_of(self, whole: Tensor) -> Tensor:
+        return self.cut.part(whole, self.among.tensor_rank, self.among.tensor)
+
+    def whole_of(self, part: Tensor) -> Tensor:
+        """The whole tensor on the CPU, from every process's part, which all must call together. `part`: the parameter,
+        or what an optimizer keeps for each of its numbers."""
+        parts = [torch.empty_like(part) for _ in range(self.among.tensor)]
+        dist.all_gather(parts, part.detach().contiguous(), group=self.among.tensor_group)
+        return self.cut.join([each.cpu() for each in parts])
+
+
+def whole_of(parameter: Tensor, value: Tensor) -> Tensor:
+    """`value` as one process would have it: a parameter that may be cut, or what an optimizer keeps of it."""
+    cut = isinstance(parameter, CutParameter) and value.shape == parameter.shape
+    return parameter.whole_of(value) if cut else value  # type: ignore[attr-defined, no-any-return]
+
+
+def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
+    """The norm of the whole model's gradient: the parts of cut parameters count in all processes, others once."""
+    with_gradient = [p for p in parameters if p.grad is not None]
+    cut = [p for p in with_gradient if isinstance(p, CutParameter)]
+    if not cut:
+        return torch.nn.utils.get_total_norm([p.grad for p in with_gradient if p.grad is not None])
+    uncut = [p.grad for p in with_gradient if not isinstance(p, CutParameter) and p.grad is not None]
+    squared = torch.nn.utils.get_total_norm([p.grad for p in cut if p.grad is not None]).square()
+    dist.all_reduce(squared, group=cut[0].among.tensor_group)
+    return (squared + torch.nn.utils.get_total_norm(uncut).square()).sqrt()
+
+
+# ---- linear maps that are cut
+
+
+class _Enter(torch.autograd.Function):
+    """x as it is; backwards, the sum of all processes' gradients of it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        gradient = gradient.contiguous().clone()
+        dist.all_reduce(gradient, group=ctx.group)
+        return gradient, None
+
+
+class _Leave(torch.autograd.Function):
+    """The sum of all processes' y; backwards, the gradient as it is."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, group: dist.ProcessGroup) -> Tensor:
+        y = y.contiguous().clone()
+        dist.all_reduce(y, group=group)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return gradient, None
+
+
+class ColumnLinear(nn.Linear):
+    """Some of a linear map's outputs."""
+
+    group: dist.ProcessGroup
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(_Enter.apply(x, self.group), self.weight, self.bias)
+
+
+class RowLinear(nn.Linear):
+    """A linear map of some of its inputs, summed over the processes; the bias is added once."""
+
+    group: dist.ProcessGroup
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = _Leave.apply(F.linear(x, self.weight), self.group)
+        return y if self.bias is None else y + self.bias
+
+
+# ---- a model that is cut
+
+
+def cut_model(backbone: Backbone, recipe: Recipe, among: Processes) -> str:
+    """Leave in this process its part of every mixer that can be cut; says which mixers were, and which were not."""
+    given = f"--tensor-parallel {among.tensor}"
+    if recipe.optimizer not in ELEMENTWISE:
+        raise UserError(f"{given}: optimizer={recipe.optimizer} needs whole matrices; known: {', '.join(ELEMENTWISE)}.")
+    if recipe.attn_dropout:
+        raise UserError(f"{given}: attn_dropout={recipe.attn_dropout} would drop the same weights in several heads.")
+    linked = {*backbone.arch.links, *backbone.arch.links.values()}  # what they lend is read whole
+    mixers = {id(block.mixer): (place, block.mixer) for place, block in enumerate(backbone.blocks)}
+    cut, uncut = set(), set()
+    for place, mixer in mixers.values():
+        plan = {} if place in linked else mixer.tensor_parallel(among.tensor)
+        (cut if plan else uncut).add(mixer.options.name)
+        if plan:
+            _cut_mixer(mixer, plan, among)
+    if not cut:
+        raise UserError(
+            f"{given}: no mixer of this model can be shared by {among.tensor} processes "
+            f"({', '.join(sorted(uncut))}). attn, fox, mlp and swiglu can, where heads and d_ff divide by it."
+        )
+    every = f"; {', '.join(sorted(uncut))} in each of them" if uncut else ""
+    return f"{', '.join(sorted(cut))} shared by {among.tensor} processes{every}"
+
+
+def _cut_mixer(mixer: Mixer, plan: dict[str, Cut], among: Processes) -> None:
+    group = among.tensor_group
+    assert group is not None
+    for name, cut in plan.items():
+        owner_name, _, attribute = name.rpartition(".")
+        owner = mixer.get_submodule(owner_name)
+        tensor: Tensor = getattr(owner, attribute)
+        if not cut.segments:
+            tensor.register_hook(lambda gradient: _summed(gradient, group))
+        elif isinstance(tensor, nn.Parameter):
+            setattr(owner, attribute, CutParameter.of(tensor, cut, among))
+        else:
+            setattr(owner, attribute, cut.part(tensor, among.tensor_rank, among.tensor))
+        if isinstance(owner, nn.Linear) and attribute == "weight":
+            # The same module with another `forward`: names of parameters stay, in checkpoints and in weight decay.
+            owner.__class__ = ColumnLinear if cut.dim == 0 else RowLinear
+            owner.group = group  # type: ignore[assignment]
+
+
+def _summed(gradient: Tensor, group: dist.ProcessGroup) -> Tensor:
+    gradient = gradient.contiguous().clone()
+    dist.all_reduce(gradient, group=group)
+    return gradient
