@@ -24,9 +24,8 @@ from plait.algorithms.candidates import Evaluated, Evaluator, Seen
 from plait.algorithms.front import KIND, CandidateLog, Front, search_record
 from plait.algorithms.objectives import Objective
 from plait.analysis.pareto import pareto_front
-from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
-from plait.core.json_files import loads
+from plait.core.files import atomic_write, loads
 from plait.core.units import with_unit
 from plait.device.quantities import on_device
 from plait.records import Record, Store, record_key

@@ -188,8 +188,8 @@ def label(value: float, least: float = 10_000) -> str:
 
 
 def labels(values: Sequence[float]) -> list[str]:
-    """Tick labels of one axis, all written alike: 1k, 2k … 20k, but 1000, 2000 … where no number is longer; as powers of
-    ten where one is 1e15 or more."""
+    """Tick labels of one axis, all written alike: 1k, 2k … 20k, but 1000, 2000 … where no number is longer; as powers
+    of ten where one is 1e15 or more."""
     largest = max((abs(value) for value in values), default=0.0)
     if largest >= 1e15:
         return [f"{value:.0e}".replace("e+", "e") if value else "0" for value in values]
