@@ -26,7 +26,7 @@ def test_the_pick_and_how_far_it_is_ahead(capsys: pytest.CaptureFixture[str]) ->
         pick="gla+attn",
         equals=["gla+attn", "attn×2"],
     )
-    design._print({**given, "report": "page.html"})
+    design._print(given, "page.html")
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split() for line in lines[1:4]]
     assert rows[0][:3] == ["→", "gla+attn", "1"]

@@ -6,7 +6,7 @@ Its stages as they run: one bar each in a terminal, one line each in a log.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -32,6 +32,7 @@ from plait.core.units import short
 from plait.device.quantities import in_rows
 
 if TYPE_CHECKING:
+    from plait.designing.document import DesignDocument
     from plait.space.constraints import Limits
 
 
@@ -153,10 +154,10 @@ def command(
             display.stop()
             console(stderr=True).print("interrupted; all of it is saved. The same command resumes from here.")
             raise typer.Exit(130) from None
-    print_json(found.as_dict()) if as_json else _print(found.as_dict())
+    print_json(found.as_dict()) if as_json else _print(found.document, found.report)
 
 
-def _print(document: dict[str, Any]) -> None:
+def _print(document: DesignDocument, page: str) -> None:
     out = console()
     probed = {row["name"]: row["mean"] for row in document["probe"]["architectures"]}
     rows = {row["pattern"]: row for row in document["candidates"]}
@@ -192,4 +193,4 @@ def _print(document: dict[str, Any]) -> None:
     took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in document["stages"].items())
     out.print(f"\n{document['machine']['seconds']:.0f} s in all: {took}", style="dim")
     out.print(f"trained weights: {document['train']['folder']}", style="dim", markup=False)
-    out.print(f"the page: {document['report']}", markup=False)
+    out.print(f"the page: {page}", markup=False)

@@ -12,6 +12,7 @@ from plait.analysis.foresight import count
 from plait.core.units import short
 from plait.designing.document import DesignDocument, Row
 from plait.device.quantities import Quantity, quantity
+from plait.probing.verdict import SummaryRow
 
 RULE = (
     "Of the models measured within every limit, the one whose loss at the stated training budget is expected to be "
@@ -181,7 +182,7 @@ def _raced(d: DesignDocument) -> Row:
     return {row["name"]: row for row in d["race"]["architectures"]}
 
 
-def _score(found: Row) -> str:
+def _score(found: SummaryRow) -> str:
     return f"{found['accuracy']:.2f}{_range(found['interval'], '.2f')}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from plait.probing.verdict import ProbedRow
 from plait.records.record import Provenance
 
 #: A JSON object: an architecture with its quantities by name, or another part of the document.
@@ -18,6 +19,39 @@ class _Summary(TypedDict, total=False):
     advice: str
 
 
+class Ahead(TypedDict):
+    """By how much the pick leads in mean probe accuracy; `sign` is 0 where that is not distinguishable."""
+
+    value: float
+    interval: list[float] | None
+    sign: int
+
+
+class ProbedCandidate(ProbedRow):
+    spec: str
+    params: int
+    note: str  # what could not be matched
+    pick_ahead_by: Ahead
+    better_than_pick_on: list[str]  # tasks
+
+
+class ProbeDocument(TypedDict):
+    protocol: str
+    tasks: list[str]
+    seeds: dict[str, int]  # by task
+    scale: float  # of the protocol's steps
+    runs: int
+    steps: int
+    trained_now: int
+    architectures: list[ProbedCandidate]
+
+
+class TrainingBudget(TypedDict):
+    stated: str
+    tokens: float
+    spoken_for: float  # those of them that the race can forecast
+
+
 class DesignDocument(_Summary):
     config: Row
     machine: Provenance
@@ -26,9 +60,9 @@ class DesignDocument(_Summary):
     predicted_front: list[Row]
     size: str  # the column that says how large a model is
     candidates: list[Row]  # one of each pattern
-    probe: Row
+    probe: ProbeDocument
     race: Row
-    budget: Row
+    budget: TrainingBudget
     foresight: list[Row]
     foresight_text: str
     rule: str

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
 from plait.core.units import short
-from plait.designing.document import DesignDocument, Row
+from plait.designing.document import DesignDocument
+from plait.probing.verdict import SummaryRow
 from plait.reporting import charts, page_charts
 from plait.reporting.comparison import chance_plot, learning_curve_plot
 from plait.reporting.page import Child, card, code, folded, grid, legend, note, section, table
@@ -34,7 +35,7 @@ def probe_section(d: DesignDocument) -> Element:
                 charts.Bar(
                     row["name"],
                     score["accuracy"],
-                    tuple(score["interval"]) if score["interval"] else None,
+                    (score["interval"][0], score["interval"][1]) if score["interval"] else None,
                     names[row["name"]],
                     hint=f"{row['name']}\n{title}: {score_text(score)}\n{row['spec']}",
                     chosen=row["name"] == d["pick"]["pattern"],
@@ -81,7 +82,7 @@ def _ends(interval: Sequence[float] | None) -> str:
     return "{:+.3f} to {:+.3f}".format(*interval) if interval else ""
 
 
-def score_text(found: Row) -> str:
+def score_text(found: SummaryRow) -> str:
     ends = " ({:.2f}–{:.2f})".format(*found["interval"]) if found["interval"] else ""
     return f"{found['accuracy']:.2f}{ends}"
 

@@ -19,7 +19,7 @@ from plait.data import open_corpus
 from plait.designing.advice import RULE, advice_points
 from plait.designing.compositions import pattern_name, probe_candidate
 from plait.designing.config import NEARLY, DesignConfig, OnProgress, with_vocab
-from plait.designing.document import DesignDocument, Row
+from plait.designing.document import Ahead, DesignDocument, ProbedCandidate, ProbeDocument, Row
 from plait.designing.finding import Found, find
 from plait.designing.racing import hold_race, train
 from plait.device.quantities import in_rows, quantity
@@ -49,22 +49,31 @@ def probe(
     return run_budget(few, protocol, config.share("probe"), store, Machine(config.place), report)
 
 
-def probe_document(outcome: Outcome, comparison: Comparison, pick: str) -> Row:
+def probe_document(outcome: Outcome, comparison: Comparison, pick: str) -> ProbeDocument:
     """The probe as JSON: every pattern, the best first, with its tasks and its paired difference from the pick."""
     work = outcome.work
     by_name = {one.name: one for one in work.candidates}
-    rows, signs = [], comparison.signs(pick, chosen=True)
+    rows: list[ProbedCandidate] = []
+    signs = comparison.signs(pick, chosen=True)
     for row in scores(comparison):
         one, name = by_name[row["name"]], row["name"]
         from_pick = comparison.difference(pick, name)
-        behind = {
+        ahead: Ahead = {
             "value": from_pick.value,
             "interval": None if from_pick.interval is None else list(from_pick.interval),
             "sign": signs.overall.get(name, 0),
         }
         better = [task for task in comparison.tasks if signs.by_task[task].get(name, 0) < 0]
-        described = {"spec": one.arch.text, "params": one.params, "note": one.note}
-        rows.append({**row, **described, "pick_ahead_by": behind, "better_than_pick_on": better})
+        rows.append(
+            {
+                **row,
+                "spec": one.arch.text,
+                "params": one.params,
+                "note": one.note,
+                "pick_ahead_by": ahead,
+                "better_than_pick_on": better,
+            }
+        )
     return {
         "protocol": work.protocol.name,
         "tasks": work.protocol.task_names,

@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -265,7 +265,28 @@ def summary(c: Comparison, name: str, task: str | None = None) -> Summary:
     )
 
 
-def document(c: Comparison) -> list[dict[str, Any]]:
+class SummaryRow(TypedDict):
+    """A `Summary` as plain data."""
+
+    accuracy: float
+    interval: list[float] | None
+    std: float | None
+    loss: float | None
+    rank: int
+    loss_rank: int
+
+
+class TaskRow(SummaryRow):
+    seeds: int
+
+
+class ProbedRow(TypedDict):
+    name: str
+    tasks: dict[str, TaskRow]
+    mean: SummaryRow
+
+
+def document(c: Comparison) -> list[ProbedRow]:
     """Every architecture with its tasks, as plain data, the best first."""
     return [
         {
@@ -277,8 +298,15 @@ def document(c: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def _plain(found: Summary) -> dict[str, Any]:
-    return {**vars(found), "interval": None if found.interval is None else list(found.interval)}
+def _plain(found: Summary) -> SummaryRow:
+    return {
+        "accuracy": found.accuracy,
+        "interval": None if found.interval is None else list(found.interval),
+        "std": found.std,
+        "loss": found.loss,
+        "rank": found.rank,
+        "loss_rank": found.loss_rank,
+    }
 
 
 @dataclass(frozen=True)
