@@ -18,7 +18,7 @@ from torch import Tensor
 from plait.device.kernel_bench import median_ms
 from plait.ops import delta_triton
 from plait.ops.channel_delta import channel_delta_kernels
-from plait.ops.delta_operator import delta_kernels
+from plait.ops.delta import delta_kernels
 
 CUDA = torch.device("cuda")
 

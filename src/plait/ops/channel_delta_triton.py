@@ -22,8 +22,16 @@ import torch
 import triton
 from torch import Tensor
 
-from plait.ops.channel_delta_backward_triton import channel_gradients, channel_prepare_backward, pair_gradients
-from plait.ops.channel_delta_forward_triton import BLOCK, channel_outputs, scores, solve, sums
+from plait.ops.channel_delta_kernels_triton import (
+    BLOCK,
+    channel_gradients,
+    channel_outputs,
+    channel_prepare_backward,
+    pair_gradients,
+    scores,
+    solve,
+    sums,
+)
 from plait.ops.delta_backward_triton import states_backward
 from plait.ops.delta_forward_triton import states
 from plait.ops.delta_triton import JOIN, KEYS, Tuning, Tunings, widths
