@@ -2,10 +2,10 @@
 
     [compute-sanitizer] python benchmarks/delta_faults.py MODE DECAY:K:V[:KERNEL=BV,WARPS,STAGES] …
 
-MODE: small, exact, long[:RUNS] or time; DECAY: none, head or channel. `small`: two odd lengths, slices of a fused projection, once; `exact`: the errors of
-output and gradients against float64, 200 tokens, memory that nobody wrote full of NaN; `long`: 8 × 4096 tokens, RUNS
-times, whose first and last results must have the same bits; `time`: its milliseconds, forward and with backward. A
-kernel can get another tile. Needs a CUDA device.
+MODE: small, exact, long[:RUNS] or time; DECAY: none, head or channel. `small`: two odd lengths, slices of a fused
+projection, once; `exact`: the errors of output and gradients against float64, 200 tokens, memory that nobody wrote full
+of NaN; `long`: 8 × 4096 tokens, RUNS times, whose first and last results must have the same bits; `time`: its
+milliseconds, forward and with backward. A kernel can get another tile. Needs a CUDA device.
 """
 
 from __future__ import annotations

@@ -4,13 +4,13 @@
     python benchmarks/linear_training.py time [--models gla …] [--sizes 125m 360m] [--seconds 300] [--out ROWS.jsonl]
     python benchmarks/linear_training.py table ROWS.jsonl
 
-8 × 4096 random tokens per step, vocabulary 50257, the real trainer (`plait.training.throughput`). `tune` lets
-flash-linear-attention's kernels be tuned (`peer_tuning`), on models of one layer with the shapes of the whole one, and
-marks in the folder of `--marks` which are done; ours compile there, with two repetitions of their pattern of blocks. `time` builds some models at once, each in a process of its own (ours
-compile; the peer's are taken once they are tuned), gives back the memory they do not need, then times them one by one
-while nothing else uses the GPU (`gpu_turn`), and ends them. `time` and `tune` are made to run beside each other. Every
-row is written as soon as it is there, and a model that fails or takes too long leaves the others alone. `--device cpu
---batch 1 --seq-len 64` tries it without a GPU.
+8 × 4096 random tokens per step, vocabulary 50257, the real trainer (`plait.training.throughput`). `tune` lets flash-
+linear-attention's kernels be tuned (`peer_tuning`), on models of one layer with the shapes of the whole one, and marks
+in the folder of `--marks` which are done; ours compile there, with two repetitions of their pattern of blocks. `time`
+builds some models at once, each in a process of its own (ours compile; the peer's are taken once they are tuned), gives
+back the memory they do not need, then times them one by one while nothing else uses the GPU (`gpu_turn`), and ends
+them. `time` and `tune` are made to run beside each other. Every row is written as soon as it is there, and a model that
+fails or takes too long leaves the others alone. `--device cpu --batch 1 --seq-len 64` tries it without a GPU.
 """
 
 from __future__ import annotations
