@@ -245,8 +245,9 @@ def tune(
             if worker.job.trainer == "warm":
                 continue
             mark = marks / f"{worker.job.model}-{worker.job.size}"
-            marks.joinpath("part").write_text(json.dumps(row | {"seconds": took}))
-            marks.joinpath("part").rename(mark)
+            unfinished = marks / f"part-{os.getpid()}"
+            unfinished.write_text(json.dumps(row | {"seconds": took}))
+            unfinished.rename(mark)
     for worker in running:
         worker.end()
 
