@@ -1,10 +1,11 @@
 """The delta rule's kernels one way at a time: for compute-sanitizer (small) and for long runs of real shapes.
 
-    [compute-sanitizer] python benchmarks/delta_faults.py small|long[:RUNS]|time DECAY:K:V[:KERNEL=BV,WARPS,STAGES] …
+    [compute-sanitizer] python benchmarks/delta_faults.py MODE DECAY:K:V[:KERNEL=BV,WARPS,STAGES] …
 
-DECAY: none, head or channel. `small`: two odd lengths, slices of a fused projection, once; `long`: 8 × 4096 tokens,
-RUNS times, whose first and last results must have the same bits; `time`: its milliseconds, forward and with backward.
-A kernel of a decay per head or of none can get another tile. Needs a CUDA device.
+MODE: small, exact, long[:RUNS] or time; DECAY: none, head or channel. `small`: two odd lengths, slices of a fused
+projection, once; `exact`: the errors of output and gradients against float64, 200 tokens, memory that nobody wrote full
+of NaN; `long`: 8 × 4096 tokens, RUNS times, whose first and last results must have the same bits; `time`: its
+milliseconds, forward and with backward. A kernel can get another tile. Needs a CUDA device.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import sys
 import time
 
 import torch
+from gpu_turn import TURN, aside_while_compiling
 from torch import Tensor
 
-from plait.device.kernel_bench import median_ms
-from plait.ops import delta_triton
+from plait.device import kernel_guard
+from plait.device.kernel_bench import delta_case, median_ms
+from plait.ops import channel_delta_triton, delta_triton
 from plait.ops.channel_delta import channel_delta_kernels
-from plait.ops.delta_operator import delta_kernels
+from plait.ops.delta import delta_kernels
 
 CUDA = torch.device("cuda")
 
@@ -44,16 +47,38 @@ def both(inputs: list[Tensor | None], decay: str) -> list[Tensor]:
     return [o.detach(), *torch.autograd.grad(o, [x for x in leaves if x is not None], torch.ones_like(o))]
 
 
+def exact(K: int, V: int, decay: str) -> str:
+    """The error of every tensor, relative to its largest value."""
+    case = delta_case(decay, 4, K, V, decay=decay)
+    setting = kernel_guard.Setting(torch.bfloat16, 200, "" if decay == "none" else "mixed")
+    given = kernel_guard._drawn(case, setting, torch.Generator(CUDA).manual_seed(200))
+    with kernel_guard.unwritten_memory_is_nan():
+        found, again = (kernel_guard._results(case.ours, [given])[0] for _ in range(2))
+    wanted = kernel_guard._exact(case, given)
+    same = all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+    gaps = [float((x.double() - y).abs().max() / y.abs().max()) for x, y in zip(found, wanted, strict=True)]
+    verdict = "right" if same and all(gap <= 1e-2 for gap in gaps) else "WRONG"
+    return (
+        verdict
+        + ("" if same else ", OTHER BITS")
+        + "".join(f", {name} {gap:.1e}" for name, gap in zip(("output", *given), gaps, strict=True))
+    )
+
+
 def run(mode: str, case: str) -> str:
     decay, K, V, *tile = case.split(":")
+    module, name = (channel_delta_triton, "channel_tunings") if decay == "channel" else (delta_triton, "tunings")
+    usual = getattr(module, name)
     if tile:
         kernel, numbers = tile[0].split("=")
-        usual = delta_triton.tunings
         own = delta_triton.Tuning(*map(int, numbers.split(",")))
-        delta_triton.tunings = lambda dtype: usual(dtype)._replace(**{kernel: own})
+        setattr(module, name, lambda *given: usual(*given)._replace(**{kernel: own}))
     sizes = int(K), int(V)
     mode, _, runs = mode.partition(":")
     try:
+        if mode == "exact":
+            with TURN.shared():
+                return exact(*sizes, decay)
         if mode == "small":
             for T, sliced in ((63, False), (130, True)):
                 found = both(draw(2, T, 3, *sizes, decay, sliced), decay)
@@ -73,11 +98,11 @@ def run(mode: str, case: str) -> str:
         torch.cuda.synchronize()
         return "same bits" if all(torch.equal(a, b) for a, b in zip(first, last, strict=True)) else "OTHER BITS"
     finally:
-        if tile:
-            delta_triton.tunings = usual
+        setattr(module, name, usual)
 
 
 if __name__ == "__main__":
+    aside_while_compiling()
     for case in sys.argv[2:]:
         begun = time.perf_counter()
         print(sys.argv[1], case, run(sys.argv[1], case), f"[{time.perf_counter() - begun:.1f} s]", flush=True)

@@ -12,6 +12,7 @@ import argparse
 import time
 
 import torch
+from gpu_turn import TURN, aside_while_compiling
 
 from plait.device.kernel_bench import CASES
 from plait.device.kernel_guard import Guarded, guard, settings
@@ -22,17 +23,20 @@ def main() -> None:
     parser.add_argument("--ops", nargs="*", default=list(CASES))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--longest", type=int, default=16384)
-    parser.add_argument("--narrow", action="store_true", help="only heads of 8 and 16 channels")
+    parser.add_argument("--narrow", action="store_true", help="only narrow heads")
     parser.add_argument("--device", default="cuda")
     asked = parser.parse_args()
     begun, device = time.perf_counter(), torch.device(asked.device)
+    if device.type == "cuda":
+        aside_while_compiling()
     for name in asked.ops:
         rows: dict[tuple[str, str], list[Guarded]] = {}
         wanted = [each for each in settings(CASES[name], longest=asked.longest) if each.width or not asked.narrow]
         for setting in wanted:
             if time.perf_counter() - begun > asked.seconds:
                 break
-            found = guard(CASES[name], setting, device)
+            with TURN.shared():
+                found = guard(CASES[name], setting, device)
             rows.setdefault((found.dtype, found.path), []).append(found)
             if not found.right:
                 print("  OFF", found, flush=True)

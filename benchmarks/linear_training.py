@@ -1,16 +1,16 @@
 """Training speed and peak memory of models on a GPU beside flash-linear-attention's of the same sizes, in one run.
 
-    python benchmarks/linear_training.py tune [--models gla …] [--sizes 125m 360m] [--seconds 300]
+    python benchmarks/linear_training.py tune [--models gla …] [--sizes 125m 360m] [--seconds 300] [--only peer]
     python benchmarks/linear_training.py time [--models gla …] [--sizes 125m 360m] [--seconds 300] [--out ROWS.jsonl]
     python benchmarks/linear_training.py table ROWS.jsonl
 
-8 × 4096 random tokens per step, vocabulary 50257, the real trainer (`plait.training.throughput`). `tune` lets
-flash-linear-attention's kernels be tuned (`peer_tuning`), on models of one layer with the shapes of the whole one, and
-marks in the folder of `--marks` which are done. `time` builds some models at once, each in a process of its own (ours
-compile; the peer's are taken once they are tuned), gives back the memory they do not need, then times them one by one
-while nothing else uses the GPU (`gpu_turn`), and ends them. `time` and `tune` are made to run beside each other. Every
-row is written as soon as it is there, and a model that fails or takes too long leaves the others alone. `--device cpu
---batch 1 --seq-len 64` tries it without a GPU.
+8 × 4096 random tokens per step, vocabulary 50257, the real trainer (`plait.training.throughput`). `tune` lets flash-
+linear-attention's kernels be tuned (`peer_tuning`), on models of one layer with the shapes of the whole one, and marks
+in the folder of `--marks` which are done; ours compile there, with two repetitions of their pattern of blocks. `time`
+builds some models at once, each in a process of its own (ours compile; the peer's are taken once they are tuned), gives
+back the memory they do not need, then times them one by one while nothing else uses the GPU (`gpu_turn`), and ends
+them. `time` and `tune` are made to run beside each other. Every row is written as soon as it is there, and a model that
+fails or takes too long leaves the others alone. `--device cpu --batch 1 --seq-len 64` tries it without a GPU.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Row = dict[str, Any]
 
 
 class Job(NamedTuple):
-    trainer: str  # ours, peer, or tune
+    trainer: str  # ours, peer; tune, which prepares a peer, and warm, which prepares ours
     model: str
     size: str
 
@@ -77,7 +77,7 @@ def work(job: Job, **sizes: Any) -> None:
     from plait.training.throughput import WarmTraining
 
     spec, steps, on_gpu = spec_of(job.model, job.size), STEPS[job.size], sizes["device"] != "cpu"
-    if job.trainer != "ours" and on_gpu:
+    if job.trainer in ("peer", "tune") and on_gpu:
         import peer_tuning
 
         peer_tuning.install()
@@ -112,6 +112,11 @@ def work(job: Job, **sizes: Any) -> None:
         profiled = on_gpu and (job.size == "125m" or job.model == "transformer")
         return row | ({"kernels": kernels_of(built)} if profiled else {})
 
+    if job.trainer == "warm":
+        with TURN.shared():
+            WarmTraining(twice(spec), **sizes, compiled=on_gpu, steps=1)
+        print(json.dumps({"compiled": True}), flush=True)
+        return
     if job.trainer == "tune":
         os.nice(12)  # behind what is timed
         if on_gpu:
@@ -136,6 +141,15 @@ def work(job: Job, **sizes: Any) -> None:
         except Exception as wrong:
             answer = {"failure": f"{type(wrong).__name__}: {wrong}"[:600]}
         print(json.dumps(answer), flush=True)
+
+
+def twice(spec: str) -> str:
+    """The same model with two repetitions of its pattern: what is compiled for it serves the whole depth."""
+    from plait.model.architecture import Architecture, architecture
+    from plait.model.compiled_blocks import repeated_pattern
+
+    arch = architecture(spec)
+    return Architecture(arch.header, arch.layers[: 2 * repeated_pattern(arch.layers)]).text
 
 
 def kernels_of(built: Any) -> list[str]:
@@ -227,10 +241,13 @@ def tune(
             worker.end()
             del running[worker]
             took = time.perf_counter() - begun
-            clock.say("tuned", *worker.job[1:], f"{took:.0f} s", row.get("failure", ""))
+            clock.say(*worker.job, f"{took:.0f} s", row.get("failure", ""))
+            if worker.job.trainer == "warm":
+                continue
             mark = marks / f"{worker.job.model}-{worker.job.size}"
-            marks.joinpath("part").write_text(json.dumps(row | {"seconds": took}))
-            marks.joinpath("part").rename(mark)
+            unfinished = marks / f"part-{os.getpid()}"
+            unfinished.write_text(json.dumps(row | {"seconds": took}))
+            unfinished.rename(mark)
     for worker in running:
         worker.end()
 
@@ -379,9 +396,11 @@ def main() -> None:
         Job(trainer, model, size)
         for size in asked.sizes
         for model in asked.models
-        for trainer in (("tune",) if asked.what == "tune" else trainers)
+        for trainer in trainers
         if trainer == "ours" or model not in WITHOUT_PEER
     ]
+    if asked.what == "tune":
+        jobs = [job._replace(trainer={"ours": "warm", "peer": "tune"}[job.trainer]) for job in jobs]
     if asked.what == "tune":
         tune(jobs, start, asked.marks, asked.abreast, asked.slowest, clock)
     else:

@@ -322,9 +322,9 @@ def work(item: Item, options: argparse.Namespace, ends: float) -> None:
 def faulty(arch: Any, setup: Setup) -> bool:
     """Whether this needs kernels that fail, and with them everything that shares the GPU: the delta rule with heads of
     fewer than 32 channels, unless they are padded."""
-    from plait.ops import delta_operator
+    from plait.ops import delta
 
-    return setup.shrink > 1 and "deltanet" in arch.text and not hasattr(delta_operator, "padded_width")
+    return setup.shrink > 1 and "deltanet" in arch.text and not hasattr(delta, "padded_width")
 
 
 def run(options: argparse.Namespace) -> None:

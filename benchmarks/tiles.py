@@ -148,9 +148,10 @@ def mamba2() -> Family:
     return Family([(case, some + narrow), (retnet, some[1:2])], timed, tiles)
 
 
-def _delta(module: Any, name: str, case: KernelCase) -> Family:
+def _delta(module: Any, name: str, case: KernelCase, *wide: int) -> Family:
+    """`wide`: at which width the tiles are those of the table, where they depend on it."""
     of, Tuning = getattr(module, name), delta_triton.Tuning
-    usual = of(BF16)
+    usual = of(BF16, *wide)
     tried = {"as it is": usual}
     for kernel in usual._fields[1:]:
         values, warps, stages = getattr(usual, kernel)
@@ -159,12 +160,12 @@ def _delta(module: Any, name: str, case: KernelCase) -> Family:
             tried[f"{kernel} {tile}"] = usual._replace(**{kernel: Tuning(*tile)})
 
     def chosen(tuned: Any) -> Any:
-        return lambda dtype: of(dtype) if dtype == FP32 else tuned
+        return lambda dtype, *wide: of(dtype, *wide) if dtype == FP32 else tuned
 
     tiles = {each: put(module, name, chosen(tuned)) for each, tuned in tried.items()}
     decays = "mixed" if "g" in case.draw(1, 1, torch.Generator().manual_seed(0)) else ""
     some = [Setting(BF16, T, decays) for T in (1, 65, 200)]
-    some += [Setting(BF16, 200, decays, 1, width) for width in (8, 16)]
+    some += [Setting(BF16, 200, decays, 1, width) for width in case.narrow]
     return Family([(case, some)], {f"8 x 4096, {case.name}": (case, 8, 4096, BF16, 1)}, tiles)
 
 
@@ -174,7 +175,7 @@ FAMILIES: dict[str, Callable[[], Family]] = {
     "conv": conv,
     "mamba2": mamba2,
     "deltanet": lambda: _delta(delta_triton, "tunings", CASES["gated-deltanet"]),
-    "kda": lambda: _delta(channel_delta_triton, "channel_tunings", CASES["kda"]),
+    "kda": lambda: _delta(channel_delta_triton, "channel_tunings", CASES["kda"], 128),
 }
 
 

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.ops.delta import delta, delta_reference, delta_step
-from plait.ops.delta_operator import padded_width
+from plait.ops.delta import delta, delta_reference, delta_step, padded_width
 
 Op = Callable[..., tuple[Tensor, Tensor]]
 

@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.ops.delta import delta_reference
-from plait.ops.delta_operator import delta_kernels
+from plait.ops.delta import delta_kernels, delta_reference
 
 pytest.importorskip("triton", reason="Triton is not installed (it comes with CUDA builds of torch)")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

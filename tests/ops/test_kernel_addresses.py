@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.ops.channel_delta import channel_delta_kernels
-from plait.ops.delta_operator import delta_kernels
+from plait.ops.delta import delta_kernels
 from plait.ops.gla_operator import gla_kernels
 
 interpreter = pytest.importorskip("triton.runtime.interpreter", reason="Triton is not installed")

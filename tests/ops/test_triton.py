@@ -86,7 +86,7 @@ def test_the_scan_operator_equals_the_two_level_scan(run):
 def test_slices_of_a_batch_give_the_same_bits(op, monkeypatch):
     from plait.ops import stacking
     from plait.ops.channel_delta import channel_delta_kernels
-    from plait.ops.delta_operator import delta_kernels
+    from plait.ops.delta import delta_kernels
     from plait.ops.gla_operator import gla_kernels
 
     stream, device = torch.Generator().manual_seed(0), "cpu" if INTERPRETED else "cuda"
@@ -138,7 +138,7 @@ def test_short_convolution(tokens, width):
 @pytest.mark.parametrize("given", [(True, True), (False, True), (True, False), (False, False)])
 @pytest.mark.parametrize(("tokens", "width"), [(1, 4), (3, 1), (70, 4)])
 def test_short_convolution_with_its_activation(tokens, width, given):
-    from plait.ops.shortconv_operator import short_conv_kernels
+    from plait.ops.shortconv import short_conv_kernels
 
     device, stream = "cpu" if INTERPRETED else "cuda", torch.Generator().manual_seed(0)
     projected, weight, bias, state = (

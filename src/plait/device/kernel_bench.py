@@ -214,8 +214,9 @@ def _written(x: Inputs) -> Tensor:
     return x["beta"][..., None].to(x["k"].dtype) * x["k"]
 
 
-#: Widths of heads, or states per channel, at which kernels pad: tiles of a GPU's matrix units are 16 wide or wider.
-NARROW = (8, 16)
+#: Widths of heads, or states per channel, of small models. Below 16 kernels pad: tiles of a GPU's matrix units are 16
+#: wide or wider. Each width is compiled into kernels of its own.
+NARROW = (8, 16, 32, 64)
 
 
 def _with_narrow_heads(case: KernelCase, make: Callable[[int], KernelCase]) -> KernelCase:

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from plait.ops.elementwise import rotary_angles, rotate
-from plait.ops.elementwise_operator import fused_takes, split_rotated
+from plait.ops.elementwise import fused_takes, rotary_angles, rotate, split_rotated
 
 
 @dataclass(frozen=True)

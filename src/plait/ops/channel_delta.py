@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.delta_operator import delta_takes, padded_width
+from plait.ops.delta import delta_takes, padded_width
 from plait.ops.dplr import dplr
 from plait.ops.paths import LONGEST_IN_GRAPH, autocast_dtype, plain_asked, took
 from plait.ops.stacking import dense, in_batch_slices, register_stacked, with_dense_rows

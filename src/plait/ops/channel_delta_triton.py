@@ -22,19 +22,29 @@ import torch
 import triton
 from torch import Tensor
 
-from plait.ops.channel_delta_backward_triton import channel_gradients, channel_prepare_backward, pair_gradients
-from plait.ops.channel_delta_forward_triton import BLOCK, channel_outputs, scores, solve, sums
+from plait.ops.channel_delta_kernels_triton import (
+    BLOCK,
+    channel_gradients,
+    channel_outputs,
+    channel_prepare_backward,
+    pair_gradients,
+    scores,
+    solve,
+    sums,
+)
 from plait.ops.delta_backward_triton import states_backward
 from plait.ops.delta_forward_triton import states
 from plait.ops.delta_triton import JOIN, KEYS, Tuning, Tunings, widths
 
 
-def channel_tunings(dtype: torch.dtype) -> Tunings:
+def channel_tunings(dtype: torch.dtype, narrowest: int) -> Tunings:
+    """`narrowest`: of the padded widths of keys and values. What Triton 3.6 makes of `solve` in four warps for Hopper
+    is wrong at 32 (found by `plait.device.kernel_guard`, shown by benchmarks/delta_faults.py); in eight it is right."""
     if dtype == torch.float32:
         return Tunings(32, *(Tuning(16, 4, 1) for _ in range(7)))
     return Tunings(
         64,
-        prepare=Tuning(64, 4, 1),
+        prepare=Tuning(64, 4 if narrowest >= 128 else 8, 1),
         states=Tuning(32, 4, 2),
         outputs=Tuning(64, 4, 1),
         again=Tuning(32, 4, 2),
@@ -50,8 +60,10 @@ def channel_forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """(o_BTHV, final state_BHKV, P_ZNCC, X_ZNCC, w_ZNCV)."""
     (B, T, H, K), V = k_BTHK.shape, v_BTHV.shape[3]
-    sizes, tuned = widths(k_BTHK, v_BTHV), channel_tunings(k_BTHK.dtype)
-    C, Z, WK, WV = tuned.chunk, B * H, sizes["WK"], sizes["WV"]
+    sizes = widths(k_BTHK, v_BTHV)
+    WK, WV = sizes["WK"], sizes["WV"]
+    tuned = channel_tunings(k_BTHK.dtype, min(WK, WV))
+    C, Z = tuned.chunk, B * H
     N = triton.cdiv(T, C)
     P, X, W, w, Q, E, L = (k_BTHK.new_empty(Z, N, C, width) for width in (C, C, WK, WV, WK, WK, WK))
     A = k_BTHK.new_empty(Z, N, C, C, dtype=torch.float32)
@@ -82,8 +94,9 @@ def channel_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, e, v, g and the first state. `do` and `dfinal` are contiguous."""
     (B, T, H, K), V = k_BTHK.shape, v_BTHV.shape[3]
-    sizes, tuned = widths(k_BTHK, v_BTHV), channel_tunings(k_BTHK.dtype)
-    (Z, N, C), WK, WV = X.shape[:3], sizes["WK"], sizes["WV"]
+    sizes, (Z, N, C) = widths(k_BTHK, v_BTHV), X.shape[:3]
+    WK, WV = sizes["WK"], sizes["WV"]
+    tuned = channel_tunings(k_BTHK.dtype, min(WK, WV))
     Q, E, L, Y, R = (k_BTHK.new_empty(Z, N, C, width) for width in (WK, WK, WK, WK, WV))
     before, after = (k_BTHK.new_empty(Z, N, WK, WV) for _ in range(2))
     dq, dk, de, dv = (x.new_empty(x.shape) for x in (q_BTHK, k_BTHK, e_BTHK, v_BTHV))

@@ -1,6 +1,6 @@
 """The delta rule on a GPU, forward and backward, chunk by chunk.
 
-`plait.ops.delta` says what is computed, `plait.ops.delta_operator` makes it an operator. The design is ours:
+`plait.ops.delta` says what is computed and makes it an operator. The design is ours:
 
 * A chunk's tokens write w, the solution of (I + A) w = β v − β d k S =: r, with A_ij = β_i D_ij (k_i·k_j) for j < i, S
   the state before the chunk and d the decay since then. `prepare` inverts I + A once, X = (I + A)⁻¹, for all chunks at
@@ -26,9 +26,9 @@ import torch
 import triton
 from torch import Tensor
 
+from plait.ops.delta import padded_width
 from plait.ops.delta_backward_triton import gradients, prepare_backward, states_backward
 from plait.ops.delta_forward_triton import outputs, prepare, states
-from plait.ops.delta_operator import padded_width
 
 JOIN = "tf32x3"  # the products within the inverse
 KEYS = 64  # key channels that `gradients` takes at a time

@@ -1,6 +1,6 @@
 """SwiGLU's gate and rotary positions on a GPU: each goes through memory once, forward and backward.
 
-`plait.ops.elementwise_operator` says what is computed. A compiler writes the gradients of both halves of a product by
+`plait.ops.elementwise` says what is computed. A compiler writes the gradients of both halves of a product by
 computing every one of them twice and choosing; here each is computed once and written where the product before it reads
 it.
 

@@ -1,12 +1,134 @@
-"""The backward kernels that a decay per channel adds to the delta rule's.
+"""The kernels that a decay per channel adds to the delta rule's: sums of g, scores, systems, outputs; then backward.
 
-`plait.ops.channel_delta_triton` says how they work together and has the letters.
+`plait.ops.channel_delta_triton` says how they work together and has the letters. Decays are never inverted: blocks of
+16 tokens meet through the border between them, (q decayed since the border) · (k decayed up to it), and within a block
+every pair of tokens has its own sum of g.
 """
 
 import triton
 import triton.language as tl
 
-from plait.ops.channel_delta_forward_triton import BLOCK
+from plait.ops.delta_forward_triton import invert
+
+BLOCK = tl.constexpr(16)
+
+
+@triton.jit(do_not_specialize=["T", "H", "N"])
+def sums(g, G, T, H, N, K: tl.constexpr, WK: tl.constexpr, C: tl.constexpr, BACK: tl.constexpr):
+    """The sums of g within each chunk, up to and with a token, G_ZNCK; `BACK`: of the gradient, from a token on."""
+    n, z = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    b, h = z // H, z % H
+    c, kk = tl.arange(0, C), tl.arange(0, WK)
+    t = n * C + c
+    rows = (t < T)[:, None] & (kk < K)[None, :]
+    of_g, of_G = ((b * T + t[:, None]) * H + h) * K + kk[None, :], ((z * N + n) * C + c[:, None]) * WK + kk[None, :]
+    if BACK:
+        tl.store(g + of_g, tl.cumsum(tl.load(G + of_G), axis=0, reverse=True), mask=rows)
+    else:
+        g_CK = tl.load(g + of_g, mask=rows, other=0.0).to(tl.float32)
+        tl.store(G + of_G, tl.cumsum(g_CK, axis=0))
+
+
+@triton.jit(do_not_specialize=["T", "H", "N"])
+def scores(
+    q, k, e, G, P, A, scale, T, H, N, qsb, qst, qsh, ksb, kst, ksh, esb, est, esh,
+    K: tl.constexpr, WK: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Of 16 tokens i: P_ij = scale Σ_k q_i D_ij k_j for j <= i and A_ij = Σ_k e_i D_ij k_j for j < i."""
+    n, z, block = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
+    b, h = z // H, z % H
+    c, r, kk = tl.arange(0, C), tl.arange(0, BLOCK), tl.arange(0, WK)
+    start = block * BLOCK
+    i, t = start + r, n * C + start + r
+    G += (z * N + n) * C * WK
+    of_k = k + b * ksb + h * ksh + kk
+    rows = (t < T)[:, None] & (kk < K)[None, :]
+    q_RK = tl.load(q + b * qsb + h * qsh + t[:, None] * qst + kk[None, :], mask=rows, other=0.0).to(tl.float32)
+    e_RK = tl.load(e + b * esb + h * esh + t[:, None] * est + kk[None, :], mask=rows, other=0.0).to(tl.float32)
+    G_RK = tl.load(G + i[:, None] * WK + kk[None, :])
+    border = tl.load(G + (start - 1) * WK + kk, mask=kk < tl.where(start > 0, WK, 0), other=0.0)
+    since = tl.exp(G_RK - border[None, :])
+    earlier = c < start
+    before = (earlier & (n * C + c < T))[:, None] & (kk < K)[None, :]
+    k_CK = tl.load(of_k[None, :] + (n * C + c)[:, None] * kst, mask=before, other=0.0).to(tl.float32)
+    G_CK = tl.load(G + c[:, None] * WK + kk[None, :], mask=earlier[:, None] & (kk < WK)[None, :], other=0.0)
+    until = tl.trans((k_CK * tl.exp(tl.where(earlier[:, None], border[None, :] - G_CK, 0.0))).to(k.dtype.element_ty))
+    P_RC = tl.dot((q_RK * since).to(k.dtype.element_ty), until, input_precision=PRECISION)
+    A_RC = tl.dot((e_RK * since).to(k.dtype.element_ty), until, input_precision=PRECISION)
+    for j in range(BLOCK):
+        at = start + j
+        k_K = tl.load(of_k + (n * C + at) * kst, mask=kk < tl.where(n * C + at < T, K, 0), other=0.0).to(tl.float32)
+        G_K = tl.load(G + at * WK + kk)
+        pair = tl.exp(tl.where((r >= j)[:, None], G_RK - G_K[None, :], float("-inf"))) * k_K[None, :]
+        here = (c == at)[None, :]
+        P_RC = tl.where(here, tl.sum(q_RK * pair, axis=1)[:, None], P_RC)
+        A_RC = tl.where(here & (r > j)[:, None], tl.sum(e_RK * pair, axis=1)[:, None], A_RC)
+    to = ((z * N + n) * C + i[:, None]) * C + c[None, :]
+    tl.store(P + to, (P_RC * scale).to(P.dtype.element_ty))
+    tl.store(A + to, A_RC)
+
+
+@triton.jit(do_not_specialize=["T", "H", "N"])
+def solve(
+    q, k, e, v, G, A, inverse, Q, E, L, W, U, scale, T, H, N,
+    qsb, qst, qsh, ksb, kst, ksh, esb, est, esh, vsb, vst, vsh,
+    K: tl.constexpr, WK: tl.constexpr, V: tl.constexpr, WV: tl.constexpr, BV: tl.constexpr, C: tl.constexpr,
+    JOIN: tl.constexpr, SOLVE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Of one chunk: Q = scale d q, E = d e and L = (decay to the end) k; with `SOLVE` also X, W = X E and U = X v."""
+    n, z = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    b, h = z // H, z % H
+    c, kk = tl.arange(0, C), tl.arange(0, WK)
+    t = n * C + c
+    inside = t < T
+    rows = inside[:, None] & (kk < K)[None, :]
+    at = (z * N + n) * C + c
+    to = at[:, None] * WK + kk[None, :]
+    half = k.dtype.element_ty
+    G_CK = tl.load(G + to)
+    end_K = tl.load(G + ((z * N + n) * C + C - 1) * WK + kk)
+    d_CK = tl.exp(G_CK)
+    q_CK = tl.load(q + b * qsb + h * qsh + t[:, None] * qst + kk[None, :], mask=rows, other=0.0)
+    tl.store(Q + to, (q_CK * d_CK * scale).to(half))
+    k_CK = tl.load(k + b * ksb + h * ksh + t[:, None] * kst + kk[None, :], mask=rows, other=0.0)
+    tl.store(L + to, (k_CK * tl.exp(end_K[None, :] - G_CK)).to(half))
+    e_CK = tl.load(e + b * esb + h * esh + t[:, None] * est + kk[None, :], mask=rows, other=0.0)
+    e_in = (e_CK * d_CK).to(half)
+    tl.store(E + to, e_in)
+    if SOLVE:
+        X = invert(tl.load(A + at[:, None] * C + c[None, :]), C, JOIN).to(half)
+        tl.store(inverse + at[:, None] * C + c[None, :], X)
+        tl.store(W + to, tl.dot(X, e_in, input_precision=PRECISION).to(half))
+        for first in tl.static_range(0, WV, BV):
+            vv = first + tl.arange(0, BV)
+            columns = inside[:, None] & (vv < V)[None, :]
+            v_CV = tl.load(v + b * vsb + h * vsh + t[:, None] * vst + vv[None, :], mask=columns, other=0.0)
+            u = tl.dot(X, v_CV, input_precision=PRECISION)
+            tl.store(U + at[:, None] * WV + vv[None, :], u.to(half))
+
+
+@triton.jit(do_not_specialize=["T", "H", "N"])
+def channel_outputs(
+    Q, P, before, writes, o, T, H, N, WK: tl.constexpr, V: tl.constexpr, WV: tl.constexpr, BV: tl.constexpr,
+    C: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """o = Q S + P w of one chunk and BV value channels."""
+    n, z = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    b, h = z // H, z % H
+    c, kk, vv = tl.arange(0, C), tl.arange(0, WK), tl.program_id(0) * BV + tl.arange(0, BV)
+    t = n * C + c
+    at = ((z * N + n) * C + c)[:, None]
+    S = tl.load(before + ((z * N + n) * WK + kk[:, None]) * WV + vv[None, :])
+    o_CV = tl.dot(tl.load(Q + at * WK + kk[None, :]), S, input_precision=PRECISION)
+    w_CV = tl.load(writes + at * WV + vv[None, :])
+    o_CV += tl.dot(tl.load(P + at * C + c[None, :]), w_CV, input_precision=PRECISION)
+    tl.store(
+        o + ((b * T + t[:, None]) * H + h) * V + vv[None, :], o_CV.to(o.dtype.element_ty),
+        mask=(t < T)[:, None] & (vv < V)[None, :],
+    )  # fmt: skip
+
+
+# ---- backward
 
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
