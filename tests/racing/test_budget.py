@@ -66,6 +66,15 @@ def test_of_equally_good_rates_the_smaller_is_taken() -> None:
     assert best_rate({}, 0.3) == 0.3
 
 
+def test_a_search_of_rates_has_time_for_one_beyond_its_range(course: Course, contenders: list[Contender]) -> None:
+    """Three rates and one further for each of three architectures; nothing where no rates are searched."""
+    budgets = dict.fromkeys(NAMES, 1600.0 * course.tokens_per_step)
+    one = 200 * course.tokens_per_step + 96 / 3  # 200 steps, and 96 tokens scored at a third of the cost of training
+    plan = Plan(contenders, dict.fromkeys(NAMES, 1e-3), Workload(3, 3, 0.2, 96), course)
+    assert plan.searching(budgets) == pytest.approx(3 * (3 + 1) * 1e-3 * one)
+    assert replace(plan, workload=Workload(3, 1, 0.2, 96)).searching(budgets) == 0
+
+
 def test_a_time_that_is_too_short_is_refused_with_the_least(contenders: list[Contender], course: Course) -> None:
     plan = Plan(contenders, dict.fromkeys(NAMES, 1e-2), Workload(3, 3, 0.2, 96), course)
     with pytest.raises(
