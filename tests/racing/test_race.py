@@ -115,14 +115,14 @@ def test_rates_are_chosen_early_and_gone_on_with() -> None:
 
 def test_the_rates_that_were_not_taken_count_towards_the_limit() -> None:
     """Two of three at the rung where they are compared: as a race with these rates and as much less."""
-    searching, given = Pool(), Pool()
-    found = held(searching, 1e6)
+    searching, given, more = Pool(), Pool(), Pool()
+    found = held(searching, 1e6, limit=0.25)
     judged = min(steps for steps in found.rungs if steps >= RATE_STEPS)
-    less = 0.4 - 2 * judged / found.rungs[-1]
-    speed = dict.fromkeys(CURVES, 1e-5)
-    race(contenders(), 1e6, given, Path("nowhere"), speed=speed, limit=less, rates=found.rates)  # type: ignore[arg-type]
-    assert searching.legs[-len(given.legs) :] == given.legs
-    assert len(searching.legs) == len(given.legs) + 3 * len(CURVES)
+    for pool, limit in ((given, 0.25 - 2 * judged / found.rungs[-1]), (more, 0.25)):
+        speed = dict.fromkeys(CURVES, 1e-5)
+        race(contenders(), 1e6, pool, Path("nowhere"), speed=speed, limit=limit, rates=found.rates)  # type: ignore[arg-type]
+    assert searching.legs[3 * len(CURVES) :] == given.legs
+    assert len(given.legs) < len(more.legs)
 
 
 def test_rates_that_are_given_are_kept() -> None:
