@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from plait.cli import design
+from plait.cli import design, output
 from plait.cli.design import WORDS, Display
 from plait.designing.config import STAGES
 
@@ -51,3 +51,17 @@ def test_every_stage_is_told_in_a_log(capsys: pytest.CaptureFixture[str]) -> Non
     with Display(quiet=True) as display:
         display.update("search", 1.0, "x")
     assert not capsys.readouterr().err
+
+
+def test_a_long_stage_in_a_log_tells_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "FIRST_LINE", 0.0)
+    with Display(quiet=True) as display:
+        display.update("race", None, "timing the candidates")
+        display.update("race", 0.25, "racing")
+    told = capsys.readouterr().err.splitlines()
+    assert told == [
+        f"plait: {WORDS['race']} after 0 s; timing the candidates",
+        f"plait: {WORDS['race']}, 25 % after 0 s; racing",
+    ]

@@ -63,6 +63,12 @@ def test_a_wrong_field_names_those_that_are_there(records: Path, opened) -> None
         ("a.jsonl", b"\xff\xfe\n", "line 1: no JSON"),
         ("a.parquet", b"PAR1 but not really", "cannot be read as Parquet"),
         ("a.txt", b"some latin-1 text: gr\xfc\xdfe" * 3, "no UTF-8 text: byte 21 is 0xfc"),
+        ("a.txt", b"some latin-1 text: gr\xfc\xdfe" * 3, "iconv -f LATIN1 -t UTF-8"),
+        (
+            "a.txt",
+            "UTF-16 from some editor, grüße".encode("utf-16"),
+            "begins as UTF-16 does: `iconv -f UTF-16 -t UTF-8",
+        ),
         ("a.txt", b"ab", "has 2 bytes: too few"),
         ("a.jsnl", b"{}", "cannot tell what 'a.jsnl' holds. Did you mean '.jsonl'"),
         ("a.jsonl", b"", "holds no text to train on"),

@@ -76,6 +76,34 @@ def test_state_counts_up_to_the_layer_at_work(machine: Any, fill: Fill) -> None:
     assert last - first > 1e6
 
 
+def test_a_layers_own_state_is_written_when_its_work_is_done() -> None:
+    """By hand: the peak is of a layer at work beside the states of those before it, or of the head beside them all."""
+    predictor = Predictor(Profile.here(SETTING), SETTING)
+    layers, head = predictor.empty_table(2), predictor.empty_table(1)
+    layers["activations"][:], layers["state"][:], head["activations"][:] = (10, 20), (100, 0), 5
+    orders_NL = np.array([[0, 1], [1, 0], [1, 1]])
+    found = predictor.compose(head, np.zeros(3, dtype=np.int64), layers, orders_NL, np.full(3, 1000.0))
+    assert found["memory"].mean == pytest.approx([1120, 1105, 1020])
+
+
+def test_models_that_disagree_with_their_parts_widen_the_interval(machine: Any, fill: Fill) -> None:
+    """By as much as they scatter, with Student's t for four of them."""
+
+    def width(scatter: float) -> float:
+        profile = fill(machine, SETTING, CHECKS)
+        models = [at for at, point in enumerate(profile.points) if point.what == "model"]
+        for at, sign in zip(models, (1, -1, 1, -1), strict=True):
+            profile.points[at] = replace(
+                profile.points[at], seconds=profile.points[at].seconds * np.exp(sign * scatter)
+            )
+        found = Predictor(profile, SETTING).latency(UNSEEN[:1])
+        return float((found.high - found.mean)[0] / found.mean[0])
+
+    root = 0.2 * (4 / 3) ** 0.5
+    assert width(0.2) == pytest.approx(3.182 * root, rel=0.05)
+    assert width(0.2) > 3 * width(0.0)
+
+
 def test_many_candidates_are_sums_over_tables(predictor: Predictor) -> None:
     layers = [(d, load("mlp")(inner=inner)) for d in (192, 320) for inner in (100, 900)]
     headers = [architecture(f"d={d} vocab=500 | identity").header for d in (192, 320)]

@@ -68,6 +68,20 @@ def test_it_is_less_sure_far_away_but_not_lost() -> None:
     assert mean[1] == pytest.approx(1e-11 * far.terms[1], rel=0.4)
 
 
+def test_points_that_scatter_more_than_they_said_make_it_less_sure() -> None:
+    """Ten of them, said to be known to 1 %, scatter by 40 %: what is likely of so few is stretched, and its intervals
+    hold most of what comes next."""
+    held = []
+    for seed in range(12):
+        rng, known, asked = np.random.default_rng(seed), points(10, seed), points(40, 100 + seed)
+        noisy = np.array([seconds(one) for one in known]) * np.exp(rng.normal(0, 0.4, 10))
+        surface = Surface(known, noisy, np.full(10, 0.01), tune=False)
+        mean, deviation = surface.predict(surface.inputs(asked))
+        truth = np.array([seconds(one) for one in asked])
+        held.append(np.mean(np.abs(np.log(mean / truth)) < 1.96 * deviation))
+    assert np.mean(held) > 0.9
+
+
 def test_options_that_are_no_numbers_are_told_apart_where_measured() -> None:
     def of(act: str, d: int) -> Features:
         return of_layer(d, load("mlp")(act=act), "rms", Setting())

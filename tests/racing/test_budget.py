@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from plait.racing.budget import SHARES, Plan, Workload, rungs, weights
 from plait.racing.comparison import Terms, compare
 from plait.racing.contenders import Contender, read_contenders
 from plait.racing.leg import KIND, Course, Leg
-from plait.racing.rates import rate_steps
+from plait.racing.rates import best_rate, rate_steps
 from plait.racing.workers import seconds_of_all
 from plait.records import Record, Store, provenance_of
 from plait.training.recipe import decay_steps
@@ -56,6 +57,22 @@ def test_rungs_and_rates(course: Course) -> None:
     assert rate_steps(400 * course.tokens_per_step, course) == 96  # in fewer, no rate can be judged
     assert rate_steps(64 * course.tokens_per_step, course) == 64
     assert rungs(1, course) == [4]
+
+
+def test_of_equally_good_rates_the_smaller_is_taken() -> None:
+    """The larger is nearer to divergence, whichever was tried first."""
+    assert best_rate({0.4: 2.5, 0.2: 2.0, 0.1: 2.0}, math.nan) == 0.1
+    assert best_rate({0.1: math.inf, 0.2: 3.0}, math.nan) == 0.2
+    assert best_rate({}, 0.3) == 0.3
+
+
+def test_a_search_of_rates_has_time_for_one_beyond_its_range(course: Course, contenders: list[Contender]) -> None:
+    """Three rates and one further for each of three architectures; nothing where no rates are searched."""
+    budgets = dict.fromkeys(NAMES, 1600.0 * course.tokens_per_step)
+    one = 200 * course.tokens_per_step + 96 / 3  # 200 steps, and 96 tokens scored at a third of the cost of training
+    plan = Plan(contenders, dict.fromkeys(NAMES, 1e-3), Workload(3, 3, 0.2, 96), course)
+    assert plan.searching(budgets) == pytest.approx(3 * (3 + 1) * 1e-3 * one)
+    assert replace(plan, workload=Workload(3, 1, 0.2, 96)).searching(budgets) == 0
 
 
 def test_a_time_that_is_too_short_is_refused_with_the_least(contenders: list[Contender], course: Course) -> None:

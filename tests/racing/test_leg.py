@@ -75,6 +75,31 @@ def test_a_longer_budget_goes_on_from_the_shorter(course: Course, text: Text, tm
     assert on.result["tokens_trained"] < anew.result["tokens_trained"]
 
 
+def test_a_shorter_budget_leaves_the_longer_training_as_it_is(course: Course, text: Text, tmp_path: Path) -> None:
+    """So that a race that asks for a late rung again need not train all of it again."""
+    long, short = leg(course, tmp_path, 30), leg(course, tmp_path, 12)
+    run(long, text)
+    trunk = long.course.trunk(long.arch, long.replicas[0], long.runs)
+    before = trunk.read_bytes()
+    (found,) = run(short, text)
+    assert trunk.read_bytes() == before
+    assert windows([found]) == windows(run(leg(course, tmp_path / "anew", 12), text))
+
+
+def test_all_that_decides_a_loss_is_in_its_key_and_what_only_names_it_is_not(course: Course) -> None:
+    arch, replica = architecture(SPEC), Replica(4e-3, 0)
+    key = course.key(arch, replica, 30)
+    others = [
+        replace(course, fingerprint="another"), replace(course, held_out=2 * course.held_out),
+        replace(course, device="cuda"), replace(course, recipe=replace(course.recipe, batch=4)),
+    ]  # fmt: skip
+    keys = {other.key(arch, replica, 30) for other in others}
+    keys |= {course.key(arch, Replica(*given), 30) for given in ((2e-3, 0), (4e-3, 1))}
+    keys |= {course.key(arch, replica, 31), course.key(architecture(f"{SPEC}[inner=32]"), replica, 30)}
+    assert len(keys - {key}) == 8
+    assert replace(course, data="elsewhere/text.txt", device="cpu:0").key(arch, replica, 30) == key
+
+
 def test_a_diverged_training_has_no_loss(course: Course, text: Text, tmp_path: Path) -> None:
     (record,) = run(leg(course, tmp_path, 12, lr=1e30), text)
     assert record.result["loss"] is None

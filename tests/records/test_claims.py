@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.records import Record, Store
-from plait.records.claims import held
+from plait.records.claims import has_died, held, this_machine
 
 
 def test_one_of_two_computes(store: Store, make_record: Callable[..., Record]) -> None:
@@ -35,3 +36,13 @@ def test_the_claim_of_a_dead_process_is_taken_over_at_once(store: Store, make_re
     assert store.owner_of(key) is not None
     with held(store, key, "it"):
         store.put(make_record())
+
+
+def test_only_a_process_of_this_machine_can_be_seen_to_be_dead() -> None:
+    """Another machine's may have the number of one that has ended here."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert has_died(f"{this_machine()}:{ended.pid}:of-it")
+    assert not has_died(f"{'0' * 12}:{ended.pid}:of-it")
+    assert not has_died(f"{this_machine()}:{os.getpid()}:of-it")
+    assert not has_died("something else")

@@ -59,3 +59,12 @@ def test_niches_are_filled_evenly(seed: int) -> None:
     none_taken = np.zeros(0, dtype=np.int64)
     chosen = fill_by_niches(np.random.default_rng(seed), costs, none_taken, last, 4, np.eye(2))
     assert sorted(place // 4 for place in chosen.tolist()) == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_direction_without_any_gets_the_candidate_nearest_to_its_line(seed: int) -> None:
+    """Both extremes are taken; of three between them the one in the very middle comes, in whatever order."""
+    costs = np.array([[0.0, 1.0], [1.0, 0.0], [0.4, 0.6], [0.5, 0.5], [0.62, 0.38]])
+    taken, last = np.arange(2), np.arange(2, 5)
+    lines = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
+    assert fill_by_niches(np.random.default_rng(seed), costs, taken, last, 1, lines).tolist() == [3]

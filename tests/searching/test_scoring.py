@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import plait
+from plait.algorithms.objectives import ProxyObjective
 from plait.core.errors import UserError
-from plait.searching.scoring import KIND
+from plait.searching.scoring import KIND, Scoring, scored_by_workers
 from plait.workers.local_processes import InProcess
 from plait.workers.pool import Place
 from plait.workers.task import Task
@@ -48,6 +53,22 @@ def test_workers_give_the_front_of_one_process_and_keep_every_score(tmp_path: Pa
     assert len(started) == 4
     with plait.open_store(f"sqlite:///{tmp_path}/together.db") as store:
         assert len(store.find(KIND)) == 4
+
+
+def test_after_the_search_proxies_are_computed_here_again(tmp_path: Path, started: list[Task]) -> None:
+    """Also where it was interrupted: the workers are gone then."""
+    proxy = ProxyObjective("snip", np.arange(4096) % 64, batch=2, seq=16)
+    search = SimpleNamespace(
+        evaluator=SimpleNamespace(objectives=[proxy]), space=SimpleNamespace(mixer_sources={})
+    )  # what is asked of it
+    scoring = Scoring(Place(workers=1), "builtin:language")
+    with plait.open_store(f"sqlite:///{tmp_path}/plait.db") as store:
+        for wrong in (None, KeyboardInterrupt):
+            with suppress(KeyboardInterrupt), scored_by_workers(search, scoring, store, Event()):  # type: ignore[arg-type]
+                assert proxy.score_many is not None
+                if wrong:
+                    raise wrong
+            assert proxy.score_many is None
 
 
 def test_a_worker_with_another_text_says_so(

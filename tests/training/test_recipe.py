@@ -74,6 +74,8 @@ def test_schedules():
     assert rate(one, 110, 110) == pytest.approx(0.1)
     assert rate(Recipe(warmup=0, schedule="linear"), 25, 100) == pytest.approx(0.75)
     assert rate(Recipe(warmup=0, schedule="constant"), 99, 100) == 1.0
+    wsd = Recipe(warmup=0, schedule="wsd", decay=0.4, min_lr_ratio=0.1)  # 1 − √ over the last 40 of 100 steps
+    assert [rate(wsd, step, 100) for step in (59, 60, 70, 100)] == pytest.approx([1.0, 1.0, 0.1 + 0.9 * 0.5, 0.1])
     assert rate(Recipe(warmup=0), 50, 100) == pytest.approx(0.5 * (1 + math.cos(math.pi / 2)))
     assert warmup_steps(Recipe(warmup=0.05), 200) == 10
     assert warmup_steps(Recipe(warmup=1000), 200) == 200

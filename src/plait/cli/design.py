@@ -1,10 +1,11 @@
 """`plait design`: the main job in one command, from limits to a trained pick, a paragraph of advice and a page.
 
-Its stages as they run: one bar each in a terminal, one line each in a log.
+Its stages as they run: one bar each in a terminal; in a log a line at the end of each, and some while it runs.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +28,7 @@ from plait.cli.options import (
     TokensPerSecond,
     limit_options,
 )
-from plait.cli.output import console, plain, print_json, table, within_time
+from plait.cli.output import ProgressLines, console, plain, print_json, table, within_time
 from plait.core.units import short
 from plait.device.quantities import in_rows
 
@@ -63,6 +64,7 @@ class Display:
         )
         self._tasks: dict[str, TaskID] = {}
         self._done: set[str] = set()
+        self._lines = None if self._out.is_terminal else ProgressLines(sys.stderr)
 
     def update(self, stage: str, share: float | None, now: str) -> None:
         """`share` of a stage is done, None where nobody knows."""
@@ -71,6 +73,8 @@ class Display:
         words = plain(" ".join(now.split()))
         shown = words if len(words) <= WIDE else f"{words[: WIDE - 1]}…"
         self._bar.update(self._tasks[stage], total=None if share is None else 1.0, completed=share or 0.0, now=shown)
+        if self._lines is not None and share != 1.0:
+            self._lines.tell(WORDS[stage], share, words)
         if share == 1.0 and stage not in self._done:
             self._done.add(stage)
             self._bar.stop_task(self._tasks[stage])
