@@ -61,6 +61,8 @@ def cases() -> Iterator[tuple[str, str, TokenCost, Once]]:
         yield f"{budgets} budgets", "promised", SIX, _plain(CHINCHILLA, budgets, 0.005)
     for budgets in range(3, 10):
         yield f"{budgets} budgets, own surfaces", "promised", SIX, _own(budgets)
+    for budgets in (3, 5):
+        yield f"{budgets} budgets, own surfaces, two larger runs alone", "promised", SIX, _own(budgets, (3e21, 1e22))
     for budgets in (3, 6):
         yield f"{budgets} budgets, steep, noise 1 %", "promised", SIX, _plain(STEEP, budgets, 0.01, lowest=12)
     yield "5 budgets, 40 N^0.9 per token", "promised", COSTLY, _plain(CHINCHILLA, 5, 0.005, COSTLY)
@@ -83,7 +85,9 @@ def _plain(
     return once
 
 
-def _own(budgets: int) -> Once:
+def _own(budgets: int, alone: tuple[float, ...] = ()) -> Once:
+    """`alone`: budgets of one run each, somewhere about its best size; the target is ten times above the largest."""
+
     def once(rng: np.random.Generator) -> World:
         E, alpha, beta = rng.uniform(0.8, 2.2), *rng.uniform(0.25, 0.5, 2)
         # At 1e20 FLOPs the best size reads so many tokens for each parameter and its size costs so much loss.
@@ -93,7 +97,12 @@ def _own(budgets: int) -> Once:
         B = alpha * size_loss / beta * (ratio * params) ** beta  # where the slopes of both terms are equal
         truth = surface(E, A, B, alpha, beta)
         noise = np.exp(rng.uniform(np.log(0.002), np.log(0.01)))
-        return World(simulated(truth, Design(np.logspace(18, 21, budgets)), noise, rng), 1e22, (truth,))
+        runs = simulated(truth, Design(np.logspace(18, 21, budgets)), noise, rng)
+        for flops in alone:
+            factor = np.exp(rng.uniform(-np.log(3), np.log(3)))
+            runs = joined([runs, simulated(truth, Design([flops], 1, factor, factor), noise, rng)])
+            runs.group[-1] = -1
+        return World(runs, 10 * float(runs.flops.max()), (truth,))
 
     return once
 

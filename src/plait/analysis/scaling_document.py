@@ -17,6 +17,7 @@ from plait.analysis.scaling_runs import ALL, Runs
 from plait.analysis.scaling_state import chances_of_least
 
 LETTERS = {"alpha": "α", "beta": "β", "N_star": "N*", "D_star": "D*"}
+FAR = 100.0  # times the largest budget
 ODD_COST = 0.1  # runs' FLOPs per token further off κ N^p than this are told
 ODD_UNITS = 30.0  # times 6 N D
 
@@ -155,8 +156,13 @@ def notes(laws: Laws) -> list[str]:
     same = len({f"{law.extrapolation:.1g}" for law in laws.laws.values()}) == 1
     of = "" if same else f" of {least.name}"
     told = []
+    smallest = float(laws.runs.flops.min())
     if least.extrapolation > 1:
         told = [f"the target is {least.extrapolation:.3g} times the largest budget trained{of}: an extrapolation"]
+    elif laws.target < smallest:
+        told = [f"the target is {laws.target / smallest:.3g} times the smallest budget trained: an extrapolation"]
+    if least.extrapolation > FAR:
+        told.append(f"beyond {FAR:g} times the intervals hold what noise can do, not whether the law holds so far")
     for law in laws.laws.values():
         whose = "" if law.name == ALL else f"{law.name}: "
         wide = [name for name, one in {**law.surface_estimates(), **law.frontier_estimates()}.items() if one.wide]
