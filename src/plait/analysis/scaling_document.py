@@ -11,6 +11,7 @@ import numpy as np
 from plait.analysis.scaling_bootstrap import CONFIDENCE
 from plait.analysis.scaling_findings import findings
 from plait.analysis.scaling_frontier import OFFSETS
+from plait.analysis.scaling_isoflop import NEAR
 from plait.analysis.scaling_laws import CANNOT_SAY, SHARED_LEVEL, Estimate, Law, Laws
 from plait.analysis.scaling_range import LEVEL, contradiction
 from plait.analysis.scaling_runs import ALL, Runs
@@ -157,7 +158,7 @@ def notes(laws: Laws) -> list[str]:
     of = "" if same else f" of {least.name}"
     told = []
     smallest = float(laws.runs.flops.min())
-    if least.extrapolation > 1:
+    if least.extrapolation > NEAR:
         told = [f"the target is {least.extrapolation:.3g} times the largest budget trained{of}: an extrapolation"]
     elif laws.target < smallest:
         told = [f"the target is {laws.target / smallest:.3g} times the smallest budget trained: an extrapolation"]
