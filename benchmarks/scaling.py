@@ -39,6 +39,7 @@ BOUNDS = {"promised": (0.85, 0.95), "harder": (0.80, 1.0)}
 #: A text of small entropy that small models learn fast, far from Chinchilla's.
 STEEP = surface(0.9, 60.0, 400.0, 0.45, 0.40)
 COSTLY = TokenCost(40.0, 0.9, 0.0)  # attention and embeddings weigh on small models
+WIDE = TokenCost(6.0, 1.0, 0.0, 16e3)  # what goes with the width is a third of a token's cost in the smallest models
 #: A recurrent state of width times depth: with both in proportion, N grows as the cube of the width, M as its square.
 STATE_POWER = 2 / 3
 
@@ -66,6 +67,7 @@ def cases() -> Iterator[tuple[str, str, TokenCost, Once]]:
     for budgets in (3, 6):
         yield f"{budgets} budgets, steep, noise 1 %", "promised", SIX, _plain(STEEP, budgets, 0.01, lowest=12)
     yield "5 budgets, 40 N^0.9 per token", "promised", COSTLY, _plain(CHINCHILLA, 5, 0.005, COSTLY)
+    yield "5 budgets, 6 N + 16,000 √N per token", "promised", WIDE, _plain(CHINCHILLA, 5, 0.005, WIDE)
     yield "5 budgets, 5 sizes from N*/8 to 2 N*", "promised", SIX, _uneven
     for budgets in (3, 5, 9):
         yield f"{budgets} budgets, one table of sizes", "promised", SIX, _one_table(budgets)
@@ -144,7 +146,7 @@ def _three(rng: np.random.Generator) -> World:
 
 def true_values(world: World, cost: TokenCost, laws: Laws) -> dict[str, float]:
     truth = world.truths[-1]
-    a, b = truth.exponents(cost)
+    a, b = truth.exponents(world.target, cost)
     best_size, _, least_loss = truth.optimum(world.target, cost)
     values = (truth.E, truth.alpha, truth.beta, a, b, best_size, least_loss, true_c(world, cost, laws))
     return {name: float(value) for name, value in zip(QUANTITIES, values, strict=True)}

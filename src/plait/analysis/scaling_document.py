@@ -91,7 +91,7 @@ def law_document(law: Law) -> dict[str, Any]:
             "extrapolation": law.extrapolation,
         },
         "isoflop": isoflop_document(law),
-        "flops_per_token": {"kappa": law.cost.kappa, "power": law.cost.power},
+        "flops_per_token": {"kappa": law.cost.kappa, "power": law.cost.power, "root": law.cost.root},
         "off_frontier": [
             {"size": offset, "gap": estimate(law.gap(offset)), "flops": estimate(law.overhead(offset))}
             for offset in OFFSETS
@@ -178,8 +178,7 @@ def notes(laws: Laws) -> list[str]:
         if len(law.groups) == 2:
             told.append(f"{whose}two budgets: intervals were only checked with three and more; train a third")
         if law.cost.spread > ODD_COST:
-            power = f"{law.cost.kappa:.3g} N^{law.cost.power:.2f}"
-            told.append(f"{whose}FLOPs per token lie up to {law.cost.spread:.0%} off {power}, by which N* is told")
+            told.append(f"{whose}FLOPs per token lie up to {law.cost.spread:.0%} off {law.cost}, by which N* is told")
         told += _disagreement(law, whose)
     told += _units(laws.runs)
     told += _left_out(laws)

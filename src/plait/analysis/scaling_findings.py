@@ -54,7 +54,7 @@ def verdict_of(probability: float) -> str:
 
 def _allocation(full: Law, hybrid: Law) -> Finding:
     """a and b add up to one where FLOPs are κ N D, so one comparison says both."""
-    (a_T, _), (a_H, _) = (law.draws.exponents(law.cost) for law in (full, hybrid))
+    (a_T, _), (a_H, _) = (law.draws.exponents(law.target, law.cost) for law in (full, hybrid))
     chance = float(np.mean(a_T > a_H))
     ends = " … ".join(f"{end:+.3f}" for end in interval(a_T - a_H))
     statement = f"the best size grows faster with compute in {full.name} than in {hybrid.name} (a_T > a_H)"

@@ -97,7 +97,7 @@ def _two(same: bool) -> Laws:
 
 def _exponents_apart(laws: Laws) -> float:
     """How often a is larger for the Transformer, over the draws."""
-    (t, _), (h, _) = (laws.laws[name].draws.exponents(laws.laws[name].cost) for name in "TH")
+    (t, _), (h, _) = (laws.laws[name].draws.exponents(laws.target, laws.laws[name].cost) for name in "TH")
     return float(np.mean(t > h))
 
 
