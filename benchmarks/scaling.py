@@ -39,6 +39,7 @@ BOUNDS = {"promised": (0.85, 0.95), "harder": (0.80, 1.0)}
 #: A text of small entropy that small models learn fast, far from Chinchilla's.
 STEEP = surface(0.9, 60.0, 400.0, 0.45, 0.40)
 COSTLY = TokenCost(40.0, 0.9, 0.0)  # attention and embeddings weigh on small models
+WIDE = TokenCost(6.0, 1.0, 0.0, 16e3)  # what goes with the width is a third of a token's cost in the smallest models
 #: A recurrent state of width times depth: with both in proportion, N grows as the cube of the width, M as its square.
 STATE_POWER = 2 / 3
 
@@ -61,9 +62,12 @@ def cases() -> Iterator[tuple[str, str, TokenCost, Once]]:
         yield f"{budgets} budgets", "promised", SIX, _plain(CHINCHILLA, budgets, 0.005)
     for budgets in range(3, 10):
         yield f"{budgets} budgets, own surfaces", "promised", SIX, _own(budgets)
+    for budgets in (3, 5):
+        yield f"{budgets} budgets, own surfaces, two larger runs alone", "promised", SIX, _own(budgets, (3e21, 1e22))
     for budgets in (3, 6):
         yield f"{budgets} budgets, steep, noise 1 %", "promised", SIX, _plain(STEEP, budgets, 0.01, lowest=12)
     yield "5 budgets, 40 N^0.9 per token", "promised", COSTLY, _plain(CHINCHILLA, 5, 0.005, COSTLY)
+    yield "5 budgets, 6 N + 16,000 √N per token", "promised", WIDE, _plain(CHINCHILLA, 5, 0.005, WIDE)
     yield "5 budgets, 5 sizes from N*/8 to 2 N*", "promised", SIX, _uneven
     for budgets in (3, 5, 9):
         yield f"{budgets} budgets, one table of sizes", "promised", SIX, _one_table(budgets)
@@ -83,7 +87,9 @@ def _plain(
     return once
 
 
-def _own(budgets: int) -> Once:
+def _own(budgets: int, alone: tuple[float, ...] = ()) -> Once:
+    """`alone`: budgets of one run each, somewhere about its best size; the target is ten times above the largest."""
+
     def once(rng: np.random.Generator) -> World:
         E, alpha, beta = rng.uniform(0.8, 2.2), *rng.uniform(0.25, 0.5, 2)
         # At 1e20 FLOPs the best size reads so many tokens for each parameter and its size costs so much loss.
@@ -93,7 +99,12 @@ def _own(budgets: int) -> Once:
         B = alpha * size_loss / beta * (ratio * params) ** beta  # where the slopes of both terms are equal
         truth = surface(E, A, B, alpha, beta)
         noise = np.exp(rng.uniform(np.log(0.002), np.log(0.01)))
-        return World(simulated(truth, Design(np.logspace(18, 21, budgets)), noise, rng), 1e22, (truth,))
+        runs = simulated(truth, Design(np.logspace(18, 21, budgets)), noise, rng)
+        for flops in alone:
+            factor = np.exp(rng.uniform(-np.log(3), np.log(3)))
+            runs = joined([runs, simulated(truth, Design([flops], 1, factor, factor), noise, rng)])
+            runs.group[-1] = -1
+        return World(runs, 10 * float(runs.flops.max()), (truth,))
 
     return once
 
@@ -135,7 +146,7 @@ def _three(rng: np.random.Generator) -> World:
 
 def true_values(world: World, cost: TokenCost, laws: Laws) -> dict[str, float]:
     truth = world.truths[-1]
-    a, b = truth.exponents(cost)
+    a, b = truth.exponents(world.target, cost)
     best_size, _, least_loss = truth.optimum(world.target, cost)
     values = (truth.E, truth.alpha, truth.beta, a, b, best_size, least_loss, true_c(world, cost, laws))
     return {name: float(value) for name, value in zip(QUANTITIES, values, strict=True)}

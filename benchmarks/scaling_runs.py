@@ -638,25 +638,55 @@ def predict(options: argparse.Namespace) -> None:
     options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def held_out(options: argparse.Namespace, rows: list[Row]) -> list[str]:
-    """Runs above `--held-out` FLOPs against what the laws of the smaller ones say of them."""
-    import plait
+def read_forecasts(path: Path) -> dict[tuple[str, int, float], tuple[float, float, float]]:
+    """What `predict` wrote: architecture, width and budget → loss and the ends of a single run's 90 % interval."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    budget = float(lines[0].split()[3])
+    found = {}
+    for line in lines:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[0] in ARCHITECTURES:
+            low, high = (float(end) for end in cells[7].split(" … "))
+            found[cells[0], int(cells[2]), budget] = (float(cells[5]), low, high)
+    return found
 
-    large = [row for row in rows if float(row[1]) > options.held_out]
-    if not large:
-        return []
-    laws = plait.scale.fit(options.file, target=max(float(row[1]) for row in large), where=options.where).laws
-    lines = ["", f"## Held out: runs above {options.held_out:.3g} FLOPs, by the laws of the others", "",
-             "| architecture | width | FLOPs | loss | forecast | the law's 90 % | a single run's 90 % | held |",
+
+def held_against(files: list[Path], rows: list[Row]) -> list[str]:
+    """Runs against the forecasts that were fixed before them, at every rate that was tried."""
+    forecasts = {key: one for path in files for key, one in read_forecasts(path).items()}
+    lines = ["", "## Forecasts fixed before, and what came", "",
+             "| architecture | width | FLOPs | rate | loss | forecast | its 90 % interval of one run | held |",
              "|---|---:|---:|---:|---:|---:|---:|---|"]  # fmt: skip
-    for row in large:
-        one, loss = forecast(laws, row[0], float(row[2]), float(row[3])), float(row[4])
-        ends = (f"{low:.4f} … {high:.4f}" for low, high in (one.law, one.run))
-        inside = "yes" if one.run[0] <= loss <= one.run[1] else f"no, {'above' if loss > one.run[1] else 'below'}"
+    held = total = 0
+    for row in rows:
+        width, loss = int(row[14].split()[0][2:]), float(row[4])
+        if (told := forecasts.get((row[0], width, float(row[10])))) is None:
+            continue
+        value, low, high = told
+        inside = low <= loss <= high
+        held, total = held + inside, total + 1
+        words = "yes" if inside else f"**no**, {'above' if loss > high else 'below'}"
         lines.append(
-            f"| {row[0]} | {row[14].split()[0][2:]} | {float(row[1]):.3g} | {loss:.4f} | {one.loss:.4f} | "
-            f"{' | '.join(ends)} | {inside} |"
+            f"| {row[0]} | {width} | {float(row[10]):.0e} | {float(row[9]):.5f} | {loss:.4f} | {value:.4f} | "
+            f"{low:.4f} … {high:.4f} | {words} |"
         )
+    return [*lines, "", f"{held} of {total} held."] if total else []
+
+
+def frontier_lines(laws: Any, budgets: list[float]) -> list[str]:
+    """The compute-optimal frontier with its intervals; beyond an architecture's own runs in italics."""
+    from plait.analysis.scaling_document import shown
+
+    lines = ["| architecture | " + " | ".join(f"{flops:.0e} FLOPs" for flops in budgets) + " |",
+             "|---|" + "---:|" * len(budgets)]  # fmt: skip
+    for law in laws.laws.values():
+        cells = []
+        for flops in budgets:
+            found = law.frontier_estimates(flops)
+            ratio = found["D_star"].value / found["N_star"].value
+            text = f"{shown(found['loss'], 3)}; N* {shown(found['N_star'])}; D*/N* {ratio:.0f}"
+            cells.append(f"*{text}*" if flops > 1.1 * law.largest else text)
+        lines.append(f"| {law.name} | {' | '.join(cells)} |")
     return lines
 
 
@@ -676,15 +706,14 @@ def about(rows: list[Row], sitting: str) -> str:
 
 
 def report(options: argparse.Namespace) -> None:
-    """All runs, the laws and MAD's findings as one page."""
+    """All runs, the laws, MAD's findings and what forecasts came to, as one page."""
     import plait
 
     rows = read_rows([options.file])
-    budgets = sorted({float(row[10]) for row in rows if float(row[1]) <= options.held_out})
-    options.where.append(f"flops<={options.held_out:g}")
+    budgets = sorted({float(row[10]) for row in rows})
     lines = ["# Scaling laws of six architectures on real bytes, one H200", "", about(rows, options.sitting), "",
              "## Runs: held-out loss, nats per byte (steps × tokens per step)", "",
-             "| architecture | width | " + " | ".join(f"{b:.0e} FLOPs" for b in budgets) + " |",
+             "| architecture | width | " + " | ".join(f"{b:.2g} FLOPs" for b in budgets) + " |",
              "|---|---:|" + "---:|" * len(budgets)]  # fmt: skip
     for name in ARCHITECTURES:
         own = {(int(row[14].split()[0][2:]), float(row[10])): row for row in rows if row[0] == name}
@@ -694,7 +723,8 @@ def report(options: argparse.Namespace) -> None:
                 for b in budgets
             ]
             lines.append(f"| {name} | {width} | {' | '.join(cells)} |")
-    found = plait.scale.fit(options.file, target=options.target, where=options.where).as_dict()
+    result = plait.scale.fit(options.file, target=options.target, where=options.where)
+    found = result.as_dict()
 
     def shown(one: dict[str, Any], form: str = ".3g") -> str:
         text = f"{one['value']:{form}} ({one['interval'][0]:{form}} … {one['interval'][1]:{form}})"
@@ -724,7 +754,10 @@ def report(options: argparse.Namespace) -> None:
     for one in found["findings"]:
         chance = "" if one["probability"] is None else f"{one['probability']:.2f}"
         lines.append(f"| {one['number']} | {one['statement']} | **{one['verdict']}** | {chance} | {one['detail']} |")
-    lines += held_out(options, rows)
+    lines += ["", "## Compute-optimal frontier", "",
+              "Loss, best size and bytes per parameter; in italics where it is beyond an architecture's own runs.", "",
+              *frontier_lines(result.laws, [1e14, 1e15, 1e16, 1e17])]  # fmt: skip
+    lines += held_against(options.forecasts, read_rows(options.rates) if options.rates else rows)
     lines += ["", "## To know", "", *(f"- {note}" for note in found["notes"])]
     options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -774,7 +807,8 @@ def main() -> None:
     reporting.add_argument("-o", "--out", type=Path, required=True)
     reporting.add_argument("--target", type=float, default=1e16)
     reporting.add_argument("--where", action="append", default=[])
-    reporting.add_argument("--held-out", type=float, default=2e15, help="runs above are held against the others' laws")
+    reporting.add_argument("--forecasts", nargs="*", type=Path, default=[], help="files of `predict`, written before")
+    reporting.add_argument("--rates", nargs="*", type=Path, default=[], help="rows of every rate, held against them")
     reporting.add_argument("--sitting", default="", help="a further one, in words")
     predicting = verbs.add_parser("predict")
     predicting.add_argument("file", type=Path)

@@ -91,10 +91,35 @@ def test_the_optimum_is_the_least_loss_at_its_flops(cost: TokenCost) -> None:
     assert float(np.log(params)) == pytest.approx(least.x, abs=1e-3)
     assert float(value) == pytest.approx(least.fun)
     assert float(tokens * cost.kappa * params**cost.power) == pytest.approx(1e21)
-    a, b = CHINCHILLA.exponents(cost)
+    a, b = CHINCHILLA.exponents(1e21, cost)
     up = CHINCHILLA.optimum(1e22, cost)
     assert float(np.log10(up[0] / params)) == pytest.approx(float(a))
     assert float(np.log10(up[1] / tokens)) == pytest.approx(float(b))
+
+
+def test_costs_of_width_weigh_on_small_models() -> None:
+    """κ N + ρ √N is found where it is, and not where a power is; N*, a and what a quarter of N* needs are those that a
+    search finds."""
+    params = np.geomspace(2e4, 2e7, 9)
+    tokens = np.full(9, 1e8)
+    cost = TokenCost.of((6 * params + 1770 * np.sqrt(params)) * tokens, params, tokens)
+    assert (cost.kappa, cost.power, cost.root) == (pytest.approx(6), 1.0, pytest.approx(1770))
+    assert cost.spread < 1e-9
+    power = TokenCost.of(40 * params**0.9 * tokens, params, tokens)
+    assert (power.power, power.root) == (pytest.approx(0.9), 0.0)
+    truth = surface(0.5, 16.6, 74.8e3, 0.295, 0.774)
+    for flops in (1e12, 1e16, 1e20):
+        best = float(truth.best_size(flops, cost))
+        sizes = best * np.geomspace(0.5, 2, 4001)
+        searched = float(sizes[truth.loss(sizes, cost.tokens(np.asarray(flops), sizes)).argmin()])
+        assert best == pytest.approx(searched, rel=1e-3)
+        a, b = truth.exponents(flops, cost)
+        assert float(truth.best_size(flops * 1.1, cost)) == pytest.approx(best * 1.1 ** float(a), rel=1e-3)
+        assert float(a * cost.slope(np.asarray(best)) + b) == pytest.approx(1, abs=1e-4)
+    made = truth.overhead(1e14, cost, 0.5)
+    small, least = 0.5 * truth.best_size(1e14, cost), truth.optimum(1e14, cost)[2]
+    enough = cost.tokens(np.asarray(1e14 * float(made)), small)
+    assert float(truth.loss(small, enough)) == pytest.approx(float(least), rel=1e-9)
 
 
 def test_off_the_optimum() -> None:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
-from plait.analysis.scaling_simulation import CHINCHILLA, Design, simulated
+from plait.analysis.scaling_laws import fit_laws
+from plait.analysis.scaling_simulation import CHINCHILLA, Design, joined, simulated
 from plait.cli.main import app
 from plait.cli.output import character_plot
+from plait.cli.scale_display import law_tables
 from plait.core.errors import UserError
+from plait.reporting.scaling_page import scaling_page
 
 
 @pytest.fixture
@@ -70,6 +76,27 @@ def test_the_page_loads_nothing(runs_file: Path, tmp_path: Path) -> None:
         assert loads not in text.replace("http://www.w3.org/2000/svg", "")
     nowhere = CliRunner().invoke(app, ["scale", "fit", str(runs_file), "--target", "1e22", "-o", str(runs_file / "x")])
     assert isinstance(nowhere.exception, UserError)
+
+
+def test_many_architectures(tmp_path: Path) -> None:
+    """In the terminal no cell is broken; on the page they are rows; runs that no parabola goes through are drawn."""
+    parts = [simulated(CHINCHILLA, Design(np.logspace(18, 21, 3)), 0.003, np.random.default_rng(k), name=f"arch {k}")
+             for k in range(5)]  # fmt: skip
+    runs = joined(parts)
+    large = simulated(CHINCHILLA, Design([1e22], 1, 1.0, 1.0), 0.003, np.random.default_rng(9), name="arch 4")
+    runs = replace(joined([runs, large]), group=np.append(runs.group, -1))
+    laws = fit_laws(runs, 1e23, draws=50)
+    for width, tables in ((60, 5), (100, 3), (400, 1)):
+        made = law_tables(laws, width)
+        out = Console(width=width, file=StringIO())
+        for one in made:
+            out.print(one)
+        text = out.file.getvalue()  # type: ignore[attr-defined]
+        assert len(made) == tables
+        assert len(text.splitlines()) == tables * 15  # a line for each row, none in two
+    page = scaling_page(laws, "runs.csv")
+    assert page.count(">arch 3</td>") >= 2
+    assert "1e22 FLOPs" in page
 
 
 def test_a_character_plot_has_its_marks_in_place() -> None:

@@ -128,18 +128,6 @@ def test_a_best_rate_outside_of_the_range_is_found_and_paid_for(best: int) -> No
     assert found.cost <= 0.3
 
 
-def test_the_rates_that_were_not_taken_count_towards_the_limit() -> None:
-    """Two of three at the rung where they are compared: as a race with these rates and as much less."""
-    searching, given, more = Pool(), Pool(), Pool()
-    found = held(searching, 1e6, limit=0.25)
-    judged = min(steps for steps in found.rungs if steps >= RATE_STEPS)
-    for pool, limit in ((given, 0.25 - 2 * judged / found.rungs[-1]), (more, 0.25)):
-        speed = dict.fromkeys(CURVES, 1e-5)
-        race(contenders(), 1e6, pool, Path("nowhere"), speed=speed, limit=limit, rates=found.rates)  # type: ignore[arg-type]
-    assert searching.legs[3 * len(CURVES) :] == given.legs
-    assert len(given.legs) < len(more.legs)
-
-
 def test_rates_that_are_given_are_kept() -> None:
     given = dict.fromkeys(CURVES, 1e-4)
     found = race(contenders(), 1e6, Pool(), Path("nowhere"), speed=dict.fromkeys(CURVES, 1e-5), limit=0.4, rates=given)  # type: ignore[arg-type]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import base64
 import math
 import zlib
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from plait.reporting.axes import Axis
-from plait.reporting.charts import Matrix, Series, heat_map, matrices, xy_chart
-from plait.reporting.svg import Scale, label, png, round_numbers, shade
+from plait.reporting.axes import FILE, Axis
+from plait.reporting.charts import Matrix, Panel, Series, figure, heat_map, matrices, xy_chart
+from plait.reporting.svg import Scale, label, labels, png, round_numbers, shade
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -146,7 +147,21 @@ def test_round_numbers_fill_the_range(low: float, high: float, first: float, las
 
 def test_labels_are_short() -> None:
     assert [label(v) for v in (0.25, 512, 16000, 65536, 2e20)] == ["0.25", "512", "16k", "65.536k", "2e20"]
+    assert labels([3e12, 1e13, 1e16]) == ["3e12", "1e13", "1e16"]  # one axis, one way
+    assert labels([0.5, 16000, 3e12]) == ["0.5", "16k", "3T"]
     assert Scale(512, 65536, 0, 1, log=True).ticks()[0] == 512
+
+
+def test_what_is_extrapolated_is_shaded() -> None:
+    panel = Panel([Series("law", [1e12, 1e16], [2.0, 1.0])], Axis("FLOPs", log=True), known_to=1e14)
+
+    def widths(panel: Panel) -> list[float]:
+        found = parsed(figure([panel], title="laws")).iter(f"{SVG}rect")
+        return [float(one.get("width", 0)) for one in found if one.get("fill") == FILE.shade]
+
+    (half,), (whole,) = widths(panel), widths(replace(panel, known_to=1e9))
+    assert half == pytest.approx(whole / 2)
+    assert widths(replace(panel, known_to=1e17)) == widths(replace(panel, known_to=None)) == []
 
 
 def test_an_interval_that_reaches_below_zero_ends_at_a_logarithmic_axis() -> None:

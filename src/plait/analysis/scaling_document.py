@@ -11,12 +11,14 @@ import numpy as np
 from plait.analysis.scaling_bootstrap import CONFIDENCE
 from plait.analysis.scaling_findings import findings
 from plait.analysis.scaling_frontier import OFFSETS
+from plait.analysis.scaling_isoflop import NEAR
 from plait.analysis.scaling_laws import CANNOT_SAY, SHARED_LEVEL, Estimate, Law, Laws
 from plait.analysis.scaling_range import LEVEL, contradiction
 from plait.analysis.scaling_runs import ALL, Runs
 from plait.analysis.scaling_state import chances_of_least
 
 LETTERS = {"alpha": "α", "beta": "β", "N_star": "N*", "D_star": "D*"}
+FAR = 100.0  # times the largest budget
 ODD_COST = 0.1  # runs' FLOPs per token further off κ N^p than this are told
 ODD_UNITS = 30.0  # times 6 N D
 
@@ -89,7 +91,7 @@ def law_document(law: Law) -> dict[str, Any]:
             "extrapolation": law.extrapolation,
         },
         "isoflop": isoflop_document(law),
-        "flops_per_token": {"kappa": law.cost.kappa, "power": law.cost.power},
+        "flops_per_token": {"kappa": law.cost.kappa, "power": law.cost.power, "root": law.cost.root},
         "off_frontier": [
             {"size": offset, "gap": estimate(law.gap(offset)), "flops": estimate(law.overhead(offset))}
             for offset in OFFSETS
@@ -155,8 +157,13 @@ def notes(laws: Laws) -> list[str]:
     same = len({f"{law.extrapolation:.1g}" for law in laws.laws.values()}) == 1
     of = "" if same else f" of {least.name}"
     told = []
-    if least.extrapolation > 1:
+    smallest = float(laws.runs.flops.min())
+    if least.extrapolation > NEAR:
         told = [f"the target is {least.extrapolation:.3g} times the largest budget trained{of}: an extrapolation"]
+    elif laws.target < smallest:
+        told = [f"the target is {laws.target / smallest:.3g} times the smallest budget trained: an extrapolation"]
+    if least.extrapolation > FAR:
+        told.append(f"beyond {FAR:g} times the intervals hold what noise can do, not whether the law holds so far")
     for law in laws.laws.values():
         whose = "" if law.name == ALL else f"{law.name}: "
         wide = [name for name, one in {**law.surface_estimates(), **law.frontier_estimates()}.items() if one.wide]
@@ -171,8 +178,7 @@ def notes(laws: Laws) -> list[str]:
         if len(law.groups) == 2:
             told.append(f"{whose}two budgets: intervals were only checked with three and more; train a third")
         if law.cost.spread > ODD_COST:
-            power = f"{law.cost.kappa:.3g} N^{law.cost.power:.2f}"
-            told.append(f"{whose}FLOPs per token lie up to {law.cost.spread:.0%} off {power}, by which N* is told")
+            told.append(f"{whose}FLOPs per token lie up to {law.cost.spread:.0%} off {law.cost}, by which N* is told")
         told += _disagreement(law, whose)
     told += _units(laws.runs)
     told += _left_out(laws)

@@ -1,17 +1,29 @@
 """The compute-optimal frontier of a fitted surface: how to divide a budget C between size N and tokens D, and the cost
 of deviating from it.
 
+<<<<<<< HEAD
 FLOPs are D · κ N^p, a power law in the size fitted to the runs (κ = 6 and p = 1 for plain Transformers; attention,
 embeddings and experts change both). On E + A N^−α + B D^−β the lowest loss at C has
 
     N* ∝ C^a,  a = β / (α + p β)        D* ∝ C^b,  b = α / (α + p β)        p a + b = 1
 
 All functions are vectorised over fits, such as the samples of a bootstrap.
+=======
+FLOPs are D · f(N), a token's cost as the runs have it: a power κ N^p, or κ N + ρ √N where that is nearer to them.
+Matrix products cost 6 N; what grows with the width alone (attention over a fixed length, embeddings, short
+convolutions) goes as √N, and weighs on small models. Where f is a power the least loss of E + A N^−α + B D^−β has
+
+    N* ∝ C^a,  a = β / (α + p β)        D* ∝ C^b,  b = α / (α + p β)        p a + b = 1
+
+and else a and b are the slopes at the budget that is asked for.
+
+All functions are vectorised over fits, such as the samples of a bootstrap.
+>>>>>>> scale
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,29 +31,54 @@ from plait.analysis.scaling_surface import Floats, Points
 
 #: Sizes off the optimum, at the same FLOPs.
 OFFSETS = (1 / 8, 1 / 4, 1 / 2, 2.0, 4.0)
+#: Steps of N* along the tangents of f: the slope of f changes by less than 1/2, so each leaves a fraction of the last.
+TANGENTS = 30
+STEP = 1.05  # of the budget, for slopes
 #: Logarithm of a number beyond all sizes: draws of runs that cannot say would overflow.
 MOST = 250.0
 
 
 @dataclass(frozen=True)
 class TokenCost:
+<<<<<<< HEAD
     """Training FLOPs per token: κ N^p; `spread` is the relative deviation of the runs."""
+=======
+    """Training FLOPs per token: κ N^p + ρ √N; `spread` is the relative deviation of the runs."""
+>>>>>>> scale
 
     kappa: float
     power: float
     spread: float
+    root: float = 0.0
 
     @classmethod
     def of(cls, flops_R: Floats, params_R: Floats, tokens_R: Floats) -> TokenCost:
+        """A power, or κ N + ρ √N where that is nearer."""
         n_R, cost_R = np.log(params_R), np.log(flops_R / tokens_R)
         if np.ptp(n_R) < 1e-9:
             return cls(float(np.exp((cost_R - n_R).mean())), 1.0, 0.0)
         power, level = np.polyfit(n_R, cost_R, 1)
-        spread = float(np.abs(np.expm1(cost_R - level - power * n_R)).max())
-        return cls(float(np.exp(level)), float(power), spread)
+        parts_R2 = np.exp(np.column_stack([n_R, n_R / 2]) - cost_R[:, None])  # of each run's cost
+        kappa, root = np.linalg.lstsq(parts_R2, np.ones(len(n_R)), rcond=None)[0]
+        found = [cls(float(np.exp(level)), float(power), 0.0)]
+        if kappa > 0 and root > 0:
+            found.append(cls(float(kappa), 1.0, 0.0, float(root)))
+        told = [replace(one, spread=float(np.abs(np.exp(cost_R) / one.flops(params_R) - 1).max())) for one in found]
+        return min(told, key=lambda one: one.spread)
+
+    def flops(self, params: Floats) -> Floats:
+        return np.asarray(self.kappa * params**self.power + self.root * np.sqrt(params))
 
     def tokens(self, flops: Floats, params: Floats) -> Floats:
-        return flops / (self.kappa * params**self.power)
+        return flops / self.flops(params)
+
+    def slope(self, params: Floats) -> Floats:
+        """Of ln f over ln N."""
+        width = self.root * np.sqrt(params) / self.flops(params)
+        return np.asarray(self.power * (1 - width) + 0.5 * width)
+
+    def __str__(self) -> str:
+        return f"{self.kappa:.3g} N^{self.power:.2f}" if not self.root else f"{self.kappa:.3g} N + {self.root:.3g} √N"
 
 
 @dataclass(frozen=True)
@@ -72,16 +109,28 @@ class Surface:
         size, data = self.log_A - self.alpha * np.log(params), self.log_B - self.beta * np.log(tokens)
         return np.asarray(self.E + np.exp(np.minimum(size, MOST)) + np.exp(np.minimum(data, MOST)))
 
-    def exponents(self, cost: TokenCost) -> tuple[Floats, Floats]:
-        """a and b."""
-        whole = self.alpha + cost.power * self.beta
-        return self.beta / whole, self.alpha / whole
+    def exponents(self, flops: float, cost: TokenCost) -> tuple[Floats, Floats]:
+        """a and b at a budget: the slopes of ln N* and ln D* over ln C there."""
+        if not cost.root:
+            whole = self.alpha + cost.power * self.beta
+            return self.beta / whole, self.alpha / whole
+        (low, few, _), (high, many, _) = (self.optimum(flops * step, cost) for step in (1 / STEP, STEP))
+        return np.log(high / low) / (2 * np.log(STEP)), np.log(many / few) / (2 * np.log(STEP))
+
+    def best_size(self, flops: float, cost: TokenCost) -> Floats:
+        """N*: along the tangent of ln f it has a closed form, which is taken until it stays."""
+        params = np.full(np.shape(self.E), 1e7)
+        for _ in range(TANGENTS if cost.root else 1):
+            p = cost.slope(params)
+            log_kappa = np.log(cost.flops(params)) - p * np.log(params)
+            balance = np.log(self.alpha / (p * self.beta)) + self.log_A - self.log_B
+            log_params = (balance + self.beta * (np.log(flops) - log_kappa)) / (self.alpha + p * self.beta)
+            params = np.exp(np.clip(log_params, -MOST, MOST))
+        return np.asarray(params)
 
     def optimum(self, flops: float, cost: TokenCost) -> tuple[Floats, Floats, Floats]:
         """N*, D* and their loss at a budget."""
-        whole = self.alpha + cost.power * self.beta
-        balance = np.log(self.alpha / (cost.power * self.beta)) + self.log_A - self.log_B
-        params = np.exp(np.clip((balance + self.beta * np.log(flops / cost.kappa)) / whole, -MOST, MOST))
+        params = self.best_size(flops, cost)
         tokens = cost.tokens(np.asarray(flops), params)
         return params, tokens, self.loss(params, tokens)
 
@@ -97,4 +146,4 @@ class Surface:
         size = np.exp(np.minimum(self.log_A - self.alpha * np.log(offset * params), MOST))
         left = least - self.E - size
         needed = np.exp(np.minimum((self.log_B - np.log(np.where(left > 0, left, 1.0))) / self.beta, MOST))
-        return np.where(left > 0, needed / tokens * offset**cost.power, np.inf)
+        return np.where(left > 0, needed / tokens * cost.flops(offset * params) / cost.flops(params), np.inf)

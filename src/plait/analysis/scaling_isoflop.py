@@ -112,7 +112,7 @@ def powers(found: Sequence[Parabola], cost: TokenCost) -> Powers | None:
         return None
     c_G = np.log([one.flops for one in good])
     n_BG = np.column_stack([np.concatenate([[one.best_n], one.best_n_B]) for one in good])
-    d_BG = c_G - np.log(cost.kappa) - cost.power * n_BG
+    d_BG = c_G - np.log(cost.flops(np.exp(n_BG)))
     x_G = c_G - c_G.mean()
     a_B, b_B = (values @ x_G / (x_G @ x_G) for values in (n_BG, d_BG))
     level_n = float(n_BG[0].mean() - a_B[0] * c_G.mean())

@@ -80,7 +80,7 @@ class Law:
     def frontier_estimates(self, target: float | None = None) -> dict[str, Estimate]:
         flops = self.target if target is None else target
         own, drawn = self.surface.optimum(flops, self.cost), self.draws.optimum(flops, self.cost)
-        (a, b), (a_B, b_B) = self.surface.exponents(self.cost), self.draws.exponents(self.cost)
+        (a, b), (a_B, b_B) = (one.exponents(flops, self.cost) for one in (self.surface, self.draws))
         n, d, loss = (Estimate.of(one, many) for one, many in zip(own, drawn, strict=True))
         return {
             "a": Estimate.of(a, a_B).wider_than(0.2),

@@ -97,7 +97,7 @@ def _two(same: bool) -> Laws:
 
 def _exponents_apart(laws: Laws) -> float:
     """How often a is larger for the Transformer, over the draws."""
-    (t, _), (h, _) = (laws.laws[name].draws.exponents(laws.laws[name].cost) for name in "TH")
+    (t, _), (h, _) = (laws.laws[name].draws.exponents(laws.target, laws.laws[name].cost) for name in "TH")
     return float(np.mean(t > h))
 
 
@@ -226,5 +226,6 @@ def figures() -> tuple[str, str, bool]:
     marks = sum(len(series.x) for panel in panels for series in panel.series if series.joined == "none")
     named = sum(words in drawn for words in ("Best size", "Best number of tokens", "State-optimal frontier"))
     ours = f"{marks} of {len(laws.runs)} runs drawn, {named} of 3 frontiers named"
-    whole = state is not None and len(loss.series) == len(laws.laws) == 5 and len(frontiers) == 2
+    lines = [series.name for series in loss.series if series.joined == "line"]
+    whole = state is not None and lines == list(laws.laws) and len(lines) == 5 and len(frontiers) == 2
     return "175 of 175 runs drawn, 3 of 3", ours, whole and marks == len(laws.runs) and named == 3
