@@ -38,7 +38,7 @@ _LOOKING, _DEEP = "attn[canon=ab]", "attn x4"
 _SHORT_FIRST = ", short prefixes first"
 CONTROLS: dict[str, Control] = {
     "parity": Control("rwkv7[neg_eigval]", "length=32", _recipe(500, 32, 1e-2, _SHORT_FIRST), 1.0),
-    "word-problem": Control("deltaproduct[steps=2]", "length=16 group=S3", _recipe(700, 128, 2e-3, _SHORT_FIRST), 1.0),
+    "word-problem": Control("deltaproduct[steps=2]", "length=16 group=S3", _recipe(600, 64, 3e-3, _SHORT_FIRST), 1.0),
     "modular-arithmetic": Control(_DEEP, "vocab=3 length=12", _recipe(2000, 128, 2e-3), 0.996),
     "mqar": Control("deltanet x2", "vocab=64 length=64 pairs=8", _recipe(300, 32, 5e-3), 0.983),
     "forgetting-mqar": Control(f"{_LOOKING} x4", "vocab=64 length=64 pairs=8 updates=4", _recipe(825, 64, 3e-3), 0.993),
