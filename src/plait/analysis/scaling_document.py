@@ -145,6 +145,10 @@ def _best_share(shares: dict[str, float | None], chances: dict[str, float]) -> d
     return {"attention": shares[best], "probability": chances[best], "by_share": rows}
 
 
+#: How people write the numbers of a law.
+LETTERS = {"alpha": "α", "beta": "β", "N_star": "N*", "D_star": "D*"}
+
+
 def notes(laws: Laws) -> list[str]:
     """What to know before going by the numbers."""
     least = max(laws.laws.values(), key=lambda law: law.extrapolation)
@@ -157,7 +161,8 @@ def notes(laws: Laws) -> list[str]:
         whose = "" if law.name == ALL else f"{law.name}: "
         wide = [name for name, one in {**law.surface_estimates(), **law.frontier_estimates()}.items() if one.wide]
         if wide:
-            told.append(f"{whose}{CANNOT_SAY}: {', '.join(wide)}; more budgets, wider apart, would")
+            letters = ", ".join(LETTERS.get(name, name) for name in wide)
+            told.append(f"{whose}{CANNOT_SAY} {letters}; more budgets, wider apart, would")
         outside = [one for one in law.groups if not one.bracketed]
         if outside:
             budgets = ", ".join(f"{one.flops:.3g}" for one in outside)
