@@ -151,6 +151,10 @@ def _best_share(shares: dict[str, float | None], chances: dict[str, float]) -> d
     return {"attention": shares[best], "probability": chances[best], "by_share": rows}
 
 
+#: How people write the numbers of a law.
+LETTERS = {"alpha": "α", "beta": "β", "N_star": "N*", "D_star": "D*"}
+
+
 def notes(laws: Laws) -> list[str]:
     """Caveats about the fit, as sentences."""
     least = max(laws.laws.values(), key=lambda law: law.extrapolation)
@@ -169,7 +173,7 @@ def notes(laws: Laws) -> list[str]:
         wide = [name for name, one in {**law.surface_estimates(), **law.frontier_estimates()}.items() if one.wide]
         if wide:
             letters = ", ".join(LETTERS.get(name, name) for name in wide)
-            told.append(f"{whose}{CANNOT_SAY}: {letters}; more budgets, wider apart, would")
+            told.append(f"{whose}{CANNOT_SAY} {letters}; more budgets, wider apart, would")
         outside = [one for one in law.groups if not one.bracketed]
         if outside:
             budgets = ", ".join(f"{one.flops:.3g}" for one in outside)

@@ -53,13 +53,8 @@ def verdict_of(probability: float) -> str:
 
 
 def _allocation(full: Law, hybrid: Law) -> Finding:
-<<<<<<< HEAD
-    """Compare the exponents a; with FLOPs of κ N D, a + b = 1, so one comparison covers both."""
-    (a_T, _), (a_H, _) = (law.draws.exponents(law.cost) for law in (full, hybrid))
-=======
     """Compare the exponents a; where FLOPs are κ N D, a + b = 1, so one comparison covers both."""
     (a_T, _), (a_H, _) = (law.draws.exponents(law.target, law.cost) for law in (full, hybrid))
->>>>>>> scale
     chance = float(np.mean(a_T > a_H))
     ends = " … ".join(f"{end:+.3f}" for end in interval(a_T - a_H))
     statement = f"the best size grows faster with compute in {full.name} than in {hybrid.name} (a_T > a_H)"

@@ -1,14 +1,6 @@
 """The compute-optimal frontier of a fitted surface: how to divide a budget C between size N and tokens D, and the cost
 of deviating from it.
 
-<<<<<<< HEAD
-FLOPs are D · κ N^p, a power law in the size fitted to the runs (κ = 6 and p = 1 for plain Transformers; attention,
-embeddings and experts change both). On E + A N^−α + B D^−β the lowest loss at C has
-
-    N* ∝ C^a,  a = β / (α + p β)        D* ∝ C^b,  b = α / (α + p β)        p a + b = 1
-
-All functions are vectorised over fits, such as the samples of a bootstrap.
-=======
 FLOPs are D · f(N), a token's cost as the runs have it: a power κ N^p, or κ N + ρ √N where that is nearer to them.
 Matrix products cost 6 N; what grows with the width alone (attention over a fixed length, embeddings, short
 convolutions) goes as √N, and weighs on small models. Where f is a power the least loss of E + A N^−α + B D^−β has
@@ -18,7 +10,6 @@ convolutions) goes as √N, and weighs on small models. Where f is a power the l
 and else a and b are the slopes at the budget that is asked for.
 
 All functions are vectorised over fits, such as the samples of a bootstrap.
->>>>>>> scale
 """
 
 from __future__ import annotations
@@ -40,11 +31,7 @@ MOST = 250.0
 
 @dataclass(frozen=True)
 class TokenCost:
-<<<<<<< HEAD
-    """Training FLOPs per token: κ N^p; `spread` is the relative deviation of the runs."""
-=======
     """Training FLOPs per token: κ N^p + ρ √N; `spread` is the relative deviation of the runs."""
->>>>>>> scale
 
     kappa: float
     power: float

@@ -145,14 +145,19 @@ def table(
 ) -> Element:  # fmt: skip
     """A column whose name begins with `>` is one of numbers: it stands to the right. `keys`: what each row is about,
     wherever else it is on the page; `name`: of the file that it can be saved as; `fixed`: not to be sorted or saved.
-    On a phone a cell says its column, unless it is empty."""
+    On a phone a cell says its column, unless it is empty or the first one and no number."""
     sides = ["right" if column.startswith(">") else "left" for column in columns]
     names = [column.lstrip(">") for column in columns]
     heads = [tag("th", each, class_=side, scope="col") for each, side in zip(names, sides, strict=True)]
     body = []
     for number, row in enumerate(rows):
         cells = [
-            tag("td", cell, class_=side, **({"data_label": each} if each and place and cell != "" else {}))
+            tag(
+                "td",
+                cell,
+                class_=side,
+                **({"data_label": each} if each and (place or side == "right") and cell != "" else {}),
+            )
             for place, (cell, side, each) in enumerate(zip(row, sides, names, strict=True))
         ]
         made = tag("tr", *cells, class_="chosen" if number == chosen else "plain")

@@ -36,14 +36,19 @@ def scaling_page(laws: Laws, source: str) -> str:
     runs = laws.runs
     title = laws_title(laws)
     lead = (
-        f"{len(runs)} runs from {source}, {runs.flops.min():.3g} to {runs.flops.max():.3g} FLOPs; losses in nats per "
-        f"{runs.unit}, all intervals 90 %."
+        f"{len(runs)} runs from {source}, {power_of_ten(runs.flops.min())} to "
+        f"{power_of_ten(runs.flops.max())} FLOPs; losses in nats per {runs.unit}, all intervals 90 %."
     )
     return page(title, tag("header", tag("h1", title), tag("p", lead, class_="lead")), *laws_parts(laws))
 
 
 def laws_title(laws: Laws) -> str:
-    return f"What to train at {laws.target:.3g} FLOPs: {_advice(laws)}"
+    return f"What to train at {power_of_ten(laws.target)} FLOPs: {_advice(laws)}"
+
+
+def power_of_ten(value: float) -> str:
+    """4e9, as people write it."""
+    return f"{value:.3g}".replace("e+0", "e").replace("e+", "e")
 
 
 def laws_parts(laws: Laws) -> list[Child]:
@@ -89,7 +94,7 @@ def _advice(laws: Laws) -> str:
         return sizes
     sure = all(one.probability >= SURE for one in laws.comparisons if one.better == best.name)
     if not sure and found["N_star"].wide:
-        return f"{best.name} or another, {CANNOT_SAY} which and how large"
+        return f"{CANNOT_SAY} which model, nor how large"
     return f"{best.name}, {sizes}" if sure else f"{best.name} or another ({CANNOT_SAY}), {sizes}"
 
 
@@ -101,7 +106,7 @@ def _figures(laws: Laws) -> Element:
             ("loss there, nats", "loss"), ("lowest possible loss, E", "E")]  # fmt: skip
     return tiles([
         (what, "?" if found[key].wide else number(found[key].value),
-         f"{ends(found[key])} {whose}".strip() + (f": {CANNOT_SAY}" if found[key].wide else ""))
+         f"{whose}: {CANNOT_SAY}".removeprefix(": ") if found[key].wide else f"{ends(found[key])} {whose}".strip())
         for what, key in rows
     ])  # fmt: skip
 

@@ -16,7 +16,7 @@ from plait.reporting.page import Child, card, code, grid, legend, note, section,
 from plait.reporting.page_charts import swatch
 from plait.reporting.plots import panel_plot
 from plait.reporting.scaling import scaling_figure
-from plait.reporting.scaling_page import laws_parts, laws_title
+from plait.reporting.scaling_page import laws_parts, laws_title, power_of_ten
 from plait.reporting.views import Context, View
 from plait.scaling.stored import RunRow, run_row
 
@@ -38,9 +38,8 @@ def scale_view(record: Record, context: Context) -> View:
         laws, why = None, f"No law was fitted: {wrong}"
     if laws is None:
         return View("A scaling study", lead, [note(why), *_drawn(rows), listed], {"runs": lambda: _figure(rows)}, rows)
-    words = (
-        f"Fitted for {laws.target:.3g} FLOPs, {BEYOND:g} times the largest run, with {DRAWS} draws; all intervals 90 %."
-    )
+    target = power_of_ten(laws.target)
+    words = f"Fitted for {target} FLOPs, {BEYOND:g} times the largest run, with {DRAWS} draws; all intervals 90 %."
     return View(
         laws_title(laws),
         f"{lead} {words}",
@@ -89,7 +88,7 @@ def _table(rows: Sequence[RunRow], context: Context) -> Child:
     made: list[list[Child]] = [
         [
             code(row["spec"], row["architecture"]),
-            f"{row['flops']:.3g}",
+            power_of_ten(float(row["flops"])),
             short(row["params"]),
             short(row["tokens"]),
             f"{row['loss']:.4f}",
