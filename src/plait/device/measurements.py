@@ -97,5 +97,5 @@ def values(record: Record) -> dict[str, float]:
     return {name: record.result[name][each.value] for name, each in measured}
 
 
-def noisy(record: Record) -> bool:
-    return any(record.result.get(name, {}).get("noisy") for name in on_device())
+def noisy(record: Record | None) -> bool:
+    return record is not None and any(record.result.get(name, {}).get("noisy") for name in on_device())

@@ -25,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from plait.analysis.intervals import CONFIDENCE, Estimate, Share, estimate, holm
+from plait.analysis.distributions import CONFIDENCE
+from plait.analysis.intervals import Estimate, Share, estimate, holm
 from plait.model.architecture import Architecture
 
 MOST_NAMES = 6  # in one list
