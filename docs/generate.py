@@ -75,7 +75,7 @@ def code(value: Any) -> str:
 def source_tree() -> str:
     """Every part of the package with the first sentence of its own docstring, then what stands beside it."""
     beside = {
-        "tests/": "by package: tests/ops/test_gla.py is about ops/gla.py",
+        "tests/": "by package: tests/ops/test_gla.py tests ops/gla.py",
         "docs/": "the pages, and what writes and checks them",
         "benchmarks/": "measurements: `make bench`",
     }

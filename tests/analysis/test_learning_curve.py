@@ -271,7 +271,7 @@ class TestForesight:
         assert seen.text.startswith("a at every budget from 1 M tokens on (P(best) 60 %")
 
     def test_budgets_must_rise(self, three: Runs) -> None:
-        with pytest.raises(UserError, match="rise"):
+        with pytest.raises(UserError, match="increasing order"):
             foresee(extrapolate(three, BUDGETS[::-1]))
 
 

@@ -16,22 +16,24 @@ if TYPE_CHECKING:
     from plait.api.analyse_table import Analysis, Row
 
 group = typer.Typer(
-    help="Fronts, rankings, matched pairs and savings in any table of results; patterns in found layers.",
+    help="Pareto fronts, rank correlations, matched pairs and savings in any table of results; placement patterns.",
     no_args_is_help=True,
 )
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="A .csv, .json, .jsonl or .parquet file, or a store's URL.")]
 Where = Annotated[list[str] | None, typer.Option(help="Only these rows: column=value, or with != < <= > >=.")]
-Label = Annotated[str | None, typer.Option(help="The column that names a row; else the first that is there.")]
-Lower = Annotated[str, typer.Option(help="Columns in which lower is better, against what their names say.")]
-Higher = Annotated[str, typer.Option(help="Columns in which higher is better, against what their names say.")]
-Minimise = Annotated[str, typer.Option(help="Columns to minimise, with commas between them.")]
+Label = Annotated[str | None, typer.Option(help="The column that names a row. \\[default: the first known one]")]
+Lower = Annotated[str, typer.Option(help="Columns in which lower is better, whatever their names suggest.")]
+Higher = Annotated[str, typer.Option(help="Columns in which higher is better, whatever their names suggest.")]
+Minimise = Annotated[str, typer.Option(help="Columns to minimise, separated by commas.")]
 Maximise = Annotated[str, typer.Option(help="Columns to maximise.")]
-Quality = Annotated[str, typer.Option(help="The column with what training found, such as the perplexity.")]
+Quality = Annotated[str, typer.Option(help="The column with the true quality, such as the perplexity.")]
 Hull = Annotated[bool, typer.Option("--hull", help="Only the corners of the lower convex hull (two columns).")]
 Proxy = Annotated[str, typer.Option(help="The column with the proxy.")]
-Bins = Annotated[str | None, typer.Option(help="SRC in so many bins of equal count, or between these edges.")]
-BinBy = Annotated[str | None, typer.Option(help="The column that gives the size for the bins; else the proxy.")]
+Bins = Annotated[
+    str | None, typer.Option(help="SRC by size: the number of bins with equally many models, or the bins' edges.")
+]
+BinBy = Annotated[str | None, typer.Option(help="The column with the size for the bins. \\[default: the proxy]")]
 Keys = Annotated[
     list[str] | None,
     typer.Argument(
@@ -76,8 +78,8 @@ def _table(rows: list[Row]) -> Any:
 def ranks(
     file: File,
     proxy: Proxy,
-    truth: Annotated[str, typer.Option(help="The column with what training found.")],
-    top: Annotated[str, typer.Option(help="SRC and common ratio among the best so many percent.")] = "10,20,50,100",
+    truth: Annotated[str, typer.Option(help="The column with the true quality.")],
+    top: Annotated[str, typer.Option(help="SRC and common ratio among the top so many percent.")] = "10,20,50,100",
     bins: Bins = None,
     bin_by: BinBy = None,
     where: Where = None,
@@ -85,18 +87,18 @@ def ranks(
     higher: Higher = "",
     as_json: AsJson = False,
 ) -> None:
-    """Tell how well a proxy ranks: Spearman and Kendall, top k %, by size."""
+    """Measure how well a proxy ranks models: Spearman and Kendall, top k %, by size."""
     show(verbs.ranks, locals())
 
 
 @group.command()
 def heatmap(
     file: File,
-    proxies: Annotated[str, typer.Option(help="Columns with proxies, with commas between them.")],
-    truths: Annotated[str, typer.Option(help="Columns with what training found.")],
-    subsets: Annotated[str | None, typer.Option(help="Apart by the values of this column.")] = None,
+    proxies: Annotated[str, typer.Option(help="Columns with proxies, separated by commas.")],
+    truths: Annotated[str, typer.Option(help="Columns with the true quality.")],
+    subsets: Annotated[str | None, typer.Option(help="Split by the values of this column.")] = None,
     best_per: Annotated[
-        str | None, typer.Option(help="The column that names the model: of its runs, only the best by the truth.")
+        str | None, typer.Option(help="The column that names the model; only its best run is used.")
     ] = None,
     where: Where = None,
     lower: Lower = "",
@@ -104,7 +106,7 @@ def heatmap(
     svg: Annotated[Path | None, typer.Option(help="Draw the heat map.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give the SRC of several proxies with several truths, subset by subset."""
+    """Compute the rank correlation (SRC) of several proxies with several ground truths, by subset."""
     show(verbs.heatmap, locals())
 
 
@@ -118,7 +120,7 @@ def front(
     label: Label = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the rows that no other row dominates."""
+    """Find the Pareto front: the rows that no other row dominates."""
     show(verbs.front, locals())
 
 
@@ -127,7 +129,7 @@ def dominated(
     file: File,
     minimise: Minimise = "",
     maximise: Maximise = "",
-    strict: Annotated[bool, typer.Option("--strict", help="Only rows that lose in every objective.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Only rows that are worse in every objective.")] = False,
     where: Where = None,
     label: Label = None,
     as_json: AsJson = False,
@@ -142,12 +144,13 @@ def hypervolume(
     minimise: Minimise = "",
     maximise: Maximise = "",
     reference: Annotated[
-        str | None, typer.Option(help="A value an objective, minimised ones first; else the worst in the table.")
+        str | None,
+        typer.Option(help="A value per objective, minimised ones first. \\[default: the worst in the table]"),
     ] = None,
     where: Where = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give the volume that a front dominates."""
+    """Compute the hypervolume of a front."""
     show(verbs.hypervolume, locals())
 
 
@@ -166,24 +169,24 @@ def front_distance(
     label: Label = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give the distance d_avg between a proxy's front and the true one."""
+    """Compute the distance d_avg between a proxy's front and the true one."""
     show(verbs.front_distance, locals())
 
 
 @group.command()
 def matched_pairs(
     file: File,
-    equal: Annotated[str, typer.Option(help="Columns that agree, with commas between them.")],
+    equal: Annotated[str, typer.Option(help="Columns that agree, separated by commas.")],
     far: Annotated[str, typer.Option(help="The column that differs.")],
     tolerance: Annotated[float, typer.Option(min=0, help="Values this close agree: 0.01 is 1 %.")] = 0.01,
-    ratio: Annotated[float, typer.Option(min=1, help="At least so many times.")] = 1.0,
-    difference: Annotated[float, typer.Option(min=0, help="At least so much, in the column's unit.")] = 0.0,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many pairs.")] = 10,
+    ratio: Annotated[float, typer.Option(min=1, help="Least ratio.")] = 1.0,
+    difference: Annotated[float, typer.Option(min=0, help="Least difference, in the column's unit.")] = 0.0,
+    limit: Annotated[int, typer.Option(min=1, help="Most pairs to show.")] = 10,
     where: Where = None,
     label: Label = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find pairs that agree on some columns and are far apart on another."""
+    """Find matched pairs: rows that agree in some columns and differ most in another."""
     show(verbs.matched_pairs, locals())
 
 
@@ -201,14 +204,14 @@ def savings(
     svg: Annotated[Path | None, typer.Option(help="Draw both fronts, a panel per cost.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what a found front saves against a baseline at equal quality."""
+    """Compute what a front saves over a baseline at equal quality."""
     show(verbs.savings, locals())
 
 
 @group.command()
 def aspect(
     file: File,
-    metrics: Annotated[str, typer.Option(help="Columns whose spread at equal size is wanted.")],
+    metrics: Annotated[str, typer.Option(help="Columns whose spread at equal size to report.")],
     width: Annotated[str, typer.Option(help="The column with the width.")] = "d_model",
     depth: Annotated[str, typer.Option(help="The column with the number of layers.")] = "n_layer",
     size: Annotated[str, typer.Option(help="The column with the size.")] = "decoder_params",
@@ -217,7 +220,7 @@ def aspect(
     svg: Annotated[Path | None, typer.Option(help="Draw the first metric by shape and by the others.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell how far models of equal size are apart when their shape differs."""
+    """Measure how much models of equal size but different shape differ."""
     show(verbs.aspect, locals())
 
 
@@ -226,77 +229,79 @@ def lr(
     file: File,
     model: Annotated[str, typer.Option(help="The column that names the model.")],
     rate: Annotated[str, typer.Option(help="The column with the learning rate.")],
-    quality: Annotated[str, typer.Option(help="The column with what training found; a diverged run has none.")],
+    quality: Annotated[str, typer.Option(help="The column with the quality; empty for a diverged run.")],
     proxy: Proxy,
     where: Where = None,
     lower: Lower = "",
     higher: Higher = "",
     as_json: AsJson = False,
 ) -> None:
-    """Tell which learning rate wins, and whether a fixed one changes the ranking."""
+    """Find which learning rate wins, and whether a fixed one changes the ranking."""
     show(verbs.lr, locals())
 
 
 @group.command()
 def layers(
     keys: Keys = None,
-    svg: Annotated[Path | None, typer.Option(help="Draw how likely each choice is in every layer.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw the probability of each choice in every layer.")] = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell where attention stands in found architectures, and fit the pattern that says so."""
+    """Analyse where attention is placed in architectures found by search, and fit a placement pattern."""
     show(verbs.layers, locals())
 
 
 @group.command()
 def infer(
     file: File,
-    field: Annotated[str, typer.Option(help="The field that is missing, such as d_model.")],
-    values: Annotated[str, typer.Option(help="What it may be: 128..960 step 64, or 256|512|1024.")],
-    spec: Annotated[str, typer.Option(help="A row as a spec, columns in braces; lists are written layer by layer.")],
+    field: Annotated[str, typer.Option(help="The missing field, such as d_model.")],
+    values: Annotated[str, typer.Option(help="Its possible values: 128..960 step 64, or 256|512|1024.")],
+    spec: Annotated[
+        str, typer.Option(help="The spec of a row, with columns in braces; lists are expanded layer by layer.")
+    ],
     printed: Annotated[str, typer.Option(help="The column with the count as printed.")],
-    unit: Annotated[float, typer.Option(min=1, help="Of that column: 1e6 where it has millions.")] = 1e6,
+    unit: Annotated[float, typer.Option(min=1, help="Unit of that column: 1e6 for millions.")] = 1e6,
     count: Annotated[str, typer.Option(help="What is counted: decoder_params, total_params …")] = "decoder_params",
-    allowance: Annotated[float, typer.Option(min=0, help="Parameters by which the count may differ beside that.")] = 0,
+    allowance: Annotated[float, typer.Option(min=0, help="Tolerance in parameters, beyond rounding.")] = 0,
     where: Where = None,
     label: Label = None,
     as_json: AsJson = False,
 ) -> None:
-    """Recover a lost column from a printed parameter count: unique, ambiguous or none, row by row."""
+    """Infer a missing column from a printed parameter count: unique, ambiguous or none, for each row."""
     show(verbs.infer, locals())
 
 
 @group.command()
 def difficulty(
-    tasks: Annotated[str, typer.Option(help="Only these, with commas between them.")] = "",
-    suite: Annotated[str, typer.Option(help="Call architectures by their names in this set.")] = "mad21",
-    svg: Annotated[Path | None, typer.Option(help="Draw a picture per task into this folder.")] = None,
+    tasks: Annotated[str, typer.Option(help="Only these, separated by commas.")] = "",
+    suite: Annotated[str, typer.Option(help="Name architectures as in this set.")] = "mad21",
+    svg: Annotated[Path | None, typer.Option(help="Draw a figure per task into this folder.")] = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell how accuracy falls with each variable of a task's difficulty, from stored probes."""
+    """Show accuracy against each variable of a task's difficulty, from stored probes."""
     show(verbs.difficulty, locals())
 
 
 @group.command()
 def accuracy(
     where: Annotated[list[str] | None, typer.Option(help="Only measurements with this setting: seq=2048.")] = None,
-    svg: Annotated[Path | None, typer.Option(help="Draw accuracy over latency, a panel per task.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw accuracy against latency, a panel per task.")] = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set the accuracy of models on tasks against their latency, from stored evaluations and measurements."""
+    """Show the accuracy of models on tasks against their latency, from stored evaluations and measurements."""
     show(verbs.accuracy, locals())
 
 
 @group.command()
 def option(
-    name: Annotated[str, typer.Argument(metavar="MIXER.OPTION", help="Such as mh-hyena.heads.")],
+    name: Annotated[str, typer.Argument(metavar="MIXER.OPTION", help="The option, such as mh-hyena.heads.")],
     kind: Annotated[str, typer.Option(help="Records: train, by the loss, or probe, by the accuracy.")] = "train",
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell which value of a mixer's option is best, from stored trainings or probes alike in everything else."""
+    """Find the best value of a mixer's option, from stored trainings or probes that differ in nothing else."""
     show(verbs.option, locals())
 
 

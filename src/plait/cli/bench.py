@@ -13,31 +13,31 @@ from plait.core.errors import UserError
 if TYPE_CHECKING:
     from plait.api.bench import DecodeBenchResult, FleetBenchResult, KernelsResult, TrainBenchResult
 
-group = typer.Typer(help="Time plait's own parts on this machine, beside every peer that can be imported.")
+group = typer.Typer(help="Benchmark plait on this machine, next to every peer library that can be imported.")
 
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, … \\[default: a GPU where there is one]")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, … \\[default: a GPU if there is one]")]
 
 SeqLen = Annotated[
     int | None,
-    typer.Option("--seq-len", "--seq", min=1, help="Tokens of each. \\[default: 4096, on a CPU 256]"),
+    typer.Option("--seq-len", "--seq", min=1, help="Sequence length. \\[default: 4096, on a CPU 256]"),
 ]
 
 
 @group.callback()
 def bench() -> None:
-    """Time plait's own parts on this machine, beside every peer that can be imported."""
+    """Benchmark plait on this machine, next to every peer library that can be imported."""
 
 
 @group.command("kernels")
 def kernels_command(
     ops: Annotated[list[str] | None, typer.Argument(help="Ops such as gla or mamba2; all by default.")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Sequences at once. \\[default: 8, on a CPU 1]")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Batch size. \\[default: 8, on a CPU 1]")] = None,
     seq: SeqLen = None,
     device: Device = None,
     dtype: Annotated[
         str | None, typer.Option(help="\\[default: bfloat16 on a GPU, float32 on a CPU]")
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Calls whose median counts.")] = 20,
+    repeats: Annotated[int, typer.Option(min=1, help="Calls; the median is reported.")] = 20,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Check and time the kernels of each op at the shapes of 125M models, forward and backward."""
@@ -58,9 +58,9 @@ Models = Annotated[
         help="transformer, fox-pro, gla, hgrn2, deltanet, gated-deltanet, mamba2, or specs; all by default."
     ),
 ]
-Size = Annotated[str, typer.Option(help="125m or 360m, of models given by name.")]
-Vocab = Annotated[int, typer.Option(min=2, help="Tokens of the vocabulary.")]
-Peers = Annotated[bool, typer.Option(help="Others' models of the same kind, too, where they can be imported.")]
+Size = Annotated[str, typer.Option(help="125m or 360m, for models given by name.")]
+Vocab = Annotated[int, typer.Option(min=2, help="Vocabulary size.")]
+Peers = Annotated[bool, typer.Option(help="Also peer models of the same kind, if they can be imported.")]
 
 
 @group.command("train")
@@ -70,15 +70,15 @@ def train_command(
     batch: Annotated[int | None, typer.Option(min=1, help="Sequences per step. \\[default: 8, on a CPU 1]")] = None,
     seq: SeqLen = None,
     vocab: Vocab = 50257,
-    steps: Annotated[int, typer.Option(min=1, help="Steps that are timed.")] = 10,
+    steps: Annotated[int, typer.Option(min=1, help="Steps to time.")] = 10,
     device: Device = None,
     compiled: Annotated[
-        bool | None, typer.Option("--compile/--no-compile", help="Compiled, too. \\[default: on a GPU]")
+        bool | None, typer.Option("--compile/--no-compile", help="Also compiled. \\[default: on a GPU]")
     ] = None,
     peers: Peers = True,
     as_json: AsJson = False,
 ) -> None:
-    """Train models for some steps: tokens per second, peak memory and MFU, eagerly, compiled, and as their peer."""
+    """Benchmark training: tokens per second, peak memory and MFU, eager, compiled, and of a peer library."""
     from plait.api.bench import train
 
     with progress_bar(quiet=as_json) as on_progress:
@@ -96,14 +96,14 @@ def fleet_command(
     models: Annotated[
         list[str] | None, typer.Argument(help="attn, hyena, gla, mamba, mh-hyena or moe; the first four by default.")
     ] = None,
-    members: Annotated[str, typer.Option(help="Models of a fleet; several as 6,24.")] = "24",
+    members: Annotated[str, typer.Option(help="Models per fleet, such as 6,24.")] = "24",
     batch: Annotated[int | None, typer.Option(min=1, help="Sequences per step. \\[default: 128, on a CPU 8]")] = None,
-    tokens: Annotated[int | None, typer.Option(min=2, help="Tokens of each. \\[default: 128, on a CPU 32]")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps that are timed. \\[default: 200, on a CPU 3]")] = None,
+    tokens: Annotated[int | None, typer.Option(min=2, help="Sequence length. \\[default: 128, on a CPU 32]")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps to time. \\[default: 200, on a CPU 3]")] = None,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train many small models in one stacked step, beside one in the plain loop: milliseconds of a member-step."""
+    """Benchmark training many small models in one stacked step, next to one in the plain loop."""
     from plait.api.bench import fleet
 
     with progress_bar(quiet=as_json) as on_progress:
@@ -118,16 +118,16 @@ def fleet_command(
 def decode_command(
     models: Models = None,
     size: Size = "360m",
-    batch: Annotated[str, typer.Option(help="Rows generated at once; several as 1,16,256.")] = "1",
-    position: Annotated[str, typer.Option(help="Tokens before; several as 1024,65536.")] = "1024,65536",
+    batch: Annotated[str, typer.Option(help="Batch sizes, such as 1,16,256.")] = "1",
+    position: Annotated[str, typer.Option(help="Context lengths, such as 1024,65536.")] = "1024,65536",
     vocab: Vocab = 50257,
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens that are timed.")] = 64,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens to time.")] = 64,
     device: Device = None,
     dtype: Annotated[str | None, typer.Option(help="\\[default: bfloat16 on a GPU, float32 on a CPU]")] = None,
     peers: Peers = True,
     as_json: AsJson = False,
 ) -> None:
-    """Generate with models deep in a text: tokens per second, beside Hugging Face's generate."""
+    """Benchmark generation with a long context: tokens per second, next to Hugging Face's generate."""
     from plait.api.bench import decode
 
     with progress_bar(quiet=as_json) as on_progress:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def new_command(
-    kind: Annotated[str, typer.Argument(help="What to make: mixer, task, or plugin (a package with both).")],
+    kind: Annotated[str, typer.Argument(help="What to create: mixer, task, or plugin (a package with both).")],
     path: Annotated[Path, typer.Argument(help="The file to write, such as my_mixer.py; a plugin's folder.")],
     as_json: AsJson = False,
 ) -> None:
@@ -43,9 +43,12 @@ def command(
         ),
     ],
     d: Annotated[
-        int | None, typer.Option("--d", help="Model width to check at. \\[default: 64, or the next that fits]", min=1)
+        int | None,
+        typer.Option("--d", help="Model width for the checks. \\[default: 64, or the next that fits]", min=1),
     ] = None,
-    device: Annotated[str, typer.Option(help="cuda: hold the kernels of its op to float64 on this GPU, too.")] = "cpu",
+    device: Annotated[
+        str, typer.Option(help="cuda: also compare the kernels of its op with float64 on this GPU.")
+    ] = "cpu",
     timing: Annotated[bool, typer.Option("--speed/--no-speed", help="Time it against attention.")] = True,
     mixers: Mixers = None,
     as_json: AsJson = False,
@@ -142,7 +145,7 @@ HEALTH_STYLE = {"good": "green", "missing": "yellow", "bad": "bold red"}
 
 
 def doctor_command(store: StoreUrl = None, as_json: AsJson = False) -> None:
-    """Look at versions, extras, memory, GPUs, kernels, the store and the speed here; exit code 1 if one is bad."""
+    """Check versions, extras, memory, GPUs, kernels, the store and the speed here; exit code 1 on a problem."""
     from plait.api.doctor import doctor
 
     with progress_bar(quiet=as_json) as on_progress:

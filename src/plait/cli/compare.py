@@ -47,48 +47,48 @@ def command(
         ),
     ] = None,
     data: Text = "builtin:stdlib",
-    tokenizer: Annotated[str | None, typer.Option(help="Of the data: bytes, chars, words, bpe:SIZE …")] = None,
-    budget: Annotated[
-        str, typer.Option("--time", help=f"How long all of it may take: 90s, 10m, 2h.  \\[default: {DEFAULT_TIME}]")
-    ] = "",
+    tokenizer: Annotated[str | None, typer.Option(help="Tokenizer: bytes, chars, words, bpe:SIZE …")] = None,
+    budget: Annotated[str, typer.Option("--time", help=f"Total time: 90s, 10m, 2h.  \\[default: {DEFAULT_TIME}]")] = "",
     tokens: Annotated[
-        float | None, typer.Option(help="Or tokens of each training, as 2M,", parser=read_count, metavar="<count>")
+        float | None, typer.Option(help="Or tokens per training, such as 2M,", parser=read_count, metavar="<count>")
     ] = None,
     flops: Annotated[
         float | None,
-        typer.Option(help="or its floating-point operations, as 1e15.", parser=read_count, metavar="<count>"),
+        typer.Option(help="or FLOPs per training, such as 1e15.", parser=read_count, metavar="<count>"),
     ] = None,
     at: Annotated[
-        str, typer.Option(help="Equal for all: tokens, flops or time.  \\[default: tokens; flops with --flops]")
+        str, typer.Option(help="What is equal for all: tokens, flops or time.  \\[default: tokens; flops with --flops]")
     ] = "",
     match: Annotated[
         str,
         typer.Option(help="Resize all to the first one's params or state, or none.  \\[default: params among mixers]"),
     ] = "",
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each; five tell three times the noise.")] = 5,
-    no_rate_search: Annotated[bool, typer.Option("--no-rate-search", help="Train all at --lr.")] = False,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Seeds per architecture; five resolve differences of three times the noise.")
+    ] = 5,
+    no_rate_search: Annotated[bool, typer.Option("--no-rate-search", help="Train all with --lr.")] = False,
     lr: Annotated[
-        float | None, typer.Option(help="Peak learning rate that the search starts from.  \\[default: 0.256 / width]")
+        float | None, typer.Option(help="Initial peak learning rate of the search.  \\[default: 0.256 / width]")
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
-    seq_len: Annotated[int, typer.Option(min=2, help="Tokens of a sequence.")] = 256,
+    seq_len: Annotated[int, typer.Option(min=2, help="Sequence length.")] = 256,
     length: FormerLength = None,
-    held_out: Annotated[int, typer.Option(min=1, help="Tokens that all are scored on.")] = HELD_OUT,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes. \\[default: one per core]")] = None,
+    held_out: Annotated[int, typer.Option(min=1, help="Validation tokens.")] = HELD_OUT,
+    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes. \\[default: one per core]")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     cluster: Cluster = "",
     gpus_per_training: GpusPerTraining = None,
     log: Log = "",
     mixers: Mixers = None,
     runs: Runs = Path("runs"),
-    svg: Annotated[Path | None, typer.Option(help="Draw the learning curves into a file.")] = None,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write a page, report.html.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw the learning curves to a file.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write an HTML report.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table to a .csv file.")] = None,
     parquet: Annotated[Path | None, typer.Option(help="Write the table to a .parquet file.")] = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train architectures on one text and say which learns it best. Interrupted, the same command resumes."""
+    """Train architectures on one text and say which learns it best. If interrupted, the same command resumes."""
     _check_files(svg, out, csv, parquet)
     with within_time(budget or None), _progress(quiet=as_json) as on_progress:
         found = compare(

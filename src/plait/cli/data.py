@@ -13,12 +13,12 @@ from plait.cli.output import console, count, plain, print_json, progress_bar, ta
 if TYPE_CHECKING:
     from plait.api.listing import CorpusResult
 
-group = typer.Typer(no_args_is_help=True, help="Look at corpora and tokenizers.")
+group = typer.Typer(no_args_is_help=True, help="Inspect corpora and tokenizers.")
 
 
 @group.command("list")
 def list_data(as_json: AsJson = False) -> None:
-    """List the corpora and tokenizers there are."""
+    """List the known corpora and tokenizers."""
     from plait.api.listing import listing
 
     document = {kind: listing(kind).rows() for kind in ("corpora", "tokenizers")}
@@ -43,12 +43,12 @@ def show(
     corpus: Annotated[str, typer.Argument(help="A name (`plait data list`), a file or a folder.")],
     tokenizer: Annotated[
         str | None,
-        typer.Option(help="Such as bytes, words:min_count=3, bpe:size=16384, hf:PATH; else the corpus's own."),
+        typer.Option(help="Such as bytes, words:min_count=3, bpe:size=16384, hf:PATH. \\[default: the corpus's own]"),
     ] = None,
     sample: Annotated[int, typer.Option(help="Tokens of the validation split to print.", min=0, max=10_000)] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a corpus holds; text is tokenised where it has not been before."""
+    """Show a corpus; it is tokenized on first use."""
     from plait.api.listing import corpus as describe
 
     with progress_bar(quiet=as_json) as on_progress:
@@ -61,9 +61,9 @@ def show(
 
 @group.command("tasks")
 def tasks(
-    folder: Annotated[Path, typer.Option("--from", help="A folder with the published data sets, one below it each.")],
-    out: Annotated[Path, typer.Option(help="Where the task files go: TASK.jsonl each.")],
-    only: Annotated[str, typer.Option("--tasks", help="Only these, with commas between them.")] = "",
+    folder: Annotated[Path, typer.Option("--from", help="A folder with one subfolder per published data set.")],
+    out: Annotated[Path, typer.Option(help="Output folder of the task files TASK.jsonl.")],
+    only: Annotated[str, typer.Option("--tasks", help="Only these, separated by commas.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Write the local files of the ten short-context tasks and WikiText, for `plait harness --tasks FOLDER`."""

@@ -96,25 +96,25 @@ class Display:
 def command(
     *,
     limits: Limits,
-    space: Annotated[str, typer.Option(help="What may be chosen: a space by name, or a file.")] = "small-hybrid",
+    space: Annotated[str, typer.Option(help="Search space: a name or a file.")] = "small-hybrid",
     data: Annotated[str, typer.Option(help="Text to train on; `plait data list`.")] = "builtin:stdlib",
     tokenizer: Tokenizer = None,
-    seq: Annotated[int, typer.Option("--seq-len", "--seq", min=2, help="Tokens of a sequence.")] = 256,
+    seq: Annotated[int, typer.Option("--seq-len", "--seq", min=2, help="Sequence length.")] = 256,
     constraint: Constraints = None,
     mode: Mode = "prefill",
     answer: Answer = None,
     tokens_per_second: TokensPerSecond = None,
     batch: Batch = 1,
-    device: Annotated[str, typer.Option(help="What it is designed for, and trained on: cpu, cuda …")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="Of the processor, where models are measured.")] = 1,
-    budget: Annotated[str, typer.Option("--time", help="How long all of it may take: 90s, 5m, 1h.")] = "5m",
+    device: Annotated[str, typer.Option(help="Device to design for and train on: cpu, cuda …")] = "cpu",
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads for measurements.")] = 1,
+    budget: Annotated[str, typer.Option("--time", help="Total time: 90s, 5m, 1h.")] = "5m",
     train_for: Annotated[
         str,
         typer.Option(help="The winner's training: 2h, '20M tokens', '1e18 FLOPs'. [default: the rest of --time]"),
     ] = "",
     out: Annotated[Path, typer.Option("-o", "--out", help="The page.")] = Path("report.html"),
-    seed: Annotated[int, typer.Option(min=0, help="Of the search, of the weights and of the data's order.")] = 0,
-    runs: Annotated[Path, typer.Option(help="Where profile and runs are kept.")] = Path("runs"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search, the weights and the data order.")] = 0,
+    runs: Annotated[Path, typer.Option(help="Folder of the profile and the runs.")] = Path("runs"),
     cluster: Cluster = "",
     gpus_per_training: GpusPerTraining = None,
     log: Log = "",
@@ -122,7 +122,7 @@ def command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Design a model for this machine: profile it, search under limits, race the best few, train the pick, report."""
+    """Design a model for this machine: profile it, search under limits, race the best few, train the winner, report."""
     from plait.api.design import design
     from plait.searching.job import Interrupted as SearchStopped
     from plait.training.fit import Interrupted as TrainingStopped

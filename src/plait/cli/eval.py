@@ -20,24 +20,22 @@ if TYPE_CHECKING:
 
 
 def command(
-    runs: Annotated[
-        list[str], typer.Argument(help="Runs: a folder, the beginning of a key, or latest.", metavar="RUN")
-    ],
+    runs: Annotated[list[str], typer.Argument(help="Runs: a folder, a prefix of the key, or latest.", metavar="RUN")],
     on: Annotated[str, typer.Option(help=f"Separated by commas: {', '.join(evaluations.names())}.")] = "perplexity",
-    length: Annotated[int | None, typer.Option(min=1, help="Tokens; as in training unless given.")] = None,
-    data: Annotated[str, typer.Option(help="A corpus; the run's own unless given.", show_default=False)] = "",
+    length: Annotated[int | None, typer.Option(min=1, help="Sequence length. \\[default: as in training]")] = None,
+    data: Annotated[str, typer.Option(help="A corpus. \\[default: the run's]", show_default=False)] = "",
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
     stride: Annotated[int | None, typer.Option(min=1, help="perplexity: step of a sliding window.")] = None,
     memory: Annotated[int | None, typer.Option(min=1, help="perplexity: tokens of Transformer-XL memory.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Another setting: name=value.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the pictures; RUN/evals unless given.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the figures. \\[default: RUN/evals]")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     mixers: Mixers = None,
     root: Runs = Path("runs"),
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate trained models: tables, pictures, and records, so that nothing is measured twice."""
+    """Evaluate trained models: tables and figures. Results are stored, so nothing is computed twice."""
     from plait.api.evaluate import evaluate
 
     options = {"length": length, "stride": stride, "memory": memory}
@@ -78,15 +76,17 @@ def _print(found: EvaluateResult) -> None:
 
 
 def finetune_command(
-    run: Annotated[str, typer.Argument(help="A run: its folder, a key's beginning, or latest.", metavar="RUN")],
+    run: Annotated[str, typer.Argument(help="A run: its folder, a prefix of its key, or latest.", metavar="RUN")],
     task: Annotated[str, typer.Option(help="cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli or squad.")],
     data: Annotated[Path, typer.Option(help="Folder of the task's published files (TSV, or SQuAD's JSON).")],
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training file.")] = 3,
-    lr: Annotated[float, typer.Option(help="Highest learning rate.")] = 3e-5,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs.")] = 3,
+    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 3e-5,
     batch: Annotated[int, typer.Option(min=1, help="Examples per step.")] = 32,
     max_len: Annotated[int | None, typer.Option(help="Tokens per row. \\[default: 128, squad 384]", min=8)] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Repeat with seeds 0 to N - 1; the median, too.", metavar="N")] = 1,
-    out: Annotated[Path | None, typer.Option(help="Folder for the predictions, as they are submitted.")] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Repeat with seeds 0 to N - 1, and report the median.", metavar="N")
+    ] = 1,
+    out: Annotated[Path | None, typer.Option(help="Folder for the predictions, in submission format.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     mixers: Mixers = None,
     as_json: AsJson = False,
@@ -129,17 +129,17 @@ def _print_finetune(found: FinetuneResult, *, asked: bool) -> None:
 
 
 def harness_command(
-    run: Annotated[str, typer.Argument(help="A run: its folder, a key's beginning, or latest.", metavar="RUN")],
+    run: Annotated[str, typer.Argument(help="A run: its folder, a prefix of its key, or latest.", metavar="RUN")],
     tasks: Annotated[
         list[Path],
         typer.Option(help="A task file (YAML), a folder of them, or a LongBench file (JSONL); may be repeated."),
     ],
-    shots: Annotated[int | None, typer.Option(min=0, help="Examples before each item. \\[default: the task's]")] = None,
+    shots: Annotated[int | None, typer.Option(min=0, help="Few-shot examples. \\[default: the task's]")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first items of each task.")] = None,
     max_length: Annotated[
         int | None, typer.Option(min=2, help="Context in tokens. \\[default: the model's, else 2048]")
     ] = None,
-    trust: Annotated[bool, typer.Option("--trust", help="Let task files run code of their own (!function).")] = False,
+    trust: Annotated[bool, typer.Option("--trust", help="Allow task files to run their own code (!function).")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     mixers: Mixers = None,
     store: StoreUrl = None,

@@ -29,7 +29,7 @@ COMMAND = "command"
 GROUP = "config"  # its own command reads the file itself
 TYPED = "COMMANDLINE"  # where a value came from, in the parser's words
 
-group = typer.Typer(help="Show what an experiment file means.", no_args_is_help=True)
+group = typer.Typer(help="Show the options of an experiment file.", no_args_is_help=True)
 
 
 def read_experiment(path: Path) -> dict[str, Any] | None:
@@ -135,7 +135,7 @@ def show(
     file: Annotated[Path, typer.Argument(help="An experiment file: .yaml, .yml or .toml, with the key `command`.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show what a command would be called with: every option, and whether file, command line or default says so."""
+    """Show the options a command would run with, and where each comes from: file, command line or default."""
     experiment = read_experiment(file)
     if experiment is None:
         if not file.is_file():

@@ -13,11 +13,11 @@ from plait.cli.output import console, count, print_json
 
 
 def command(
-    run: Annotated[str, typer.Argument(help="A run: its folder, its name, the beginning of its key, or latest.")],
+    run: Annotated[str, typer.Argument(help="A run: its folder, its name, a prefix of its key, or latest.")],
     to: Annotated[
         str,
         typer.Option(
-            help="hf: a folder for transformers; native: of its own classes; gguf: for llama.cpp; onnx: a file."
+            help="hf: a folder for transformers; native: with its own classes; gguf: for llama.cpp; onnx: a file."
         ),
     ],
     output: Annotated[
@@ -25,9 +25,9 @@ def command(
         typer.Option("-o", "--out", "--output", help="Folder or file. \\[default: RUN-hf, RUN-native, RUN.gguf …]"),
     ] = None,
     length: Annotated[
-        int | None, typer.Option(help="onnx: the longest input. \\[default: what it was trained on]")
+        int | None, typer.Option(help="onnx: the longest input. \\[default: the training length]")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     mixers: Mixers = None,
     runs: Runs = Path("runs"),
     as_json: AsJson = False,
@@ -56,10 +56,10 @@ def command(
 def import_command(
     folder: Annotated[Path, typer.Argument(help="A folder with config.json and safetensors (gpt2, llama).")],
     output: Annotated[Path, typer.Option("-o", "--out", "--output", help="The run's folder.")],
-    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a run of a GPT-2, OPT, Llama, Mistral, Qwen or Mamba model that lies in a local Hugging Face folder."""
+    """Import a GPT-2, OPT, Llama, Mistral, Qwen or Mamba model from a local Hugging Face folder as a run."""
     from plait.api.export import import_weights
 
     found = import_weights(folder, output, force=force)

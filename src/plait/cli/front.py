@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from plait.space.constraints import Limits
 
 
-group = typer.Typer(help="Show a search's front, pick a model, score it, print it as a table.", no_args_is_help=True)
+group = typer.Typer(
+    help="Show a search's Pareto front, pick a model, score it, print it as a table.", no_args_is_help=True
+)
 
-Key = Annotated[str, typer.Argument(help="Of the search, or enough of its beginning.")]
-Count = Annotated[int, typer.Option("--front", min=0, help="How many models; 0: the whole front.")]
+Key = Annotated[str, typer.Argument(help="Key of the search, or a prefix of it.")]
+Count = Annotated[int, typer.Option("--front", min=0, help="Number of models; 0: the whole front.")]
 LATEST = "latest"
 SHOWN = 16
 
@@ -35,15 +37,15 @@ SHOWN = 16
 def show(
     key: Key = LATEST,
     front: Count = SHOWN,
-    svg: Annotated[Path | None, typer.Option(help="Also draw it into this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Also draw it to this file.")] = None,
     cube: Annotated[
-        Path | None, typer.Option("--3d", help="Draw the first three objectives in three dimensions into this file.")
+        Path | None, typer.Option("--3d", help="Draw the first three objectives in 3D to this file.")
     ] = None,
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the front of a search, predicted beside measured."""
+    """Show the Pareto front of a search, predicted and measured."""
     from plait.api.front import show as show_front
 
     found = show_front(key, front=front, svg=svg, cube=cube, mixers=mixers or (), store=store)
@@ -56,15 +58,15 @@ def pick(
     key: Key = LATEST,
     *,
     limits: Limits,
-    by: Annotated[str, typer.Option(help="The best in what. \\[default: the search's first objective]")] = "",
+    by: Annotated[str, typer.Option(help="Column to pick by. \\[default: the search's first objective]")] = "",
     no_validate: Annotated[bool, typer.Option("--no-validate", help="Predict only; measure nothing.")] = False,
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the spec of one model: the best that holds the limits. Made for plait train "$(plait front pick)".
+    """Print the spec of the best model within the limits, for plait train "$(plait front pick)".
 
-    It is measured first, and gives way to the next best where it does not hold them after all."""
+    It is measured first; if it exceeds a limit, the next best is tried."""
     from plait.api.front import pick as best_of
     from plait.searching.picking import value_of
     from plait.space.space import COLUMNS
@@ -96,14 +98,14 @@ def score(
     data: Annotated[str, typer.Option(help="Text to score on; `plait data list`.")] = "builtin:stdlib",
     tokenizer: Tokenizer = None,
     front: Count = SHOWN,
-    seed: Annotated[int, typer.Option(min=0, help="Of the models' weights.")] = 0,
-    budget: Annotated[str | None, typer.Option("--time", help="Of compare, in all. \\[default: 10m]")] = None,
-    runs: Annotated[Path, typer.Option(help="Where trainings of compare are kept.")] = Path("runs"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the weights.")] = 0,
+    budget: Annotated[str | None, typer.Option("--time", help="Total time of compare. \\[default: 10m]")] = None,
+    runs: Annotated[Path, typer.Option(help="Folder of compare's trainings.")] = Path("runs"),
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Score a front by what is too dear for a search: a training-free proxy, a short training, or a comparison."""
+    """Score a front by what is too expensive during a search: a proxy, a short training, or a comparison."""
     from plait.api.front import score as scored
 
     with progress_bar(quiet=as_json) as on_progress:
@@ -134,7 +136,7 @@ def as_table(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the front as the paper's tables do: widths, and heads and inner width layer by layer."""
+    """Print the front like the papers' tables: widths, heads and inner width layer by layer."""
     from plait.api.front import table as table_of
 
     found = table_of(key, front=front, mixers=mixers or (), store=store)
@@ -153,13 +155,13 @@ def as_table(
 def candidates(
     key: Key = LATEST,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", "--output", help="A .csv or .jsonl file; else CSV is printed.")
+        Path | None, typer.Option("-o", "--out", "--output", help="A .csv or .jsonl file. \\[default: print CSV]")
     ] = None,
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print every candidate that a search compared: its objectives, whether it is on the front, its spec."""
+    """Print every candidate that a search evaluated: objectives, whether it is on the front, spec."""
     from plait.api.front import candidates as compared
     from plait.api.front import check_ending
 

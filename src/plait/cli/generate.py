@@ -16,19 +16,20 @@ if TYPE_CHECKING:
 
 
 def command(
-    run: Annotated[str, typer.Argument(help="A run: its folder, its name, the beginning of its key, or latest.")],
+    run: Annotated[str, typer.Argument(help="A run: its folder, its name, a prefix of its key, or latest.")],
     prompts: Annotated[
         list[str] | None, typer.Argument(help="Texts to continue; - reads one from standard input.", show_default=False)
     ] = None,
-    tokens: Annotated[int | None, typer.Option(help="The most tokens a text may get. \\[default: 200]", min=0)] = None,
-    temperature: Annotated[float, typer.Option(help="Below 1 likelier tokens gain, above 1 they lose.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Only the k likeliest tokens; 0: all.")] = 0,
-    top_p: Annotated[float, typer.Option(help="Only the likeliest tokens that hold this probability.")] = 1.0,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Always the likeliest token.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the draws; text n takes seed + n.")] = 0,
-    stop: Annotated[bool, typer.Option(help="Whether the end-of-text token ends a text.")] = True,
+    tokens: Annotated[int | None, typer.Option(help="Maximum number of new tokens. \\[default: 200]", min=0)] = None,
+    temperature: Annotated[float, typer.Option(help="Sampling temperature; below 1 favours likely tokens.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Sample from the k most likely tokens; 0: all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Nucleus sampling: total probability of the tokens kept.")] = 1.0,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Always take the most likely token.")] = False,
+    seed: Annotated[int, typer.Option(help="Random seed; text n uses seed + n.")] = 0,
+    stop: Annotated[bool, typer.Option(help="Stop at the end-of-text token.")] = True,
     forget: Annotated[
-        float | None, typer.Option(help="Drop cache entries that can never hold more than this probability: 1e-4.")
+        float | None,
+        typer.Option(help="Drop cache entries that can never exceed this probability, such as 1e-4."),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     mixers: Mixers = None,

@@ -18,7 +18,7 @@ def command(
     own: Mixers = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
-    """List what there is of a kind, or one mixer's options."""
+    """List everything of a kind, or the options of one mixer."""
     found = listing(kind, match=match, describe=not names, mixers=own or ())
     if as_json:
         print_json(found.names if names else found.rows())

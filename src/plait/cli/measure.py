@@ -24,30 +24,32 @@ if TYPE_CHECKING:
 @needed_options()
 def command(
     specs: Annotated[
-        list[str], typer.Argument(help="Spec texts, presets' names, or files; my_mixer.py beside them.", metavar="SPEC")
+        list[str], typer.Argument(help="Specs, presets or files; also mixer files (my_mixer.py).", metavar="SPEC")
     ],
     seq: Annotated[
-        int, typer.Option("--seq-len", "--seq", min=1, help="Tokens: new ones in prefill, held ones in decode.")
+        int, typer.Option("--seq-len", "--seq", min=1, help="Tokens: new ones in prefill, context in decode.")
     ] = 192,
     batch: Batch = 1,
     mode: Mode = "prefill",
     answer: Answer = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
-    dtype: Annotated[str, typer.Option(help="float32, float64; on a GPU bfloat16 and float16, too.")] = "float32",
-    threads: Annotated[int, typer.Option(min=1, help="Of the processor.")] = 1,
+    dtype: Annotated[str, typer.Option(help="float32, float64; on a GPU also bfloat16 and float16.")] = "float32",
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     lengths: Annotated[
-        str | None, typer.Option(help="Instead: single blocks over these lengths, as 128,256,512.")
+        str | None, typer.Option(help="Measure single blocks at these lengths instead: 128,256,512.")
     ] = None,
-    svg: Annotated[Path | None, typer.Option(help="With --lengths: draw them into this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="With --lengths: draw them to this file.")] = None,
     *,
     needed: tuple[str, ...],
-    archai: Annotated[bool, typer.Option("--archai", help="Also as LiteTransformerSearch's code counts.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Measure even what is in the store.")] = False,
+    archai: Annotated[
+        bool, typer.Option("--archai", help="Also memory as counted by LiteTransformerSearch's code.")
+    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Measure again even if it is in the store.")] = False,
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure latency, peak memory and, where it can be read, energy of models on this machine."""
+    """Measure latency, peak memory and, if available, energy of models on this machine."""
     from plait.api.measure import measure, measure_lengths
     from plait.core.errors import UserError
 
@@ -157,20 +159,20 @@ def _power(value: float | None) -> str:
 
 def predict_command(
     specs: Annotated[
-        list[str], typer.Argument(help="Spec texts, presets' names, or files; my_mixer.py beside them.", metavar="SPEC")
+        list[str], typer.Argument(help="Specs, presets or files; also mixer files (my_mixer.py).", metavar="SPEC")
     ],
     profile: Annotated[
-        Path | None, typer.Option(help="From `plait profile`. \\[default: this machine's, kept with the runs]")
+        Path | None, typer.Option(help="A file of `plait profile`. \\[default: this machine's, stored with the runs]")
     ] = None,
     seq: Annotated[
-        int, typer.Option("--seq-len", "--seq", min=1, help="Tokens: new ones in prefill, held ones in decode.")
+        int, typer.Option("--seq-len", "--seq", min=1, help="Tokens: new ones in prefill, context in decode.")
     ] = 192,
     batch: Batch = 1,
     mode: Mode = "prefill",
     answer: Answer = None,
-    anywhere: Annotated[bool, typer.Option("--anywhere", help="Take a profile of another machine.")] = False,
+    anywhere: Annotated[bool, typer.Option("--anywhere", help="Accept a profile of another machine.")] = False,
     mixers: Mixers = None,
-    runs: Annotated[Path, typer.Option(help="Where profiles are kept.")] = Path("runs"),
+    runs: Annotated[Path, typer.Option(help="Folder of the profiles.")] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """Predict latency and peak memory from a profile, with 95 % intervals."""

@@ -29,11 +29,14 @@ def read_count(given: str | float) -> float:
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-StoreUrl = Annotated[str | None, typer.Option("--store", help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")]
+StoreUrl = Annotated[
+    str | None,
+    typer.Option("--store", help="URL of the store. \\[default: $PLAIT_STORE, else sqlite:///runs/plait.db]"),
+]
 Log = Annotated[
     str,
     typer.Option(
-        help="Also log trainings for tensorboard, wandb (offline) or mlflow; several by commas.", show_default=False
+        help="Also log trainings for tensorboard, wandb (offline) or mlflow; separated by commas.", show_default=False
     ),
 ]
 Cluster = Annotated[
@@ -43,14 +46,14 @@ Cluster = Annotated[
     ),
 ]
 GpusPerTraining = Annotated[
-    float | None, typer.Option(min=0.01, help="With --device cuda: of each training. \\[default: 1]")
+    float | None, typer.Option(min=0.01, help="With --device cuda: GPUs per training. \\[default: 1]")
 ]
-Runs = Annotated[Path, typer.Option("--runs", help="Where trained models are kept.")]
+Runs = Annotated[Path, typer.Option("--runs", help="Folder of the trained models.")]
 Mixers = Annotated[
     list[str] | None,
     typer.Option(
         "--mixers",
-        help="A file with a mixer of your own, my_mixer.py; any number. Specs may then name it.",
+        help="A file with your own mixer, my_mixer.py, for use in specs; any number.",
         metavar="FILE",
         show_default=False,
     ),
@@ -58,19 +61,19 @@ Mixers = Annotated[
 #: The former name of `--seq-len`, for old scripts.
 FormerLength = Annotated[int | None, typer.Option("--length", hidden=True, min=1)]
 Text = Annotated[str, typer.Option("--data", help="Corpus, folder or file; `plait data list` shows them.")]
-Tokenizer = Annotated[str | None, typer.Option(help="Of the data: bytes, chars, words, bpe:SIZE …")]
+Tokenizer = Annotated[str | None, typer.Option(help="Tokenizer: bytes, chars, words, bpe:SIZE …")]
 #: How a model is run where it is measured, predicted or searched for.
 Mode = Annotated[
     str,
     typer.Option(help="prefill: all tokens at once; decode: one token after them; both: a prompt and its --answer."),
 ]
 Answer = Annotated[int | None, typer.Option(min=1, help="Tokens of the answer in --mode both. \\[default: 64]")]
-Batch = Annotated[int, typer.Option(min=1, help="Sequences at once.")]
+Batch = Annotated[int, typer.Option(min=1, help="Batch size.")]
 Constraints = Annotated[
-    list[str] | None, typer.Option("--constraint", "--rule", help="Further ones, such as 'count(attn) >= 1'.")
+    list[str] | None, typer.Option("--constraint", "--rule", help="A further constraint, such as 'count(attn) >= 1'.")
 ]
 TokensPerSecond = Annotated[
-    float | None, typer.Option(min=0.001, help="At least, of an answer in --mode both: a limit of its token time.")
+    float | None, typer.Option(min=0.001, help="Least generation speed in --mode both: a limit on the time per token.")
 ]
 
 

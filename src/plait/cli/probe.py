@@ -34,28 +34,26 @@ def command(
         str, typer.Option(help="A set of architectures, mad21; or of tasks: tracking, recall, language, all.")
     ] = "",
     full: Annotated[bool, typer.Option("--full", help="The paper's protocol: 396 runs per architecture.")] = False,
-    budget: Annotated[
-        str, typer.Option("--time", help=f"How long it may take: 90s, 10m, 2h.  \\[default: {DEFAULT_TIME}]")
-    ] = "",
-    plan: Annotated[bool, typer.Option("--plan", help="Print what would be run, and how long it takes here.")] = False,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds. \\[default: with --time as many as fit, else 1]")
-    ] = None,
-    tasks: Annotated[str, typer.Option(help="Only these, separated by commas; or your files.")] = "",
-    variant: Annotated[
-        str, typer.Option(help="The tasks as the paper (paper) or its code (mad-lab) has them.")
-    ] = "paper",
-    baselines: Annotated[bool, typer.Option(help="Run attn, gla, mamba and hyena beside a single candidate.")] = True,
-    match: Annotated[bool, typer.Option(help="Give all the same state and parameters where possible.")] = True,
+    budget: Annotated[str, typer.Option("--time", help=f"Total time: 90s, 10m, 2h.  \\[default: {DEFAULT_TIME}]")] = "",
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print what would run, and how long it would take here.")
+    ] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds. \\[default: as many as fit --time, else 1]")] = None,
+    tasks: Annotated[str, typer.Option(help="Only these tasks or task files, separated by commas.")] = "",
+    variant: Annotated[str, typer.Option(help="Tasks as in the paper (paper) or in its code (mad-lab).")] = "paper",
+    baselines: Annotated[
+        bool, typer.Option(help="Also run attn, gla, mamba and hyena with a single candidate.")
+    ] = True,
+    match: Annotated[bool, typer.Option(help="Match state and parameters where possible.")] = True,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes. \\[default: one per core]")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes. \\[default: one per core]")] = None,
     cluster: Cluster = "",
     gpus_per_training: GpusPerTraining = None,
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Probe what architectures can do, on synthetic tasks, with intervals and a verdict."""
+    """Probe architectures on synthetic tasks, with intervals and a verdict."""
 
     named = [name.strip() for name in tasks.split(",") if name.strip()]
     allowed = None if full or plan else budget or DEFAULT_TIME

@@ -20,23 +20,23 @@ group = typer.Typer(help="Characterise this machine; compare machines.")
 @group.callback(invoke_without_command=True)
 def command(
     context: typer.Context,
-    out: Annotated[Path, typer.Option("-o", "--out", "--output", help="Written; added to where it exists.")] = Path(
-        "box.json"
-    ),
-    time: Annotated[str, typer.Option(help="For how long, such as 90s or 3m.")] = "3m",
-    space: Annotated[list[str] | None, typer.Option(help="Layers of which spaces: names or files.")] = None,
+    out: Annotated[
+        Path, typer.Option("-o", "--out", "--output", help="Profile to write; extended if it exists.")
+    ] = Path("box.json"),
+    time: Annotated[str, typer.Option(help="Time to spend, such as 90s or 3m.")] = "3m",
+    space: Annotated[list[str] | None, typer.Option(help="Spaces whose layers to measure: names or files.")] = None,
     seq: Annotated[
-        list[int] | None, typer.Option("--seq-len", "--seq", min=1, help="Lengths; 192 unless given.")
+        list[int] | None, typer.Option("--seq-len", "--seq", min=1, help="Sequence lengths. \\[default: 192]")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
-    mode: Annotated[list[str] | None, typer.Option(help="prefill (unless given) and decode.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Batch sizes.")] = 1,
+    mode: Annotated[list[str] | None, typer.Option(help="prefill (the default) and decode.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
-    dtype: Annotated[str, typer.Option(help="float32, float64; on a GPU bfloat16 and float16, too.")] = "float32",
-    threads: Annotated[int, typer.Option(min=1, help="Of the processor.")] = 1,
+    dtype: Annotated[str, typer.Option(help="float32, float64; on a GPU also bfloat16 and float16.")] = "float32",
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure layers of every kind on this machine, choosing those that predictions are least sure of."""
+    """Profile this machine: measure layers of every kind, choosing those with the most uncertain predictions."""
     if context.invoked_subcommand is not None:
         return
     from plait.api.profile import SPACES, profile
@@ -62,7 +62,7 @@ def command(
 def show(
     path: Annotated[Path, typer.Argument(help="A file that `plait profile` wrote.")], as_json: AsJson = False
 ) -> None:
-    """Show what a profile holds."""
+    """Show a profile."""
     from plait.api.profile import open_profile
 
     found = open_profile(path)
@@ -75,7 +75,7 @@ def compare(
     second: Annotated[Path, typer.Argument(help="Another.")],
     as_json: AsJson = False,
 ) -> None:
-    """Compare two machines: how long each kind of layer takes on the second, over the first."""
+    """Compare two machines: the time of each kind of layer on the second relative to the first."""
     from plait.api.profile import compare_profiles
 
     found = compare_profiles(first, second)

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from plait.records import Record
 
-group = typer.Typer(help="List, show, remove, export and verify what is in the store.", no_args_is_help=True)
+group = typer.Typer(help="List, show, remove, export and verify the records of the store.", no_args_is_help=True)
 
 Kind = Annotated[str | None, typer.Option(help="Only records of this kind.")]
-Where = Annotated[list[str] | None, typer.Option(help="Only records with this in their config: field=value.")]
+Where = Annotated[list[str] | None, typer.Option(help="Only records whose config matches: field=value.")]
 
 SHORT_KEY = 10  # hex digits: enough for a million records
 IN_A_TABLE = 1000  # more are printed line by line
@@ -36,11 +36,11 @@ TELLING_RESULT = ("verdict", "loss", "accuracy", "latency.seconds", "memory.peak
 def list_records(
     kind: Kind = None,
     where: Where = None,
-    limit: Annotated[int, typer.Option(min=1, max=10**9, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=10**9, help="Maximum number.")] = 50,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """List records, the newest first."""
+    """List records, newest first."""
     from plait.api.runs import each, find
     from plait.records.export import write_json_list
 
@@ -61,11 +61,11 @@ def list_records(
 
 @group.command()
 def show(
-    key: Annotated[str, typer.Argument(help="The key, enough of its beginning, or latest.")],
+    key: Annotated[str, typer.Argument(help="The key, a prefix of it, or latest.")],
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show all of one record."""
+    """Show one record in full."""
     from plait.api.runs import show as find_one
 
     record = find_one(key, store=store)
@@ -80,12 +80,12 @@ def show(
 
 @group.command()
 def curves(
-    given: Annotated[list[str], typer.Argument(metavar="RUN", help="Trainings: folders, keys' beginnings, or latest.")],
-    svg: Annotated[Path | None, typer.Option(help="Draw their losses over steps, in one picture.")] = None,
+    given: Annotated[list[str], typer.Argument(metavar="RUN", help="Trainings: folders, prefixes of keys, or latest.")],
+    svg: Annotated[Path | None, typer.Option(help="Draw their losses against steps in one figure.")] = None,
     runs: Runs = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
-    """Set the loss curves of trainings side by side."""
+    """Compare the loss curves of trainings."""
     from plait.api.runs import curves as curves_of
 
     found = curves_of(given, root=runs)
@@ -103,7 +103,7 @@ def curves(
 
 @group.command()
 def rm(
-    keys: Annotated[list[str], typer.Argument(help="Keys, or enough of their beginnings.")],
+    keys: Annotated[list[str], typer.Argument(help="Keys, or prefixes of them.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -132,7 +132,7 @@ def export(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write records to a file, a column per field."""
+    """Export records to a file, a column per field."""
     from plait.api.runs import export as write
 
     written = write(path, kind, where=_conditions(where), overwrite=force, store=store)
@@ -144,7 +144,7 @@ def export(
 
 @group.command()
 def verify(store: StoreUrl = None, as_json: AsJson = False) -> None:
-    """Look for damage in every record; exit code 1 if there is any."""
+    """Check every record for damage; exit code 1 if there is any."""
     from plait.api.runs import verify as look
 
     found = look(store=store)
@@ -164,7 +164,7 @@ def verify(store: StoreUrl = None, as_json: AsJson = False) -> None:
 
 @group.command()
 def repair(store: StoreUrl = None, as_json: AsJson = False) -> None:
-    """Save what is whole of a damaged store; the store as it was is kept beside it."""
+    """Recover the intact records of a damaged store; the original is kept next to it."""
     from plait.api.runs import repair as save
 
     done = save(store=store)

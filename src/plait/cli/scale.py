@@ -23,42 +23,40 @@ def scaling() -> None:
 def plan(
     arch: Annotated[
         list[str] | None,
-        typer.Option(help="A family of presets (mad-transformer) or NAME=SPEC to grow; any number."),
+        typer.Option(help="A family of presets (mad-transformer) or NAME=SPEC to scale; any number."),
     ] = None,
-    budgets: Annotated[str | None, typer.Option(help="FLOPs of the groups, with commas between them.")] = None,
+    budgets: Annotated[str | None, typer.Option(help="FLOPs of the groups, separated by commas.")] = None,
     total: Annotated[str | None, typer.Option(help="FLOPs of all runs together, instead of --budgets.")] = None,
     time: Annotated[str | None, typer.Option(help="Time of all runs here, such as 30m, instead of --budgets.")] = None,
-    groups: Annotated[int, typer.Option(min=1, help="With --total or --time: so many budgets,")] = 5,
-    spacing: Annotated[float, typer.Option(help="each so many times the one before.")] = 2.5,
+    groups: Annotated[int, typer.Option(min=1, help="With --total or --time: the number of budgets,")] = 5,
+    spacing: Annotated[float, typer.Option(help="and the ratio between them.")] = 2.5,
     sizes: Annotated[int, typer.Option(help="Sizes in each group,")] = 7,
-    span: Annotated[float, typer.Option(help="from the middle one divided by this to that times this.")] = 6.0,
+    span: Annotated[float, typer.Option(help="spanning this factor below and above the middle one.")] = 6.0,
     tokens_per_param: Annotated[float, typer.Option(help="Tokens per parameter of the middle size.")] = 20.0,
-    params: Annotated[str, typer.Option(help="Sizes in every group instead, such as 1M,3M,10M.")] = "",
-    depth_power: Annotated[float, typer.Option(help="Of the width: how a spec's depth grows; 0 keeps it.")] = 0.5,
+    params: Annotated[str, typer.Option(help="Explicit sizes for every group, such as 1M,3M,10M.")] = "",
+    depth_power: Annotated[
+        float, typer.Option(help="Exponent of depth against width for a spec; 0 keeps the depth.")
+    ] = 0.5,
     data: Text = "builtin:language",
-    tokenizer: Annotated[str | None, typer.Option(help="Of the data; see `plait data list`.")] = None,
-    seq_len: Annotated[
-        int | None, typer.Option(help="Tokens of a sequence. \\[default: 256; MAD's groups: 8192]")
-    ] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Tokenizer; see `plait data list`.")] = None,
+    seq_len: Annotated[int | None, typer.Option(help="Sequence length. \\[default: 256; MAD's groups: 8192]")] = None,
     batch: Annotated[int | None, typer.Option(help="Sequences per step. \\[default: by the budget]")] = None,
     lr: Annotated[
-        str | None, typer.Option(help="Rate and the width it was found at: 8e-3@64. \\[default: rules]")
+        str | None, typer.Option(help="Learning rate and the width it was tuned at: 8e-3@64. \\[default: rules]")
     ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any other key of the recipe: key=value.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each size.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds per size.")] = 1,
     device: Annotated[str, typer.Option(help="Where models will be trained: cpu or cuda.")] = "cpu",
     priced: Annotated[
-        bool, typer.Option("--price/--no-price", help="Time some steps to tell how long it takes.")
+        bool, typer.Option("--price/--no-price", help="Time some steps to estimate the duration.")
     ] = True,
-    speed: Annotated[
-        str | None, typer.Option(help="FLOPs per second of a device elsewhere, instead of timing.")
-    ] = None,
-    devices: Annotated[int, typer.Option(min=1, help="With --speed: how many there are.")] = 1,
+    speed: Annotated[str | None, typer.Option(help="FLOPs per second of another device, instead of timing.")] = None,
+    devices: Annotated[int, typer.Option(min=1, help="With --speed: the number of devices.")] = 1,
     mixers: Mixers = None,
     out: Annotated[Path | None, typer.Option(help="Write the plan for `plait scale run`.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plan IsoFLOP groups × sizes × architectures under a budget, and tell what they cost before anything runs.
+    """Plan IsoFLOP groups × sizes × architectures under a budget, and print the cost before anything runs.
 
     Without --budgets, --total and --time: MAD's eight groups over Table C.2.
     """
@@ -103,7 +101,7 @@ def run(
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
     workers: Annotated[
         int | None,
-        typer.Option(help="Trainings side by side; on GPUs one on each. \\[default: 1; of a cluster all it has]"),
+        typer.Option(help="Concurrent trainings; on GPUs one each. \\[default: 1; on a cluster all it has]"),
     ] = None,
     cluster: Cluster = "",
     gpus_per_training: GpusPerTraining = None,
@@ -113,7 +111,7 @@ def run(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train what of a plan is not in the store yet. Interrupted, the same command resumes; several share the work."""
+    """Train the runs of a plan that are not stored yet. The same command resumes; several share the work."""
     from plait.api.scale import run as verb
     from plait.cli.scale_display import print_runs
     from plait.cli.study_display import study_progress
@@ -141,7 +139,7 @@ def fit(
         typer.Argument(help="A .csv, .json, .jsonl or .parquet file, or a store's URL. \\[default: the store's runs]"),
     ] = None,
     *,
-    target: Annotated[str, typer.Option(help="FLOPs at which the best size is asked for, such as 1e20.")],
+    target: Annotated[str, typer.Option(help="FLOPs at which to predict the optimal size, such as 1e20.")],
     where: Annotated[
         list[str] | None,
         typer.Option(help="Only these rows: column=value, or with != < <= > >=; columns as --column names them."),
@@ -149,23 +147,21 @@ def fit(
     column: Annotated[
         list[str] | None, typer.Option(help="A column that has another name in the file: loss=val_loss; any number.")
     ] = None,
-    draws: Annotated[int, typer.Option(help="Draws of the bootstrap.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
+    draws: Annotated[int, typer.Option(help="Bootstrap samples.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
     mixers: Mixers = None,
     all_budgets: Annotated[
-        bool, typer.Option("--all-budgets", help="Also small ones that lie off the law of the larger.")
+        bool, typer.Option("--all-budgets", help="Include small budgets that contradict the law of the larger ones.")
     ] = False,
     svg: Annotated[Path | None, typer.Option(help="Draw IsoFLOP curves, frontiers and gaps.")] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write all of it as an HTML page that loads nothing.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a self-contained HTML report.")] = None,
     plot: Annotated[bool, typer.Option("--plot", help="Draw the IsoFLOP curves in the terminal.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit a loss surface, the compute-optimal frontier and IsoFLOP parabolas to runs, with 90 % intervals.
 
     Columns: flops, params, tokens, loss (nats per token); architecture, active_params, state, attention, batch and
-    vocab where they are there.
+    vocab if present.
     """
     from plait.api.scale import fit as verb
     from plait.cli.scale_display import print_fit
@@ -206,7 +202,7 @@ def probe(
         typer.Argument(help="Scaling runs: a file, or a store's URL. \\[default: the store's runs]"),
     ] = None,
     *,
-    target: Annotated[str, typer.Option(help="FLOPs at which the losses are compared, besides the groups' own.")],
+    target: Annotated[str, typer.Option(help="FLOPs at which to compare losses, in addition to the groups' budgets.")],
     scores: Annotated[
         str | None,
         typer.Option(help="A table: architecture, and a column of accuracy per task. \\[default: the store's probes]"),
@@ -216,7 +212,7 @@ def probe(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set probe scores against compute-optimal losses: do small probes foretell scale, and which task does?"""
+    """Correlate probe scores with compute-optimal losses: do small probes predict scale, and which task does?"""
     from plait.api.scale import probe as verb
     from plait.cli.scale_display import print_probe
 
@@ -232,7 +228,7 @@ def pitfall(
     svg: Annotated[Path | None, typer.Option(help="Draw both curves.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show in simulation what a batch that grows with the size does to an IsoFLOP group (MAD, Figure C.1)."""
+    """Simulate the effect of a batch size that grows with model size on an IsoFLOP group (MAD, Figure C.1)."""
     from plait.api.scale import pitfall as verb
     from plait.cli.scale_display import print_pitfall
 

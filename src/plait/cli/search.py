@@ -37,7 +37,7 @@ def command(
     objectives: Annotated[
         str,
         typer.Option(
-            help="By commas; min: or max: in front; proxies need --data; your own as my_objective.py. "
+            help="Separated by commas, with min: or max:; proxies need --data; your own as my_objective.py. "
             "\\[default: decoder_params,latency,memory]"
         ),
     ] = "",
@@ -45,7 +45,7 @@ def command(
     limits: Limits,
     constraint: Constraints = None,
     seq: Annotated[
-        int | None, typer.Option("--seq-len", "--seq", min=1, help="Tokens. \\[default: the space's]")
+        int | None, typer.Option("--seq-len", "--seq", min=1, help="Sequence length. \\[default: the space's]")
     ] = None,
     batch: Batch = 1,
     mode: Mode = "prefill",
@@ -56,43 +56,41 @@ def command(
     ] = None,
     iterations: Annotated[int | None, typer.Option(min=1, help="\\[default: the method's, 30 for lts]")] = None,
     population: Annotated[int | None, typer.Option(min=2, help="\\[default: the method's, 100 for lts]")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     fix: Annotated[list[str] | None, typer.Option(help="Narrow the space: d=256, layers=6..12.")] = None,
-    data: Annotated[
-        str | None, typer.Option(help="What gumbel trains on, and proxies look at; `plait data list`.")
-    ] = None,
+    data: Annotated[str | None, typer.Option(help="Text for gumbel and for proxies; `plait data list`.")] = None,
     tokenizer: Tokenizer = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="gumbel: of each supernet. \\[default: 2000]")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="gumbel: steps per supernet. \\[default: 2000]")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="gumbel: supernets to train. \\[default: 1]")] = None,
-    recipe: Annotated[str, typer.Option(help="gumbel: how weights are trained; `plait list recipes`.")] = "",
-    set_: Annotated[list[str] | None, typer.Option("--set", help="gumbel: a key of the recipe, lr=0.002.")] = None,
+    recipe: Annotated[str, typer.Option(help="gumbel: recipe for the weights; `plait list recipes`.")] = "",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="gumbel: a key of the recipe, such as lr=0.002.")
+    ] = None,
     supernet: Annotated[
         list[str] | None, typer.Option(help="gumbel: a setting, such as penalty=latency, strength=0.2.")
     ] = None,
-    retrain: Annotated[
-        int | None, typer.Option(min=1, help="gumbel: steps to train what is found from scratch.")
-    ] = None,
-    retrain_seeds: Annotated[int, typer.Option(min=1, help="gumbel: of each of these; 2 or more tell the noise.")] = 1,
+    retrain: Annotated[int | None, typer.Option(min=1, help="gumbel: steps to train the results from scratch.")] = None,
+    retrain_seeds: Annotated[
+        int, typer.Option(min=1, help="gumbel: seeds for --retrain; 2 or more give the noise.")
+    ] = 1,
     profile: Annotated[
-        Path | None, typer.Option(help="From `plait profile`. \\[default: this machine's, kept with the runs]")
+        Path | None, typer.Option(help="A file of `plait profile`. \\[default: this machine's, stored with the runs]")
     ] = None,
     anywhere: Annotated[
-        bool, typer.Option("--anywhere", help="Take a profile of another machine; nothing is measured.")
+        bool, typer.Option("--anywhere", help="Accept a profile of another machine; nothing is measured.")
     ] = False,
     device: Annotated[str | None, typer.Option(help="\\[default: the profile's, else cpu]")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="\\[default: the profile's, else 1]")] = None,
-    front: Annotated[int, typer.Option(min=0, help="How many models to return and measure; 0: all.")] = FRONT,
+    front: Annotated[int, typer.Option(min=0, help="Number of models to return and measure; 0: all.")] = FRONT,
     no_validate: Annotated[
         bool, typer.Option("--no-validate", "--no-confirm", help="Predict only; measure nothing.")
     ] = False,
-    runs: Annotated[Path, typer.Option(help="Where profile and unfinished searches are kept.")] = Path("runs"),
+    runs: Annotated[Path, typer.Option(help="Folder of the profile and unfinished searches.")] = Path("runs"),
     mixers: Mixers = None,
     cluster: Cluster = "",
     workers: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Models scored at once, for proxies. \\[default: 1; of a cluster all it has room for]"
-        ),
+        typer.Option(min=1, help="Worker processes for proxies. \\[default: 1; on a cluster all it has]"),
     ] = None,
     store: StoreUrl = None,
     as_json: AsJson = False,

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 def command(
     host: Annotated[
-        str, typer.Option(help="Where to listen; another than the loopback asks for a token.")
+        str, typer.Option(help="Address to listen on; other than loopback requires a token.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0: any that is free.", min=0, max=65535)] = 8642,
+    port: Annotated[int, typer.Option(help="0: any free port.", min=0, max=65535)] = 8642,
     token: Annotated[
-        str | None, typer.Option(help="What readers must know.  \\[default: made and printed where one is needed]")
+        str | None, typer.Option(help="Access token.  \\[default: generated and printed if needed]")
     ] = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
     runs: Annotated[
-        Path | None, typer.Option(help="Where trainings are kept.  \\[default: beside the store's file]")
+        Path | None, typer.Option(help="Folder of the trainings.  \\[default: next to the store's file]")
     ] = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the store in a browser, live: what runs, every record with its pictures, records side by side. Read-only."""
+    """Show the store in a browser, live: running jobs, every record with its figures, comparisons. Read-only."""
     from plait.serving.server import serve
 
     def started(address: Address) -> None:
@@ -49,19 +49,17 @@ def command(
 
 
 def report_command(
-    keys: Annotated[
-        list[str] | None, typer.Argument(help="Beginnings of records' keys; the newest by default.")
-    ] = None,
+    keys: Annotated[list[str] | None, typer.Argument(help="Prefixes of record keys; the newest by default.")] = None,
     kind: Annotated[str | None, typer.Option(help="Only records of this kind, such as train or probe.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
     svg: Annotated[Path | None, typer.Option(help="Folder for the figures as SVG,")] = None,
     png: Annotated[Path | None, typer.Option(help="as PNG (with CairoSVG or Chromium),")] = None,
     csv: Annotated[Path | None, typer.Option(help="and for the numbers as CSV.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many of the newest.", min=1)] = 1000,
+    limit: Annotated[int, typer.Option(help="Maximum number, newest first.", min=1)] = 1000,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write one offline page of what the store holds: curves, fronts, heat maps, tables, methods, BibTeX."""
+    """Write an offline HTML report of the store: curves, fronts, heat maps, tables, methods, BibTeX."""
     from plait.api.report import report
 
     found = report(keys or (), kind=kind, out=out, svg=svg, png=png, csv=csv, limit=limit, store=store)

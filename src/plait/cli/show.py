@@ -20,16 +20,18 @@ if TYPE_CHECKING:
 
 def command(
     spec: Annotated[str, typer.Argument(help="Spec text, a preset's name, or a .plait, .yaml or .json file.")],
-    seq: Annotated[int, typer.Option("--seq-len", "--seq", help="New tokens the cost is for.", min=1)] = 1024,
-    memory: Annotated[int, typer.Option(help="Tokens already held before them.", min=0)] = 0,
-    vocab: Annotated[int | None, typer.Option(help="Vocabulary instead of the spec's own.", min=2)] = None,
-    svg: Annotated[Path | None, typer.Option(help="Draw the architecture into this file, too.")] = None,
+    seq: Annotated[int, typer.Option("--seq-len", "--seq", help="New tokens to compute the cost for.", min=1)] = 1024,
+    memory: Annotated[int, typer.Option(help="Tokens of context before them.", min=0)] = 0,
+    vocab: Annotated[int | None, typer.Option(help="Vocabulary size instead of the spec's own.", min=2)] = None,
+    svg: Annotated[Path | None, typer.Option(help="Also draw the architecture to this file.")] = None,
     notation: Annotated[
         str, typer.Option("--as", help="Print its layers in another notation instead: megatron, huggingface, fla.")
     ] = "",
-    paths: Annotated[bool, typer.Option("--paths", help="Run each mixer once: which path do its ops take?")] = False,
+    paths: Annotated[
+        bool, typer.Option("--paths", help="Run each mixer once and show which code path its ops take.")
+    ] = False,
     device: Annotated[
-        str | None, typer.Option(help="With --paths: cpu, cuda, … \\[default: a GPU where there is one]")
+        str | None, typer.Option(help="With --paths: cpu, cuda, … \\[default: a GPU if there is one]")
     ] = None,
     mixers: Mixers = None,
     as_json: AsJson = False,

@@ -32,24 +32,26 @@ def studies() -> None:
 @group.command("proxies")
 def command(
     space: Annotated[str, typer.Option(help="study-gpt2, study-hybrid, a space's name or file.")] = "study-gpt2",
-    models: Annotated[int, typer.Option(help="Models to draw and train.")] = 40,
+    models: Annotated[int, typer.Option(help="Models to sample and train.")] = 40,
     data: Text = "builtin:stdlib",
-    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps of each training.")] = 200,
-    proxies: Annotated[str, typer.Option(help="Only these, separated by commas; none: counts alone.")] = "",
+    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps per training.")] = 200,
+    proxies: Annotated[
+        str, typer.Option(help="Only these proxies, separated by commas; none: parameter counts only.")
+    ] = "",
     batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
-    seq_len: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 64,
+    seq_len: Annotated[int, typer.Option(min=1, help="Sequence length.")] = 64,
     length: FormerLength = None,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 6e-3,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each model.")] = 2,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draw, the weights and the order of the data.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds per model.")] = 2,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the sample, the weights and the data order.")] = 0,
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
-    svg: Annotated[Path | None, typer.Option(help="Draw rank correlation over what each proxy costs.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw rank correlation against each proxy's cost.")] = None,
     runs: Runs = Path("runs"),
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train models of a space and tell how well every proxy ranks them. Interrupted, the same command resumes."""
+    """Train models of a space and measure how well every proxy ranks them. If interrupted, the same command resumes."""
     from plait.api.study import proxies as study
 
     named = None if not names(proxies) else [] if names(proxies) == ["none"] else names(proxies)
@@ -78,18 +80,18 @@ def command(
 
 @group.command()
 def placement(
-    p: Annotated[str, typer.Option("--p", help="Layers for one attention block, of the PAR rule.")] = "2,3,4,6,8",
+    p: Annotated[str, typer.Option("--p", help="Layers per attention block in the PAR pattern.")] = "2,3,4,6,8",
     spec: Annotated[list[str] | None, typer.Option(help="Another architecture to compare; any number.")] = None,
-    k: Annotated[int | None, typer.Option(min=1, help="Of the sandwich. \\[default: 3/8 of its pairs]")] = None,
-    layers: Annotated[int, typer.Option(help="Of every pattern; even.")] = 12,
-    width: Annotated[int, typer.Option(min=2, help="Of the model.")] = 48,
-    heads: Annotated[int, typer.Option(min=1, help="Of an attention block.")] = 4,
+    k: Annotated[int | None, typer.Option(min=1, help="Sandwich coefficient. \\[default: 3/8 of its pairs]")] = None,
+    layers: Annotated[int, typer.Option(help="Layers of every pattern; even.")] = 12,
+    width: Annotated[int, typer.Option(min=2, help="Model width.")] = 48,
+    heads: Annotated[int, typer.Option(min=1, help="Heads of an attention block.")] = 4,
     inner: Annotated[int, typer.Option(min=1, help="Inner width of a feed-forward block.")] = 192,
     data: Text = "builtin:stdlib",
-    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps of each training.")] = 150,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each pattern.")] = 3,
+    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps per training.")] = 150,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds per pattern.")] = 3,
     batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
-    seq_len: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 64,
+    seq_len: Annotated[int, typer.Option(min=1, help="Sequence length.")] = 64,
     length: FormerLength = None,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 3e-3,
     svg: Annotated[Path | None, typer.Option(help="Draw perplexity against attention blocks.")] = None,
@@ -99,7 +101,7 @@ def placement(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train patterns with more and less attention and compare them. Interrupted, the same command resumes."""
+    """Train patterns with more and less attention and compare them. If interrupted, the same command resumes."""
     from plait.api.study import placement as study
 
     with progress(quiet=as_json) as on_progress:
@@ -131,22 +133,22 @@ def placement(
 @group.command()
 def lr(
     space: Annotated[str, typer.Option(help="study-gpt2, study-hybrid, a space's name or file.")] = "study-gpt2",
-    models: Annotated[int, typer.Option(min=0, help="Architectures to draw from it.")] = 6,
+    models: Annotated[int, typer.Option(min=0, help="Architectures to sample from it.")] = 6,
     spec: Annotated[list[str] | None, typer.Option(help="Another architecture; any number.")] = None,
-    rates: Annotated[str, typer.Option(help="Learning rates, with commas between them.")] = "1e-4,1e-3,1e-2,1e-1",
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings with each rate.")] = 2,
+    rates: Annotated[str, typer.Option(help="Learning rates, separated by commas.")] = "1e-4,1e-3,1e-2,1e-1",
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds per learning rate.")] = 2,
     data: Text = "builtin:stdlib",
-    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps of each training.")] = 60,
+    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps per training.")] = 60,
     batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
-    seq_len: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 32,
+    seq_len: Annotated[int, typer.Option(min=1, help="Sequence length.")] = 32,
     length: FormerLength = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the sample.")] = 0,
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train architectures with several learning rates each. Interrupted, the same command resumes."""
+    """Train architectures with several learning rates each. If interrupted, the same command resumes."""
     from plait.api.study import lr as study
 
     with progress(quiet=as_json) as on_progress:
@@ -172,29 +174,29 @@ def lr(
 @group.command()
 def shapes(
     space: Annotated[str, typer.Option(help="study-gpt2, lts-gpt2, another space's name or file.")] = "study-gpt2",
-    models: Annotated[int, typer.Option(help="Shapes to draw, from deep and narrow to shallow and wide.")] = 8,
+    models: Annotated[int, typer.Option(help="Shapes to sample, from deep and narrow to shallow and wide.")] = 8,
     params: Annotated[
-        str, typer.Option(help="Decoder parameters of all, 20M. \\[default: where shapes differ most]")
+        str, typer.Option(help="Decoder parameters of all, such as 20M. \\[default: where shapes differ most]")
     ] = "",
     tolerance: Annotated[float, typer.Option(help="Sizes this close are equal: 0.01 is 1 %.")] = 0.01,
     seq: Annotated[
-        int, typer.Option("--seq-len", "--seq", min=1, help="Tokens at which latency and memory are measured.")
+        int, typer.Option("--seq-len", "--seq", min=1, help="Sequence length for latency and memory.")
     ] = 192,
-    threads: Annotated[int, typer.Option(min=1, help="Of the processor.")] = 1,
-    steps: Annotated[int, typer.Option(min=0, help="Train each for so many steps, too; 0: only measure.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    steps: Annotated[int, typer.Option(min=0, help="Also train each for this many steps; 0: only measure.")] = 0,
     data: Text = "builtin:stdlib",
     batch: Annotated[int, typer.Option(min=1, help="Sequences per training step.")] = 8,
-    seq_len: Annotated[int, typer.Option(min=1, help="Tokens of a training sequence.")] = 64,
+    seq_len: Annotated[int, typer.Option(min=1, help="Sequence length in training.")] = 64,
     length: FormerLength = None,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 6e-3,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each, with --steps.")] = 2,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draw, the weights and the order of the data.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds per shape, with --steps.")] = 2,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the sample, the weights and the data order.")] = 0,
     runs: Runs = Path("runs"),
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure, and train, architectures of one size and many shapes. Interrupted, the same command resumes."""
+    """Measure and train architectures of one size and many shapes. If interrupted, the same command resumes."""
     from plait.api.study import shapes as study
 
     with progress(quiet=as_json) as on_progress:
@@ -227,12 +229,12 @@ def verdict(
     ] = None,
     data: Text = "builtin:stdlib",
     tokens: Annotated[
-        float, typer.Option(parser=read_count, metavar="<count>", help="That each is trained for, per seed.")
+        float, typer.Option(parser=read_count, metavar="<count>", help="Training tokens per architecture and seed.")
     ] = 2e5,
-    seeds: Annotated[int, typer.Option(min=2, help="Trainings of each.")] = 2,
+    seeds: Annotated[int, typer.Option(min=2, help="Seeds per architecture.")] = 2,
     batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
-    seq_len: Annotated[int, typer.Option(min=2, help="Tokens of a sequence.")] = 128,
-    workers: Annotated[int, typer.Option(min=0, help="Trainings at once. \\[default: one per core]")] = 0,
+    seq_len: Annotated[int, typer.Option(min=2, help="Sequence length.")] = 128,
+    workers: Annotated[int, typer.Option(min=0, help="Concurrent trainings. \\[default: one per core]")] = 0,
     cluster: Cluster = "",
     gpus_per_training: GpusPerTraining = None,
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
@@ -241,7 +243,7 @@ def verdict(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train architectures of one size to the end, and tell how well everything cheaper would have ranked them."""
+    """Train architectures of one size to the end, and measure how well cheaper methods would have ranked them."""
     from plait.api.study import CONTENDERS
     from plait.api.study import verdict as study
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from plait.api.task import Example, TaskResult
     from plait.tasks import Task
 
-group = typer.Typer(no_args_is_help=True, help="Look at the synthetic tasks.")
+group = typer.Typer(no_args_is_help=True, help="Inspect the synthetic tasks.")
 
 
 @group.callback()
 def options() -> None:
-    """Look at the synthetic tasks."""
+    """Inspect the synthetic tasks."""
 
 
 @group.command("show")
@@ -30,12 +30,12 @@ def show(
     ] = None,
     examples: Annotated[int, typer.Option("--count", help="Sequences to print.", min=0, max=100)] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the data.", min=0)] = 0,
-    variant: Annotated[str, typer.Option(help="paper (as its text has it) or mad-lab (as its code does).")] = "",
+    variant: Annotated[str, typer.Option(help="paper (as in its text) or mad-lab (as in its code).")] = "",
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
-    tokens: Annotated[int, typer.Option(help="Most tokens of a sequence to print.", min=1)] = 256,
+    tokens: Annotated[int, typer.Option(help="Maximum number of tokens to print per sequence.", min=1)] = 256,
     as_json: AsJson = False,
 ) -> None:
-    """Print example sequences of a task, the scored positions marked."""
+    """Print example sequences of a task, with scored positions marked."""
     from plait.api.task import task as describe
 
     found = describe(

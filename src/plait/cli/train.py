@@ -70,7 +70,7 @@ def _mfu(share: float | None) -> str:
 
 def command(
     spec: Annotated[
-        str | None, typer.Argument(help="Spec, preset or spec file; its vocabulary is the data's unless given.")
+        str | None, typer.Argument(help="Spec, preset or spec file. Its vocabulary defaults to the data's.")
     ] = None,
     data: Annotated[
         str | None, typer.Option("--data", help="Corpus, folder or file; `plait data list` shows them.")
@@ -78,28 +78,28 @@ def command(
     from_: Annotated[
         str,
         typer.Option(
-            "--from", help="Begin with the weights of a run or a Hugging Face folder; its spec and data unless given."
+            "--from", help="Initialise from a run or a Hugging Face folder; its spec and data are the defaults."
         ),
     ] = "",
     tokenizer: Annotated[
         str | None, typer.Option(help="bytes, chars, words, bpe:SIZE … \\[default: the corpus's]")
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="How long: optimizer steps,")] = None,
+    steps: Annotated[int | None, typer.Option(help="Duration: optimizer steps,")] = None,
     tokens: Annotated[
-        float | None, typer.Option(help="or tokens, as 20M,", parser=read_count, metavar="<count>")
+        float | None, typer.Option(help="or tokens, such as 20M,", parser=read_count, metavar="<count>")
     ] = None,
-    budget: Annotated[str, typer.Option("--time", help="or time, as 150s, 10m, 2h, all included,")] = "",
+    budget: Annotated[str, typer.Option("--time", help="or total time, such as 150s, 10m, 2h,")] = "",
     flops: Annotated[
-        float | None, typer.Option(help="or floating-point operations, as 1e15.", parser=read_count, metavar="<count>")
+        float | None, typer.Option(help="or FLOPs, such as 1e15.", parser=read_count, metavar="<count>")
     ] = None,
     recipe: Annotated[str, typer.Option(help="A published recipe to start from; `plait list recipes`.")] = "",
     batch: Annotated[int | None, typer.Option(help="Sequences per step, over all processes.")] = None,
-    seq_len: Annotated[int | None, typer.Option(help="Tokens of a sequence.")] = None,
+    seq_len: Annotated[int | None, typer.Option(help="Sequence length.")] = None,
     length: FormerLength = None,
-    lr: Annotated[str, typer.Option(help="Peak learning rate; several for a sweep, as 1e-3,3e-3.")] = "",
+    lr: Annotated[str, typer.Option(help="Peak learning rate; several for a sweep, such as 1e-3,3e-3.")] = "",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any other key of the recipe: key=value.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the weights, the order of the data and dropout.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to train, from --seed on, and average.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the weights, the data order and dropout.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds to train and average, starting at --seed.")] = 1,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     precision: Annotated[str, typer.Option(help="fp32 or bf16. \\[default: bf16 on cuda]")] = "",
     sharding: Annotated[str, typer.Option(help="Several processes (torchrun): ddp or fsdp.")] = "ddp",
@@ -108,20 +108,20 @@ def command(
     ] = 1,
     compiled: Annotated[
         bool | None,
-        typer.Option("--compile/--no-compile", help="Compile the blocks. \\[default: on cuda, where it repays]"),
+        typer.Option("--compile/--no-compile", help="Compile the blocks. \\[default: on cuda, if it pays off]"),
     ] = None,
     activation_checkpointing: Annotated[
-        bool, typer.Option(help="Keep no activations: less memory, a third more work.")
+        bool, typer.Option(help="Activation checkpointing: less memory, a third more compute.")
     ] = False,
     save_every: Annotated[str, typer.Option(help="Time between checkpoints.")] = "60s",
-    save_steps: Annotated[int, typer.Option(help="Steps between checkpoints; 0: by time alone.", min=0)] = 0,
+    save_steps: Annotated[int, typer.Option(help="Steps between checkpoints; 0: by time only.", min=0)] = 0,
     log: Log = "",
-    runs: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
+    runs: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs"),
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model. Interrupted by anything, the same command resumes where it was."""
+    """Train a model. If interrupted in any way, the same command resumes."""
     from plait.api.sweep import SweepResult, sweep
     from plait.api.train import train
     from plait.core.settings import read_pairs
