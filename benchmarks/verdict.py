@@ -33,8 +33,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 from curve_calibration import calibrate, learn_sharpness
+from screenings import SHARE, Screened, read_screenings
 
 from plait.analysis.curve_library import Known, library
+from plait.analysis.curve_screening import ScreenedKnown, ScreenedLibrary
 from plait.analysis.curve_table import CurveTable, read_tables, simulate_table
 from plait.analysis.foresight import count
 from plait.analysis.learning_curve import CALIBRATION, WAYS, Calibration, extrapolate
@@ -49,6 +51,7 @@ from plait.model.traits import traits as traits_of
 Traits = dict[str, list[float]] | None
 Progress = Callable[[str], None]
 RESULTS = Path(__file__).parent / "results"
+SCREENING = "screening"
 NEAR = 0.3  # of the noise: a regret that does not matter
 HALVINGS = 2  # of the architectures: the constants for each half are fitted on the other
 INNER_SETS = 24  # left out of a library to fit the sharpness of P(best),
@@ -67,6 +70,7 @@ class Asked:
     noise: float  # of the whole table, in nats
     seed: int
     known: Known | None
+    screened: Known | None  # the same, with a screening of every candidate
 
 
 class Backtest:
@@ -81,9 +85,10 @@ class Backtest:
         progress: Progress,
         keep: Path | None,
         draw: int = 0,
+        screened: Screened | None = None,
     ) -> None:
         self.tables, self.traits, self.sets, self.size, self.draw = tables, traits, sets, size, draw
-        self.progress, self.keep = progress, keep
+        self.progress, self.keep, self.screened = progress, keep, screened
         self.kept: dict[str, Any] = json.loads(keep.read_text()) if keep and keep.exists() else {}
 
     def constants(self, key: str, tables: Sequence[CurveTable]) -> Calibration:
@@ -108,7 +113,8 @@ class Backtest:
                 for table in self.tables:
                     for each, seed in self._drawn(_without(table, set(names) - out), sets, rng):
                         known = self._known(self.tables, each, each.names, calibration)
-                        asked.append(Asked(each, calibration, table.noise, seed, known))
+                        screened = self._screened(self.tables, each, each.names, seed)
+                        asked.append(Asked(each, calibration, table.noise, seed, known, screened))
         return asked
 
     def by_text(self, new: bool) -> list[Asked]:
@@ -119,8 +125,10 @@ class Backtest:
             others = [other for other in self.tables if other is not table]
             calibration = self.constants(f"without {table.text}", others)
             for each, seed in self._drawn(table, self.sets, rng):
-                known = self._known(others, each, each.names if new else [], calibration)
-                asked.append(Asked(each, calibration, table.noise, seed, known))
+                without = each.names if new else []
+                known = self._known(others, each, without, calibration)
+                screened = self._screened(others, each, without, seed)
+                asked.append(Asked(each, calibration, table.noise, seed, known, screened))
         return asked
 
     def _drawn(self, table: CurveTable, sets: int, rng: np.random.Generator) -> list[tuple[CurveTable, int]]:
@@ -131,14 +139,26 @@ class Backtest:
     def _known(
         self, tables: Sequence[CurveTable], asked: CurveTable, without: Sequence[str], calibration: Calibration
     ) -> Known | None:
-        """A library of these texts; without the candidates, its sharpness is fitted among the rest, as for plait's."""
+        """A library of these texts; without the candidates, its sharpness is fitted among the rest, as for plait's,
+        where races decide by it alone."""
         if self.traits is None:
             return None
         curves = library(tables, self.traits).without(without)
-        if without:
+        if without and self.screened is None:
             rest = [_without(table, set(without)) for table in tables]
             curves = replace(curves, sharpness=learn_sharpness(rest, curves, self.traits, calibration, INNER_SETS))
         return Known(curves, self.traits, {name: name for name in asked.names})
+
+    def _screened(
+        self, tables: Sequence[CurveTable], asked: CurveTable, without: Sequence[str], seed: int
+    ) -> Known | None:
+        """The same library with its architectures' screenings, and one screening of every candidate."""
+        if self.traits is None or self.screened is None:
+            return None
+        curves, steps = library(tables, self.traits), self.screened.known.steps[-1]
+        whole = ScreenedLibrary.beside(curves, self.screened.of(list(tables), curves.names), steps)
+        seen = self.screened.seen(asked, steps, seed // 7)
+        return ScreenedKnown(whole.without(without), self.traits, {name: name for name in asked.names}, seen)
 
 
 def _without(table: CurveTable, names: set[str]) -> CurveTable:
@@ -150,9 +170,13 @@ def _share(total: int, parts: int, part: int) -> int:
 
 
 def played(asked: Sequence[Asked], policy: str, way: str, limit: float, decay: float, batch: int = 1) -> list[Replayed]:
-    return [
-        replay(a.table, policy, way, limit, a.calibration, a.seed, decay, batch, 800, a.noise, a.known) for a in asked
-    ]
+    """The way `SCREENING` is the library's, in a race that has paid for a screening of every candidate."""
+    found = []
+    for a in asked:
+        screening = way == SCREENING
+        known, paid, by = (a.screened, SHARE, "library") if screening else (a.known, 0.0, way)
+        found.append(replay(a.table, policy, by, limit, a.calibration, a.seed, decay, batch, 800, a.noise, known, paid))
+    return found
 
 
 def summary(results: Sequence[Replayed]) -> dict[str, float]:
@@ -276,7 +300,8 @@ def reach(asked: Sequence[Asked], way: str) -> list[dict[str, float]]:
             names, truths = a.table.names, a.table.truth.tolist()
             runs = a.table.loss_ASB.shape[1]
             seen = a.table.observations(dict.fromkeys(names, count_), [a.seed % runs])
-            at = extrapolate(seen, budgets[-1:], way, a.calibration, 800, a.seed, 1e9, a.known).at(budgets[-1])
+            by, known = ("library", a.screened) if way == SCREENING else (way, a.known)
+            at = extrapolate(seen, budgets[-1:], by, a.calibration, 800, a.seed, 1e9, known).at(budgets[-1])
             correlations.append(spearman([at.loss[name] for name in names], truths))
             near.append(truths[names.index(at.pick)] - min(truths) <= NEAR * a.noise)
             for name, truth in zip(names, truths, strict=True):
@@ -534,8 +559,9 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=8, help="candidates of a set")
     parser.add_argument("--limit", type=float, default=0.1)
     parser.add_argument("--decay", type=float, help="share of a budget; default: the table's, or 0.2")
-    parser.add_argument("--default", nargs=2, default=["library", "knowledge-gradient"], metavar=("WAY", "POLICY"))
-    parser.add_argument("--ways", nargs="*", default=list(WAYS))
+    parser.add_argument("--default", nargs=2, default=[SCREENING, "knowledge-gradient"], metavar=("WAY", "POLICY"))
+    parser.add_argument("--ways", nargs="*", default=[*WAYS, SCREENING])
+    parser.add_argument("--screenings", type=Path, default=max(RESULTS.glob("*proxy-training.json")))
     parser.add_argument("--policies", nargs="*", default=list(POLICIES))
     parser.add_argument("--out", type=Path, help="a Markdown file; the JSON goes beside it")
     parser.add_argument("--keep", type=Path, help="a JSON file of fitted constants, read and added to")
@@ -551,12 +577,17 @@ def main() -> None:
     counts: dict[str, dict[str, float]] = {}
     traits: Traits = None
     better: dict[str, dict[str, float]] = {}
+    screened: Screened | None = None
     if given.simulate:
         name, tables = "simulated", simulated()
+        given.default[0], given.ways = "hierarchical", [way for way in given.ways if way != SCREENING]
     else:
         path = given.truth or max(RESULTS.glob("*truth*.json"))
         name, tables = path.name, read_tables(path)
         rows = json.loads(path.read_text(encoding="utf-8"))["architectures"]
+        screened = read_screenings(
+            given.screenings, tables, tables[0].provenance["batch"] * tables[0].provenance["seq_len"]
+        )
         if given.write:
             specs = {row["name"]: row["spec"] for row in rows}
             traits = {name: traits_of(architecture(spec)) for name, spec in specs.items()}
@@ -575,7 +606,7 @@ def main() -> None:
         "sets": given.sets, "size": given.size, "limit": given.limit, "decay": decay, "default": given.default,
     }  # fmt: skip
     way, policy = given.default
-    test = Backtest(tables, traits, given.sets, given.size, progress, given.keep, given.draw)
+    test = Backtest(tables, traits, given.sets, given.size, progress, given.keep, given.draw, screened)
     asked = test.by_architecture()
     if given.signals:
         found = json.loads(given.out.with_suffix(".json").read_text(encoding="utf-8"))

@@ -49,6 +49,11 @@ class Library:
     def x_B(self) -> Floats:
         return np.log(self.budgets)
 
+    @property
+    def columns_TAK(self) -> Floats:
+        """What the covariances are of: here the deviations at the budgets."""
+        return self.deviation_TAB
+
     @cached_property
     def center(self) -> tuple[Floats, Floats]:
         return self.traits_AF.mean(axis=0), np.maximum(1e-9, self.traits_AF.std(axis=0))
@@ -141,6 +146,11 @@ class Known:
     traits: Mapping[str, Sequence[float]]
     same: Mapping[str, str]
 
+    @property
+    def tested(self) -> bool:
+        """Whether all candidates were screened on this text (`curve_screening`)."""
+        return False
+
     def speaks_of(self, names: Sequence[str]) -> bool:
         """Whether most of these are in the library, or have traits within its range: of others it can only guess, and
         models of two blocks were foretold worse by a library of four and eight blocks than without it."""
@@ -176,20 +186,23 @@ class Known:
     def _conditional(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
         """The same at the library's budgets: (C, B), (C, B, C, B)."""
         if names not in self._kept:
-            lib, found = self.library, self.library.covariances
-            count, middle = len(names), list(lib.center[0])
-            phi_CF = lib.standard(np.array([self.traits.get(name, middle) for name in names], np.float64))
-            same_CA = np.array([[float(self.same.get(name) == other) for other in lib.names] for name in names])
-            wide_C = np.where(same_CA.any(axis=1), same_CA @ (1 / found.weight_A), 1.0)
-            phi_AF = lib.standard(lib.traits_AF)
-            across = np.kron(alike(phi_CF, phi_AF), found.alike_BB) + np.kron(same_CA / found.weight_A, found.own_BB)
-            cov = np.kron(alike(phi_CF, phi_CF), found.alike_BB) + np.kron(np.diag(wide_C), found.own_BB)
-            cov += np.kron(np.eye(count), found.text_BB) - across @ lib.inverse_NN @ across.T
-            mean = across @ lib.inverse_NN @ lib.deviation_TAB.mean(axis=0).reshape(-1)
-            budgets = len(lib.x_B)
-            cov_CBCB = np.asarray(cov, np.float64).reshape(count, budgets, count, budgets)
-            self._kept[names] = mean.reshape(count, budgets), cov_CBCB
+            self._kept[names] = self._columns(names)
         return self._kept[names]
+
+    def _columns(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
+        """The same of all of the library's columns: (C, K), (C, K, C, K)."""
+        lib, found = self.library, self.library.covariances
+        count, middle = len(names), list(lib.center[0])
+        phi_CF = lib.standard(np.array([self.traits.get(name, middle) for name in names], np.float64))
+        same_CA = np.array([[float(self.same.get(name) == other) for other in lib.names] for name in names])
+        wide_C = np.where(same_CA.any(axis=1), same_CA @ (1 / found.weight_A), 1.0)
+        phi_AF = lib.standard(lib.traits_AF)
+        across = np.kron(alike(phi_CF, phi_AF), found.alike_BB) + np.kron(same_CA / found.weight_A, found.own_BB)
+        cov = np.kron(alike(phi_CF, phi_CF), found.alike_BB) + np.kron(np.diag(wide_C), found.own_BB)
+        cov += np.kron(np.eye(count), found.text_BB) - across @ lib.inverse_NN @ across.T
+        mean = across @ lib.inverse_NN @ lib.columns_TAK.mean(axis=0).reshape(-1)
+        columns = lib.columns_TAK.shape[2]
+        return mean.reshape(count, columns), np.asarray(cov, np.float64).reshape(count, columns, count, columns)
 
     def _beyond(self, x_U: Floats) -> Floats:
         """The covariance (U, U) of what a slope makes of a deviation outside of the library's budgets."""

@@ -194,8 +194,10 @@ def _posteriors(
     if known is not None:
         at = np.concatenate([seen.x + origin, np.repeat(budgets_B, count)])
         seeds_NN = _library_seeds(seen, origin, noise, known)
-        priors[0] = replace(priors[0], log_weight=LOG_ALONE)
-        priors += [_library_prior(at, shift, candidate, curves.names, known, seeds_NN) for shift in SHIFTS]
+        # A screening has tested on this text what the library says, by as many steps: no doubt of its place is left.
+        alone = [] if known.tested else [replace(priors[0], log_weight=LOG_ALONE)]
+        shifts = (0.0,) if known.tested else SHIFTS
+        priors = alone + [_library_prior(at, shift, candidate, curves.names, known, seeds_NN) for shift in shifts]
         common *= 1 + 1 / len(known.library.deviation_TAB)  # the library's own curve is a mean of few texts
     found, log_weights = [], []
     for prior, scale in itertools.product(priors, SCALES):

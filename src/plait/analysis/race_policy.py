@@ -12,8 +12,9 @@ on cost is reached, or one candidate is certain enough:
                           looking several rungs ahead counts, too: one rung alone may change no mind, three may
 
 All of them train everybody to `LEAST` rungs, and, but those that are best with a probability below `NEGLIGIBLE`, on to
-a rung that takes at most `FIRST` of the limit (halving: to where it starts). Nothing here trains: `decide` is a pure
-function of what has been observed.
+a rung that takes at most `FIRST` of the limit (halving: to where it starts). After a screening (`curve_screening`) the
+first rung is enough: it tells the level of this text, and all else is known better. Nothing here trains: `decide` is a
+pure function of what has been observed.
 
 Letters: D draws, C candidates.
 """
@@ -45,7 +46,8 @@ POINTS = 15  # of the normal distribution over which a gain is averaged
 class RaceState:
     """`rungs`: budgets in tokens, the last is the target. `reached`: how many of them each candidate has finished.
     `cost`: of one token of each, in any one unit. `limit`: on the cost of the whole race, as a share of training all
-    to the target. `decay`: the share of a budget that its branch takes."""
+    to the target. `decay`: the share of a budget that its branch takes. `screening`: what a screening of all has cost,
+    in the same share; 0: there was none."""
 
     rungs: Sequence[float]
     reached: Mapping[str, int]
@@ -53,6 +55,7 @@ class RaceState:
     limit: float
     decay: float = 0.2
     batch: int = 1  # candidates trained at once
+    screening: float = 0.0
 
     @property
     def names(self) -> list[str]:
@@ -65,7 +68,8 @@ class RaceState:
 
     @property
     def spent(self) -> float:
-        return sum(self.cost_until(name, count) for name, count in self.reached.items())
+        raced = sum(self.cost_until(name, count) for name, count in self.reached.items())
+        return raced + self.screening * self.whole
 
     @property
     def left(self) -> float:
@@ -127,7 +131,7 @@ def decide(
         raise UserError(f"there is no policy {policy!r} for a race; there are {', '.join(POLICIES)}.")
     stopped = {name: 0.0 for name, runs in observations.items() if _diverged(runs)}
     least = min((count for name, count in state.reached.items() if name not in stopped), default=0)
-    if least < min(LEAST, first := _halving_start(state) if policy == "halving" else state.common(FIRST)):
+    if least < min(LEAST, first := _first(state, policy)):
         train = [name for name in state.names if state.reached[name] == least and name not in stopped]
         return Decision(train, stopped, None, "all start")
     forecast = extrapolate(observations, list(state.rungs), way, calibration, draws, seed, math.inf, known)
@@ -146,6 +150,13 @@ def decide(
     rng = np.random.default_rng([seed, sum(state.reached.values())])
     train = _within(state, POLICIES[policy](state, able, forecast, rng))
     return Decision(train, stopped, forecast, policy if train else "nothing more to learn")
+
+
+def _first(state: RaceState, policy: str) -> int:
+    """Rungs that everybody takes part in."""
+    if state.screening:
+        return 1
+    return _halving_start(state) if policy == "halving" else state.common(FIRST)
 
 
 def _diverged(runs: Mapping[int, Sequence[tuple[float, float]]]) -> bool:

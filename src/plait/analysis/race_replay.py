@@ -51,11 +51,13 @@ def replay(
     draws: int = 1000,
     noise: float | None = None,
     known: Known | None = None,
+    screening: float = 0.0,
 ) -> Replayed:
-    """`noise`: between seeds, in nats, if it is known better than from this table alone."""
+    """`noise`: between seeds, in nats, if it is known better than from this table alone. `screening`: the cost of the
+    screenings that are part of `known`, see `RaceState`."""
     run = int(np.random.default_rng(seed).integers(table.loss_ASB.shape[1]))
     cost = dict(zip(table.names, table.cost.tolist(), strict=True))
-    state = RaceState(table.budgets, dict.fromkeys(table.names, 0), cost, limit, decay, batch)
+    state = RaceState(table.budgets, dict.fromkeys(table.names, 0), cost, limit, decay, batch, screening)
     rounds = 0
     while True:
         seen = {name: count for name, count in state.reached.items() if count}

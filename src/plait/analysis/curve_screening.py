@@ -1,0 +1,167 @@
+"""What a screening tells beside a library of curves: short trainings with a small batch, of everybody, before a race.
+
+Rankings cross with the number of optimizer steps: what decides at the end (copying from the context, above all) is
+learnt late. A sixteenth of the batch takes all of the steps at a sixteenth of the cost; on text full of copies, scored
+by the tokens that repeat the context, it shows who learns to copy and how well (`racing.screening` trains it). What
+such a loss is worth is learnt from architectures that have both: the screening is one more column beside the library's
+budgets, correlated with each as the library has it (`curve_covariance`), and every forecast is the normal conditional
+given the candidates' own screenings. How hard a text's copies are is unknown: only differences between candidates tell.
+
+Letters: A architectures of the library, B its budgets, K = B + 1 columns, S step counts, T texts, C candidates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+
+import numpy as np
+
+from plait.analysis.curve_covariance import ONE_TEXT, Covariances, alike, inverted, learn_covariances
+from plait.analysis.curve_library import Known, Library
+from plait.analysis.pareto import Floats
+
+WORTH = 0.5  # of the tokens of a full training of as many steps: where the prior places a screening among budgets
+LEVEL = 4.0  # the variance of what all candidates have in common on a text, in ln loss: unknown
+TEXT_SHARE = 0.3  # of a screening's variance that is one text's alone, where the library has one text and cannot say,
+TEXT_TIE = 0.5  # and how much of that goes with what the text makes of the losses
+
+
+@dataclass(frozen=True)
+class Screenings:
+    """Of a library's architectures, in its order. `loss_TAS`: ln losses, means of `runs` seeds. `noise_S`: their
+    variance between seeds. `tokens_per_step`: of the library's full trainings."""
+
+    steps: list[int]
+    loss_TAS: Floats
+    noise_S: Floats
+    runs: int
+    tokens_per_step: int
+
+    def at(self, steps: float) -> tuple[Floats, float]:
+        """Losses (T, A) and their variance after so many steps: between the counts a straight line in ln steps."""
+        x_S, x = np.log(self.steps), math.log(min(max(steps, self.steps[0]), self.steps[-1]))
+        weight_S = np.array([np.interp(x, x_S, row_S) for row_S in np.eye(len(x_S))])
+        return self.loss_TAS @ weight_S, float(self.noise_S @ weight_S)
+
+    def of(self, texts: Sequence[int], architectures: Sequence[int]) -> Screenings:
+        return replace(self, loss_TAS=self.loss_TAS[np.ix_(texts, architectures)])
+
+
+@dataclass(frozen=True)
+class ScreenedLibrary(Library):
+    """A library with the screening of its architectures as its last column: ln losses less each text's mean."""
+
+    screening_TA: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    screening_noise: float = 0.0  # the variance between seeds
+    screening_runs: int = 1
+    screening_x: float = 0.0  # ln tokens, where the prior places it
+
+    @classmethod
+    def beside(cls, library: Library, screenings: Screenings, steps: float) -> ScreenedLibrary:
+        """Its covariances are learnt again, with the column."""
+        loss_TA, noise = screenings.at(steps)
+        shared = {each.name: getattr(library, each.name) for each in fields(Library)} | {"fitted": None}
+        x = math.log(WORTH * screenings.tokens_per_step * min(steps, screenings.steps[-1]))
+        return cls(**shared, screening_TA=_apart(loss_TA), screening_noise=noise, screening_runs=screenings.runs,
+                   screening_x=x)  # fmt: skip
+
+    @property
+    def columns_TAK(self) -> Floats:
+        return np.concatenate([self.deviation_TAB, self.screening_TA[:, :, None]], axis=2)
+
+    @cached_property
+    def seeds_KK(self) -> Floats:
+        """As `learn_covariances` wants it: everything is divided by `runs`, which the screening's are not."""
+        seeds_KK = np.zeros((len(self.x_B) + 1,) * 2)
+        seeds_KK[:-1, :-1] = self.seeds_BB
+        seeds_KK[-1, -1] = self.screening_noise * self.runs / self.screening_runs
+        return seeds_KK
+
+    def without(self, names: Sequence[str], same_covariances: bool = False) -> ScreenedLibrary:
+        keep = [i for i, name in enumerate(self.names) if name not in set(names)]
+        rest = super().without(names, same_covariances)
+        assert isinstance(rest, ScreenedLibrary)
+        return replace(rest, screening_TA=_apart(self.screening_TA[:, keep]))
+
+    @cached_property
+    def covariances(self) -> Covariances:
+        """Over columns."""
+        if self.fitted is not None:
+            return self.fitted
+        x_K = np.append(self.x_B, self.screening_x)
+        found = learn_covariances(self.columns_TAK, self.standard(self.traits_AF), self.seeds_KK, self.runs, x_K)
+        return found if len(self.deviation_TAB) > 1 else _of_one_text(found)
+
+    @cached_property
+    def inverse_NN(self) -> Floats:
+        found, standard_AF = self.covariances, self.standard(self.traits_AF)
+        rest_KK = (found.text_BB + self.seeds_KK / self.runs) / len(self.deviation_TAB)
+        return inverted(alike(standard_AF, standard_AF), found.alike_BB, 1 / found.weight_A, found.own_BB, rest_KK)
+
+    @cached_property
+    def slopes(self) -> tuple[float, float]:
+        plain = {each.name: getattr(self, each.name) for each in fields(Library)}
+        return Library(**plain | {"fitted": _budgets(self.covariances)}).slopes
+
+
+def _apart(loss_TA: Floats) -> Floats:
+    return np.asarray(loss_TA - loss_TA.mean(axis=1, keepdims=True))
+
+
+def _budgets(found: Covariances) -> Covariances:
+    """Without the screening's column."""
+    return Covariances(found.alike_BB[:-1, :-1], found.own_BB[:-1, :-1], found.text_BB[:-1, :-1], found.weight_A)
+
+
+def _of_one_text(found: Covariances) -> Covariances:
+    """What is assumed of texts, column by column: of budgets as `curve_covariance` does, of the screening more."""
+    whole_KK = (found.alike_BB + found.own_BB) / (1 - ONE_TEXT)
+    width_B = np.sqrt(np.diag(whole_KK))[:-1]
+    share_K = np.append(ONE_TEXT * width_B[-1] / width_B, TEXT_SHARE)
+    tie_KK = np.ones_like(whole_KK)
+    tie_KK[-1, :-1] = tie_KK[:-1, -1] = TEXT_TIE
+    text_KK = whole_KK * np.sqrt(np.outer(share_K, share_K)) * tie_KK
+    less_K = np.append(np.ones(len(width_B)), math.sqrt((1 - TEXT_SHARE) / (1 - ONE_TEXT)))
+    less_KK = np.outer(less_K, less_K)
+    return Covariances(found.alike_BB * less_KK, found.own_BB * less_KK, text_KK, found.weight_A)
+
+
+@dataclass(frozen=True)
+class ScreenedKnown(Known):
+    """`screened`: ln losses of the candidates' screenings; those that diverged or were not screened have none."""
+
+    screened: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def tested(self) -> bool:
+        return len(self.screened) > 1
+
+    def _conditional(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
+        """At the library's budgets, given the screenings, whose level on this text is unknown."""
+        if names not in self._kept:
+            mean_CK, cov_CKCK = self._columns(names)
+            known = [c for c, name in enumerate(names) if name in self.screened]
+            if len(known) > 1:
+                mean_CK, cov_CKCK = self._given(mean_CK, cov_CKCK, known, [self.screened[names[c]] for c in known])
+            self._kept[names] = mean_CK[:, :-1], cov_CKCK[:, :-1, :, :-1]
+        return self._kept[names]
+
+    def _given(
+        self, mean_CK: Floats, cov_CKCK: Floats, known: Sequence[int], loss: Sequence[float]
+    ) -> tuple[Floats, Floats]:
+        columns = mean_CK.shape[1]
+        mean, cov = mean_CK.reshape(-1), cov_CKCK.reshape(mean_CK.size, mean_CK.size)
+        seen = np.array([c * columns + columns - 1 for c in known])
+        noise_CC = self._library.screening_noise * np.eye(len(known)) + LEVEL
+        gain = np.linalg.solve(cov[np.ix_(seen, seen)] + noise_CC, cov[seen]).T
+        mean = mean + gain @ (np.array(loss) - np.mean(loss) - mean[seen])
+        cov = cov - gain @ cov[seen]
+        return mean.reshape(mean_CK.shape), cov.reshape(cov_CKCK.shape)
+
+    @property
+    def _library(self) -> ScreenedLibrary:
+        assert isinstance(self.library, ScreenedLibrary)
+        return self.library
