@@ -20,16 +20,16 @@ from plait.cli.main import main
 SOURCE = str(Path(plait.__file__).parent) + "/"
 SMALL = "d=16 | attn[heads=2] swiglu"
 WALKS = {
-    "show": (("show", "attn"), 18),
+    "show": (("show", "attn"), 16),
     "search": (
         ("search", "--space", "small-hybrid", "--objectives", "max:decoder_params,min:flops", "--method", "random",
          "--iterations", "2", "--population", "8", "--no-confirm"),
         47,  # one of them only if it takes long enough to publish its progress
     ),
-    "train": (("train", SMALL, "--data", "builtin:language", "--steps", "2", "--batch", "2", "--seq-len", "16"), 65),
+    "train": (("train", SMALL, "--data", "builtin:language", "--steps", "2", "--batch", "2", "--seq-len", "16"), 56),
     "probe": (
         ("probe", SMALL, "--no-match", "--no-baselines", "--tasks", "memorization", "--seeds", "1", "--workers", "1"),
-        55,
+        39,
     ),
 }  # fmt: skip
 

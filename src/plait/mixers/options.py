@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, wraps
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, TypedDict, get_type_hints
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.user_files import MixerSource
@@ -108,6 +108,17 @@ class OptionError(UserError):
     def __init__(self, message: str, option: str | None = None) -> None:
         super().__init__(message)
         self.option = option
+
+
+class OptionRow(TypedDict):
+    """An option for `plait list` and the documentation."""
+
+    option: str
+    type: str
+    default: Any
+    allowed: list[str]
+    choices: list[Any]
+    doc: str
 
 
 def option(
@@ -292,7 +303,7 @@ class MixerOptions:
         return Layer(self.name, tuple(sorted(changed.items())))
 
     @classmethod
-    def describe(cls) -> list[dict[str, Any]]:
+    def describe(cls) -> list[OptionRow]:
         """One row per option, for `plait list` and the documentation."""
         types = _types(cls)
         return [

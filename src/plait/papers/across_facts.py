@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from plait.device.setting import Setting
 from plait.model.architecture import architecture
@@ -162,6 +162,7 @@ def one_workflow() -> tuple[str, str, bool]:
 def _trained(trial: Trial, stop_at: Path | None = None) -> Sequence[Any]:
     """A training to its end; with a path it is saved half way and gone on with by another object."""
     from plait.training import checkpoint
+    from plait.training.ensemble import FleetState
 
     fleet = trial.fleet()
     if stop_at is not None:
@@ -169,7 +170,7 @@ def _trained(trial: Trial, stop_at: Path | None = None) -> Sequence[Any]:
         checkpoint.save_state(stop_at, fleet.state())
         fleet, saved = trial.fleet(), checkpoint.load_state(stop_at)
         assert saved is not None
-        fleet.restore(saved)
+        fleet.restore(cast(FleetState, saved))
     fleet.run(until=fleet.plan.steps)
     return fleet.records
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from plait.core.errors import UserError
 from plait.core.progress import Stopped
@@ -15,7 +15,7 @@ from plait.records.claims import held
 from plait.workers.task import Worker
 
 if TYPE_CHECKING:
-    from plait.training.ensemble import Fleet
+    from plait.training.ensemble import Fleet, FleetState
 
 CLAIM_SECONDS = 20.0  # after which the claim of a machine that no longer answers expires
 SLICE_SECONDS = 0.5  # how long a fleet trains before the worker checks whether it should stop
@@ -43,7 +43,7 @@ def _train(worker: Worker, trial: Trial, path: Path, checkpoint_seconds: float) 
     fleet = trial.fleet()
     saved = checkpoint.load_state(path)
     if saved is not None:
-        fleet.restore(saved)
+        fleet.restore(cast("FleetState", saved))
         began -= fleet.seconds
     width = 1
     while fleet.alive and fleet.step < fleet.plan.steps:

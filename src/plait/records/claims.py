@@ -6,17 +6,15 @@ same machine take the claim over at once, those on other machines when it expire
 
 from __future__ import annotations
 
-import hashlib
 import os
-import platform
 import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from plait.core.errors import UserError
 from plait.core.files import process_has_ended
+from plait.records.record import this_machine
 from plait.records.store import Store
 
 TTL = 60.0
@@ -64,15 +62,6 @@ def is_open(store: Store, key: str) -> bool:
         return True
     owner = store.owner_of(key)
     return owner is None or has_died(owner)
-
-
-def this_machine() -> str:
-    """An id of this machine since it was booted. It is a hash, so that it does not reveal the machine's name."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
-    except OSError:
-        boot = ""
-    return hashlib.sha256(f"{platform.node()}{boot}".encode()).hexdigest()[:12]
 
 
 def has_died(owner: str) -> bool:

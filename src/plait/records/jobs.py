@@ -22,8 +22,8 @@ from typing import Any
 
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress
-from plait.records.claims import has_died, this_machine
-from plait.records.record import Record, provenance_of
+from plait.records.claims import has_died
+from plait.records.record import Record, provenance_of, this_machine
 from plait.records.store import Store
 
 UPDATE = 1.0  # seconds between two writes

@@ -93,6 +93,15 @@ def cpu_model() -> str:
     return next(names, platform.processor())
 
 
+def this_machine() -> str:
+    """An id of this machine since it was booted. It is a hash, so that it does not reveal the machine's name."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    except OSError:
+        boot = ""
+    return hashlib.sha256(f"{platform.node()}{boot}".encode()).hexdigest()[:12]
+
+
 def _version(package: str) -> str | None:
     """The installed version, from the package's metadata: nothing is imported."""
     try:

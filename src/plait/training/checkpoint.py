@@ -72,7 +72,7 @@ def _digest(tensors: Mapping[str, Tensor], beside: Mapping[str, str]) -> str:
     return total.hexdigest()
 
 
-def save_state(path: Path, state: dict[str, Any]) -> None:
+def save_state(path: Path, state: Mapping[str, Any]) -> None:
     """Write the `state()` of a `Fleet` or a replica of a `Track`; the file of before is kept as the previous one."""
     plain = {name: value for name, value in state.items() if name != "tensors"}
     try:

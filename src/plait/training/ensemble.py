@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -96,6 +96,28 @@ class MemberRecord:
 
 
 Report = Callable[["Fleet"], None]
+
+
+class SavedRecord(TypedDict):
+    """A `MemberRecord` in a checkpoint, where tuples are lists and older ones lack the last two."""
+
+    steps: int
+    stopped: str
+    losses: list[tuple[int, float]]
+    validation: list[tuple[int, float, float]]
+    test: tuple[float, float] | None
+    others: dict[str, float]
+    exact: dict[str, float]
+
+
+class FleetState(TypedDict):
+    """Everything that `Fleet.restore` needs."""
+
+    tensors: Tensors
+    step: int
+    alive: list[int]
+    seconds: float
+    records: list[SavedRecord]
 
 
 class Fleet:
@@ -296,14 +318,14 @@ class Fleet:
         """A cosine to zero."""
         return 0.5 * (1 + torch.cos(math.pi * step / self._steps))
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> FleetState:
         """Everything `restore` needs: tensors and plain data."""
         tensors = {
             f"{kind}/{name}": value
             for kind, stack in (("params", self.params), ("first", self.first), ("second", self.second))
             for name, value in stack.items()
         }
-        records = [
+        records: list[SavedRecord] = [
             {
                 "steps": r.steps,
                 "stopped": r.stopped,
@@ -317,7 +339,7 @@ class Fleet:
         ]
         return {"tensors": tensors, "step": self.step, "alive": self.alive, "seconds": self.seconds, "records": records}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: FleetState) -> None:
         """Go on from a saved state of the same fleet."""
         for kind, stack in (("params", self.params), ("first", self.first), ("second", self.second)):
             for name in stack:
@@ -325,9 +347,9 @@ class Fleet:
         self.step, self.alive, self.seconds = state["step"], list(state["alive"]), state["seconds"]
         for record, saved in zip(self.records, state["records"], strict=True):
             record.steps, record.stopped = saved["steps"], saved["stopped"]
-            record.losses = [tuple(row) for row in saved["losses"]]
-            record.validation = [tuple(row) for row in saved["validation"]]
-            record.test = None if saved["test"] is None else tuple(saved["test"])
+            record.losses = [(step, loss) for step, loss in saved["losses"]]
+            record.validation = [(step, accuracy, loss) for step, accuracy, loss in saved["validation"]]
+            record.test = None if saved["test"] is None else (saved["test"][0], saved["test"][1])
             record.others, record.exact = dict(saved.get("others", {})), dict(saved.get("exact", {}))
         self._orders = {}
         self._stepper = self._make_stepper()

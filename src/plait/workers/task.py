@@ -30,7 +30,8 @@ from plait.core.progress import Stopped
 from plait.core.registry import load_attribute
 from plait.core.user_files import MixerSource, announce_nothing
 from plait.records import Record, Store, open_store
-from plait.records.claims import Busy, this_machine
+from plait.records.claims import Busy
+from plait.records.record import this_machine
 
 TELL_SECONDS = 0.2  # between two reports of progress
 #: Modules that every training needs and that take long to import. (torch's optimizers import the compiler, and so does
