@@ -59,6 +59,8 @@ def spec_of(model: str, size: str) -> str:
 
     if "|" in model:
         return model
+    if model == "fox-llama":
+        return f"{model}-{size}"
     return known(model, size) if model in named else SIZES[size].format(model)
 
 
