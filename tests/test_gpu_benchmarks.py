@@ -90,7 +90,7 @@ def test_the_table_has_ratios_where_both_were_measured() -> None:
 
 
 def test_models_that_are_built_at_once_fit_into_memory() -> None:
-    from linear_training import ALL_MEMORY, MEMORY, Job, _wave
+    from training_jobs import ALL_MEMORY, MEMORY, Job, _wave
 
     jobs = [Job(trainer, f"m{i}", "360m") for i in range(6) for trainer in ("ours", "peer")]
     wave = _wave(jobs, set())
