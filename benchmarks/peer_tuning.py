@@ -16,10 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from gpu_turn import TURN, choosing
-from triton.runtime._async_compile import AsyncCompileMode
-from triton.runtime.autotuner import Autotuner, Config
 
 THREADS = 4  # compilers of one process
+Config = Any  # Triton's: a tile in `kwargs`, `num_warps`, `num_stages`
 Timings = dict[Config, Any]
 
 
@@ -64,6 +63,8 @@ def refuse_nothing() -> None:
 
 def install() -> None:
     """For all autotuned kernels of this process. Call it before anything is launched."""
+    from triton.runtime.autotuner import Autotuner
+
     os.environ["TRITON_CACHE_AUTOTUNING"] = "1"
     usual_run, usual_lookup = Autotuner.run, Autotuner.check_disk_cache
 
@@ -104,6 +105,8 @@ def _bench(call: Callable[[], Any], quantiles: Any = None) -> Any:
 
 def _compile(tuner: Any, configs: list[Config], args: Any, kwargs: Any) -> None:
     """Those that do not compile say so again when they are timed, and are left out there."""
+    from triton.runtime._async_compile import AsyncCompileMode
+
     options = {name: value for name, value in kwargs.items() if name != "warmup"}
     with ThreadPoolExecutor(THREADS) as threads, AsyncCompileMode(threads, ignore_errors=True):
         for config in configs:

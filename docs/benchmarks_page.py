@@ -76,16 +76,10 @@ def _kernels() -> list[tuple[str, ...]]:
 
 def _training() -> list[tuple[str, ...]]:
     name, text = newest("h200-training")
-    found = re.search(
-        r"flash-linear-attention (\S+) in one run.*?Transformer (\w+) (\d+)k tokens/s.*?ours compiled (\d+)k",
-        text,
-        re.DOTALL,
-    )
-    if found is None:
-        return []
-    version, size, theirs, ours = found.groups()
-    ratio = f"{int(ours) / int(theirs):.2f}"
-    return [(f"training a {size} Transformer", f"flash-linear-attention {version}", "", ratio, _where(name))]
+    head, *rows = next(table for table in tables(text) if "ratio" in table[0])
+    peer, at = re.search(r"flash-linear-attention \d+\.\d+\.\d+", text), head.index("ratio")
+    assert peer is not None
+    return [(f"training {row[0]}, {row[1]}", peer[0], "", row[at], _where(name)) for row in rows if row[at]]
 
 
 def _where(name: str) -> str:

@@ -130,3 +130,10 @@ def test_in_fp32_it_is_the_general_form() -> None:
 @pytest.mark.parametrize("T", [1, 63, 257])
 def test_half_precision(T: int, regime: str) -> None:
     assert_equals_the_loop(make_inputs(1, T, 2, 128, 128, regime=regime, dtype=torch.bfloat16), 1e-2)
+
+
+def test_narrow_heads_are_solved_in_eight_warps() -> None:
+    """In four, an H200 with Triton 3.6 gave wrong outputs at 32 channels, which no interpreter shows."""
+    from plait.ops.channel_delta_triton import channel_tunings
+
+    assert [channel_tunings(torch.bfloat16, width).prepare.warps for width in (32, 64, 128)] == [8, 8, 4]

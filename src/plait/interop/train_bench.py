@@ -25,7 +25,6 @@ SIZES = {"125m": "d=768 | ({} swiglu[inner=2048])x12", "360m": "d=1024 | ({} swi
 #: A preset's name without its size, or a mixer in blocks of the same width and depth as the presets'.
 MODELS = {
     "transformer": "transformer-llama",
-    "fox-llama": "fox-llama",
     "fox-pro": "fox-pro",
     "gla": "gla",
     "hgrn2": "hgrn2",

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ENOUGH = 1024  # programs that fill a GPU
+ENOUGH = 4096  # programs that fill a GPU
 
 
 class Tile(NamedTuple):
