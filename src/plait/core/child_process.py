@@ -4,23 +4,30 @@ folder; nor do they run the user's script again, which therefore needs no `if __
 Python puts the working folder first on the path of `python -c` and `python -m`, so that a `numpy.py` there would run in
 place of numpy. `python_command` sets the path of the child to ours; `start_process` relies on `PYTHONSAFEPATH`, which
 Python knows since 3.11.
+
+Ctrl-C in a terminal reaches children as well. They leave it to this process, which then ends them, from their first
+moment on: while they import, they would print a traceback each.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 SAFE = {"PYTHONSAFEPATH": "1"}
-# Only built-in modules are imported before the path is set.
-_PROGRAM = "import sys; sys.path[:] = {path}; from {module} import {function}; {function}()"
+# Only built-in modules are imported before the path is set; `signal` itself is none.
+_PROGRAM = (
+    "import _signal, sys; _signal.signal(_signal.SIGINT, _signal.SIG_IGN); "
+    "sys.path[:] = {path}; from {module} import {function}; {function}()"
+)
 
 
 def python_command(module: str, function: str) -> list[str]:
@@ -34,10 +41,24 @@ def start_process(target: Callable[..., None], *arguments: Any) -> tuple[BasePro
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=target, args=(theirs, *arguments), daemon=True)
-    with _safe_imports():
+    with _safe_imports(), _without_interrupts():
         process.start()
     theirs.close()  # its only holder is now the process, whose death is the end of the pipe
     return process, ours
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Processes started meanwhile are not interrupted by Ctrl-C; this one is, as soon as the block ends."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # started inside the block, it would let interrupts through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
