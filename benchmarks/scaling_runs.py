@@ -80,14 +80,15 @@ COLUMNS = ("architecture", "flops", "params", "tokens", "loss", "state", "attent
 Row = tuple[str, ...]
 ABOUT = """\
 `python benchmarks/scaling_runs.py`, one H200 (torch 2.11, Triton 3.6, bf16), several processes at a time
-under MPS: sittings of 4 minutes (3e12 to 2e13 FLOPs), 3 minutes (1e14), 4 minutes (1e14, 1e15)SITTING.
-RUNS runs, FLOPS FLOPs in all, besides the search of rates (`-rates.csv`). Text: 50.8 million bytes of
-Python sources (the standard library's and torch's), 262,144 held-out bytes; small models read it up to
-EPOCHS times. Four blocks, widths 16 to WIDEST, WSD with the last fifth decaying. From 1e14 on batches by
-the planner's rule and rates found for each architecture at 1e14 FLOPs and width 96 (half, once, twice the
-truth table's, and one further where the best was at the edge: none was better there), transferred as 1/d;
-below, 8k tokens per step and the truth table's rates. One seed of each run. In the first three
-sittings gated DeltaNet ran without its own kernels, and steps were captured without being compiled."""
+under MPS, in six sittings of 27 minutes together, most of them shared with other work: 3e12 to 2e13 FLOPs;
+1e14; 1e14 and 1e15; three more runs at 1e15; 1e16, passing 3e15; other rates for the small groups. RUNS
+runs, FLOPS FLOPs in all, each the best of the rates that were tried for it (`-rates.csv` has every rate).
+Text: 50.8 million bytes of Python sources (the standard library's and torch's), 262,144 held-out bytes;
+models read it up to EPOCHS times. Four blocks, widths 16 to WIDEST, WSD with the last fifth decaying, one
+seed. Batches: 8k tokens per step below 1e14 FLOPs, from there on by the planner's rule (12k, 32k, 64k).
+Rates: found for each architecture at 1e14 FLOPs and width 96, transferred as 1/d; below 1e14 the truth
+table's, and for Transformer++, FoX and StripedHyena twice, four and eight times that as well (the last two
+not for all). From 3e15 on blocks are compiled, and a run at 3e15 is a decay branched off the run at 1e16."""
 
 
 @dataclass(frozen=True)
@@ -673,6 +674,25 @@ def held_against(files: list[Path], rows: list[Row]) -> list[str]:
     return [*lines, "", f"{held} of {total} held."] if total else []
 
 
+def rate_lines(rows: list[Row]) -> list[str]:
+    """Where several rates were tried: the best one times the width, by group."""
+    tried: dict[tuple[str, float, int], dict[int, list[tuple[float, float]]]] = {}
+    for row in rows:
+        width = int(row[14].split()[0][2:])
+        group = tried.setdefault((row[0], float(row[10]), int(row[7])), {})
+        group.setdefault(width, []).append((float(row[4]), float(row[9])))
+    lines = ["", "## Best rates", "",
+             "The best of the rates tried, times the width; widths with one rate left out.", "",
+             "| architecture | FLOPs | tokens per step | width: best rate × width (rates tried) |",
+             "|---|---:|---:|---|"]  # fmt: skip
+    for (name, budget, batch), by_width in tried.items():
+        several = {width: found for width, found in sorted(by_width.items()) if len(found) > 1}
+        told = ", ".join(f"{width}: {min(found)[1] * width:.3f} ({len(found)})" for width, found in several.items())
+        if told:
+            lines.append(f"| {name} | {budget:.0e} | {batch // 1024}k | {told} |")
+    return lines
+
+
 def frontier_lines(laws: Any, budgets: list[float]) -> list[str]:
     """The compute-optimal frontier with its intervals; beyond an architecture's own runs in italics."""
     from plait.analysis.scaling_document import shown
@@ -690,13 +710,12 @@ def frontier_lines(laws: Any, budgets: list[float]) -> list[str]:
     return lines
 
 
-def about(rows: list[Row], sitting: str) -> str:
+def about(rows: list[Row]) -> str:
     text_bytes = 50_775_017
     told = {
         "RUNS": f"{len(rows)}",
-        "SITTING": f" and {sitting}" if sitting else "",
         "FLOPS": f"{sum(float(row[1]) for row in rows):.2g}",
-        "EPOCHS": f"{max(int(row[3]) for row in rows) / text_bytes:.0f}",
+        "EPOCHS": f"{max(int(row[3]) for row in rows) / text_bytes:.1f}",
         "WIDEST": f"{max(int(row[14].split()[0][2:]) for row in rows)}",
     }
     text = ABOUT
@@ -711,7 +730,7 @@ def report(options: argparse.Namespace) -> None:
 
     rows = read_rows([options.file])
     budgets = sorted({float(row[10]) for row in rows})
-    lines = ["# Scaling laws of six architectures on real bytes, one H200", "", about(rows, options.sitting), "",
+    lines = ["# Scaling laws of six architectures on real bytes, one H200", "", about(rows), "",
              "## Runs: held-out loss, nats per byte (steps × tokens per step)", "",
              "| architecture | width | " + " | ".join(f"{b:.2g} FLOPs" for b in budgets) + " |",
              "|---|---:|" + "---:|" * len(budgets)]  # fmt: skip
@@ -758,6 +777,7 @@ def report(options: argparse.Namespace) -> None:
               "Loss, best size and bytes per parameter; in italics where it is beyond an architecture's own runs.", "",
               *frontier_lines(result.laws, [1e14, 1e15, 1e16, 1e17])]  # fmt: skip
     lines += held_against(options.forecasts, read_rows(options.rates) if options.rates else rows)
+    lines += rate_lines(read_rows(options.rates)) if options.rates else []
     lines += ["", "## To know", "", *(f"- {note}" for note in found["notes"])]
     options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -809,7 +829,6 @@ def main() -> None:
     reporting.add_argument("--where", action="append", default=[])
     reporting.add_argument("--forecasts", nargs="*", type=Path, default=[], help="files of `predict`, written before")
     reporting.add_argument("--rates", nargs="*", type=Path, default=[], help="rows of every rate, held against them")
-    reporting.add_argument("--sitting", default="", help="a further one, in words")
     predicting = verbs.add_parser("predict")
     predicting.add_argument("file", type=Path)
     predicting.add_argument("-o", "--out", type=Path, required=True)
