@@ -172,7 +172,12 @@ def _draw(
     for power, words in panel.powers:
         _guide(drawing, x_of, y_of, power, words, theme)
     if panel.marker is not None and x_of.low <= panel.marker <= x_of.high:
-        _marker(drawing, x_of, y_of, panel.marker, panel.marker_label, theme)
+        at_top = any(
+            abs(x_of(series.x[i]) - x_of(panel.marker)) < 80 and y_of(series.y[i]) < y_of.last + 26
+            for series, places in zip(panel.series, kept, strict=True)
+            for i in places
+        )
+        _marker(drawing, x_of, y_of, panel.marker, panel.marker_label, theme, low=at_top)
     # What is faint goes first, so that it covers nothing.
     for series, places in sorted(zip(panel.series, kept, strict=True), key=lambda pair: not pair[0].faint):
         _draw_series(drawing, panel, series, places, numbers[series.like or series.name], x_of, y_of, theme)
@@ -206,11 +211,14 @@ def _hint(series: Series, i: int, panel: Panel) -> str:
     return "\n".join(words for words in (series.name, x, y) if words)
 
 
-def _marker(drawing: Drawing, x_of: Scale, y_of: Scale, at: float, words: str, theme: Theme) -> None:
+def _marker(drawing: Drawing, x_of: Scale, y_of: Scale, at: float, words: str, theme: Theme, *, low: bool) -> None:
+    """A dashed line with words beside its upper end, or its lower one."""
     drawing.line(x_of(at), y_of.last, x_of(at), y_of.first, theme.pale, dashed=True)
     near_end = x_of(at) > x_of.first + 0.7 * (x_of.last - x_of.first)
     shift, anchor = (-6, "end") if near_end else (6, "start")
-    drawing.text(x_of(at) + shift, y_of.last + 12, words, size=11, colour=theme.pale, anchor=anchor)
+    drawing.text(
+        x_of(at) + shift, y_of.first - 8 if low else y_of.last + 12, words, size=11, colour=theme.pale, anchor=anchor
+    )
 
 
 def _guide(drawing: Drawing, x_of: Scale, y_of: Scale, power: int, words: str, theme: Theme) -> None:

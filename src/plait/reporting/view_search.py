@@ -227,7 +227,8 @@ def _figure(
             mine = [row for row in rows if groups[row["spec"]] == name]
             if mine:
                 xs, ys = [other.of(row) for row in mine], [asked[0].of(row) for row in mine]
-                series.append(Series(name, xs, ys, "none", hints=[_hint(row, asked) for row in mine]))
+                hints = [_hint(row, asked) for row in mine]
+                series.append(Series(name, xs, ys, "none", hints=hints, faint=name == OTHERS))
         panels.append(Panel(series, Axis(other.axis), Axis(asked[0].axis)))
     return figure(panels, title=title)
 

@@ -272,9 +272,11 @@ class Plot {
       const [x1, x2] = axis === "x" ? [this.xOf(at), this.xOf(at)] : [frame.left, frame.right];
       const [y1, y2] = axis === "x" ? [frame.top, frame.bottom] : [this.yOf(at), this.yOf(at)];
       const late = axis === "y" || x1 > (frame.left + frame.right) / 2;
+      // Beside the lower end of the line where points are near its upper end.
+      const low = this.points().some(({ x, y }) => Math.abs(this.xOf(x) - x1) < 80 && this.yOf(y) < frame.top + 26);
       inside.append(make("svg:line", { class: "bound", x1, x2, y1, y2 }),
         make("svg:text", { class: "tick", x: axis === "y" ? frame.right : x1 + (late ? -6 : 6),
-          y: axis === "y" ? y1 - 6 : frame.top + 12, "text-anchor": late ? "end" : "start" }, label));
+          y: axis === "y" ? y1 - 6 : low ? frame.bottom - 8 : frame.top + 12, "text-anchor": late ? "end" : "start" }, label));
     }
   }
 
