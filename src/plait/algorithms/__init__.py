@@ -1,4 +1,4 @@
-"""Search algorithms over objectives: evolution, NSGA-II and III, random search, and training-free proxies."""
+"""Search algorithms and objectives: evolution, NSGA-II and III, random search, and zero-cost proxies."""
 
 from __future__ import annotations
 

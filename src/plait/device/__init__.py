@@ -1,4 +1,4 @@
-"""What a model costs on a device: measured latency and memory, a profile of the device, predictions from it."""
+"""Latency, memory and energy of models on a device: measured, or predicted from a profile of the device."""
 
 from __future__ import annotations
 

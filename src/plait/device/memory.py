@@ -61,6 +61,15 @@ class Memory:
         return asdict(self)
 
 
+class Peak(TypedDict):
+    """A `Memory` as JSON."""
+
+    peak: int
+    weights: int
+    state: int
+    activations: int
+
+
 class Request(TypedDict):
     spec: str
     setting: dict[str, Any]  # `Setting.as_dict`
@@ -88,9 +97,9 @@ class MemoryMeter:
             self.close()
             self._process = _start_server()
             answer = _ask(self._process, request) or {"error": "the process that measures it was ended, twice"}
-        if "error" in answer:
-            raise UserError(f"the memory of '{arch.text}' was not measured: {answer['error'].removesuffix('.')}.")
-        return Memory(**answer)
+        if "peak" in answer:
+            return Memory(**answer)
+        raise UserError(f"the memory of '{arch.text}' was not measured: {answer['error'].removesuffix('.')}.")
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -114,7 +123,7 @@ def _start_server() -> subprocess.Popen[str]:
     return process
 
 
-def _ask(process: subprocess.Popen[str], request: Request) -> dict[str, Any] | None:
+def _ask(process: subprocess.Popen[str], request: Request) -> Peak | Failure | None:
     """The server's answer; None if the server has ended."""
     assert process.stdin is not None
     try:
@@ -122,13 +131,15 @@ def _ask(process: subprocess.Popen[str], request: Request) -> dict[str, Any] | N
         process.stdin.flush()
     except BrokenPipeError:
         return None
-    return _read_line(process)
+    answer: Peak | Failure | None = _read_line(process)
+    return answer
 
 
-def _read_line(process: subprocess.Popen[str]) -> dict[str, Any] | None:
+def _read_line(process: subprocess.Popen[str]) -> Any:
+    """The JSON value of the next line; None if the process has ended."""
     assert process.stdout is not None
     line = process.stdout.readline()
-    return dict(json.loads(line)) if line.endswith("\n") else None
+    return json.loads(line) if line.endswith("\n") else None
 
 
 def _user_mixers(arch: Architecture) -> list[dict[str, str]]:
@@ -146,7 +157,7 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"  # see clear_refs in `man 5 proc`
 
 
-def measure_here(spec: str, setting: Setting) -> dict[str, int]:
+def measure_here(spec: str, setting: Setting) -> Peak:
     """Bytes: `peak`, and its parts `weights`, `state` (after the run) and `activations` (all the rest)."""
     torch.set_num_threads(setting.threads)
     on_gpu = setting.device.startswith("cuda")
@@ -215,7 +226,7 @@ def serve() -> None:
         os._exit(0)  # the meter's process has ended, so nobody could read an error message
 
 
-def _handle(request: Request) -> dict[str, Any] | Failure:
+def _handle(request: Request) -> Peak | Failure:
     try:
         # Here and not in the child, so that modules imported by a user's file do not count for the model.
         register_sources(MixerSource.from_dict(source) for source in request["mixers"])
@@ -224,7 +235,7 @@ def _handle(request: Request) -> dict[str, Any] | Failure:
     return _measure_in_child(request)
 
 
-def _measure_in_child(request: Request) -> dict[str, Any] | Failure:
+def _measure_in_child(request: Request) -> Peak | Failure:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -240,12 +251,13 @@ def _measure_in_child(request: Request) -> dict[str, Any] | Failure:
     if os.WIFSIGNALED(status):
         by = signal.Signals(os.WTERMSIG(status)).name
         return {"error": f"the process that ran it was ended by {by}, as happens where memory is short"}
-    return dict(json.loads(text))
+    measured: Peak | Failure = json.loads(text)
+    return measured
 
 
-def _measure_or_explain(request: Request) -> dict[str, int] | Failure:
+def _measure_or_explain(request: Request) -> Peak | Failure:
     try:
-        return dict(measure_here(request["spec"], Setting(**request["setting"])))
+        return measure_here(request["spec"], Setting(**request["setting"]))
     except (UserError, RuntimeError, MemoryError) as wrong:
         return {"error": str(wrong) or type(wrong).__name__}
     except Exception as wrong:  # a user's mixer may raise anything

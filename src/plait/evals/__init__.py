@@ -1,4 +1,4 @@
-"""What a trained model can do: perplexity, loss along the context, extrapolation, retrieval; tables and pictures."""
+"""Evaluations of trained models: perplexity, per-token loss, extrapolation, retrieval, downstream tasks."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 import torch
@@ -62,14 +62,43 @@ class Curve:
     certain_length: int  # the same by the intervals' lower ends
     shortest: int  # tokens that a question needs; lengths below it were left out
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
-        points = [{name: _listed(value) for name, value in asdict(point).items()} for point in self.points]
-        return {**asdict(self), "points": points}
+    def as_dict(self) -> CurveDocument:
+        return {
+            "task": self.task,
+            "points": [
+                {
+                    "length": point.length,
+                    "score": point.score,
+                    "interval": None if point.interval is None else list(point.interval),
+                    "chance": point.chance,
+                    "scores": list(point.scores),
+                }
+                for point in self.points
+            ],
+            "effective_length": self.effective_length,
+            "certain_length": self.certain_length,
+            "shortest": self.shortest,
+        }
 
 
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+class PointDocument(TypedDict):
+    """A `LengthScore` as JSON."""
+
+    length: int
+    score: float
+    interval: list[float] | None
+    chance: float
+    scores: list[float]
+
+
+class CurveDocument(TypedDict):
+    """A `Curve` as JSON."""
+
+    task: str
+    points: list[PointDocument]
+    effective_length: int
+    certain_length: int
+    shortest: int
 
 
 def effective(points: Sequence[LengthScore], threshold: float, *, certain: bool = False) -> int:
@@ -257,12 +286,12 @@ def mean_curve(curves: Sequence[Curve], threshold: float) -> Curve:
     return Curve(name, tuple(points), effective(points, threshold), effective(points, threshold, certain=True), 0)
 
 
-def _cell(point: dict[str, Any]) -> str:
+def _cell(point: PointDocument) -> str:
     low, high = point["interval"] or (point["score"], point["score"])
     return f"{point['score']:.2f} ({low:.2f}–{high:.2f})"
 
 
-def _effective(curve: dict[str, Any]) -> str:
+def _effective(curve: CurveDocument) -> str:
     if not curve["points"]:
         return f"needs {curve['shortest']}"
     measured = curve["points"][-1]["length"]
@@ -270,7 +299,7 @@ def _effective(curve: dict[str, Any]) -> str:
     return f"{'≥ ' if found == measured else ''}{found}" if found else f"< {curve['points'][0]['length']}"
 
 
-def _series(curve: dict[str, Any]) -> Series:
+def _series(curve: CurveDocument) -> Series:
     return Series(
         curve["task"],
         tuple(point["length"] for point in curve["points"]),

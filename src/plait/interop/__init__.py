@@ -1,4 +1,4 @@
-"""To other programs and from them: Hugging Face folders, ONNX files, weights of GPT-2, LLaMA and OPT."""
+"""Import and export: Hugging Face folders, GGUF and ONNX files, weights of GPT-2, LLaMA, OPT and others."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Reports: drawings and self-contained HTML pages from plain data, without torch and without a network."""
+"""Reports: figures and self-contained HTML pages from plain data, without torch or a network."""

@@ -1,1 +1,1 @@
-"""Scaling laws measured: which runs to train, what they cost, training them, and the records they leave."""
+"""Scaling-law experiments: planning runs under a budget, pricing them, training them, and their records."""

@@ -1,1 +1,1 @@
-"""One search from what a user asks for to the record of its Pareto front, validated by measurement."""
+"""A search from the user's request to the record of its Pareto front, validated by measurement."""

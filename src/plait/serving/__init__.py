@@ -1,1 +1,1 @@
-"""The live dashboard over a store: `plait serve`. It reads; nothing that it is asked can write."""
+"""The live, read-only dashboard of a store: `plait serve`."""

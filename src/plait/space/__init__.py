@@ -1,4 +1,4 @@
-"""Spaces of architectures as integer genes, their constraints, and exact costs for millions of candidates."""
+"""Search spaces: architectures as integer genes, constraints, and exact costs of millions of candidates."""
 
 from __future__ import annotations
 

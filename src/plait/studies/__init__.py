@@ -1,1 +1,1 @@
-"""Studies that train: which cheap numbers rank models, and where attention should be placed."""
+"""Studies that train many small models: ranking by proxies, learning rates, shapes, placement of attention."""

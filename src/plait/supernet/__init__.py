@@ -1,1 +1,1 @@
-"""Differentiable search: one network that holds every choice and learns which to keep."""
+"""Differentiable search: a supernet that contains every choice and learns which to keep."""
