@@ -592,7 +592,9 @@ def main() -> None:
             specs = {row["name"]: row["spec"] for row in rows}
             traits = {name: traits_of(architecture(spec)) for name, spec in specs.items()}
             sharpness = learn_sharpness(tables, library(tables, traits), traits, CALIBRATION, WRITTEN_SETS)
-            document = library_document(tables, specs, {"table": path.name, **tables[0].provenance}, sharpness)
+            about = {"table": path.name, "screenings": given.screenings.name, **tables[0].provenance}
+            screenings = screened.of(tables, library(tables, traits).names)
+            document = library_document(tables, specs, about, sharpness, screenings)
             REFERENCE.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
             return
         traits = {row["name"]: traits_of(architecture(row["spec"])) for row in rows}
@@ -634,9 +636,9 @@ def main() -> None:
         return
     for key, sets in folds.items():
         found[key] = []
-        for each_way in given.ways if key == "by_architecture" else [way]:
+        for each_way in given.ways if key == "by_architecture" else dict.fromkeys(("library", way)):
             for each_policy in given.policies if each_way == way else [policy]:
-                some = sets if each_way == way else sets[::OTHERS]
+                some = sets if each_way in ("library", way) else sets[::OTHERS]
                 results = played(some, each_policy, each_way, given.limit, decay)
                 numbers = summary(results)
                 found[key].append({"way": each_way, "policy": each_policy, "summary": numbers})

@@ -23,6 +23,7 @@ import numpy as np
 
 from plait.analysis.curve_covariance import Covariances
 from plait.analysis.curve_library import Known, Library, library
+from plait.analysis.curve_screening import ScreenedKnown, ScreenedLibrary, Screenings
 from plait.analysis.curve_table import CurveTable
 from plait.model.architecture import Architecture, architecture
 from plait.model.traits import traits
@@ -69,8 +70,27 @@ def reference_known(candidates: Mapping[str, Architecture]) -> Known:
     return Known(lib, {name: traits(arch) for name, arch in candidates.items()}, same)
 
 
+@lru_cache(maxsize=8)
+def screened_library(steps: int) -> ScreenedLibrary:
+    """The same, with the screenings of its architectures after so many steps."""
+    kept = json.loads(PATH.read_text(encoding="utf-8"))["screenings"]
+    loss_TAS, noise_S = np.array(kept["loss"], np.float64), np.array(kept["noise"], np.float64)
+    screenings = Screenings(kept["steps"], loss_TAS, noise_S, kept["runs"], kept["tokens_per_step"])
+    return ScreenedLibrary.beside(reference_library(), screenings, steps)
+
+
+def screened_known(candidates: Mapping[str, Architecture], steps: int, screened: Mapping[str, float]) -> ScreenedKnown:
+    """What the library tells of candidates whose screenings of so many steps had these losses (ln)."""
+    known = reference_known(candidates)
+    return ScreenedKnown(screened_library(steps), known.traits, known.same, screened)
+
+
 def library_document(
-    tables: Sequence[CurveTable], specs: Mapping[str, str], provenance: Mapping[str, Any], sharpness: float
+    tables: Sequence[CurveTable],
+    specs: Mapping[str, str],
+    provenance: Mapping[str, Any],
+    sharpness: float,
+    screenings: Screenings,
 ) -> dict[str, Any]:
     """What `reference_curves.json` holds, from a truth table. `sharpness`: by `benchmarks/curve_calibration.py`."""
     whole = library(tables, {name: traits(architecture(spec)) for name, spec in specs.items()})
@@ -94,5 +114,12 @@ def library_document(
         "sharpness": round(sharpness, 3),
         "curve": [round(float(x), 4) for x in whole.curve_B],
         **{f"{name}_covariance": [[round(float(x), 7) for x in row] for row in m] for name, m in matrices.items()},
+        "screenings": {
+            "steps": screenings.steps,
+            "tokens_per_step": screenings.tokens_per_step,
+            "runs": screenings.runs,
+            "noise": [round(float(x), 7) for x in screenings.noise_S],
+            "loss": [[[round(float(x), 4) for x in row] for row in text] for text in screenings.loss_TAS],
+        },
         "architectures": rows,
     }

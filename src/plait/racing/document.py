@@ -104,6 +104,7 @@ def race_document(raced: Raced, prediction: Prediction, tokens: dict[str, float]
                 "p_best": prediction.p_best[name],
                 "regret": _plain(prediction.regret[name]),
                 "stopped": name in raced.decision.stopped,
+                "screening": _plain(raced.screened[name].result["loss"]) if name in raced.screened else None,
             }
         )
     return {

@@ -29,6 +29,7 @@ from plait.training.track import SLICE, SLICE_SECONDS, Replica, Text, Track
 
 KIND = "track"
 PROTOCOL = 1  # raised when the same settings come to give another loss
+SCREENING = 1  # likewise, of a screening
 FOLDER = "tracks"  # below the folder of runs
 SAVE_SECONDS = 30.0
 WARM_SHARE = 0.05  # users are warned when the warm-up is more than this share of a training
@@ -47,6 +48,7 @@ class Course:
     recipe: Recipe  # of `track_recipe`; its rate is each candidate's own
     held_out: int  # tokens
     device: str = "cpu"
+    screening: bool = False  # trained on copies and scored by repeats (`racing.screening`)
 
     @property
     def tokens_per_step(self) -> int:
@@ -77,6 +79,8 @@ class Course:
             "held_out": self.held_out,
             "device": self.device.split(":")[0],
         }
+        if self.screening:
+            config |= {"screening": SCREENING}
         return config if steps is None else {**config, "steps": steps}
 
     def key(self, arch: Architecture, replica: Replica, steps: int) -> str:

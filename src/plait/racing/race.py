@@ -6,6 +6,9 @@ trains on (`analysis.race_policy`; the defaults did best on complete trainings, 
 are paused and resumed, never repeated. The answer depends only on the losses and on speeds that are measured once and
 stored, so a race that was killed continues as if nothing had happened.
 
+Before the first rung a screening (`screening`): all of the steps with a part of the batch, if the race is long enough
+and the limit allows for it. Then everybody takes the first rung only, which tells the level of the text.
+
 Learning rates: each candidate's is chosen among three at the first rung that has enough steps to compare them, if the
 limit allows for that; otherwise each trains at the usual rate for its width (`rates`). Where the best of the three is
 the smallest or the largest, the next one beyond is tried, too: of the truth table's architectures those of attention
@@ -32,6 +35,7 @@ from plait.racing.budget import SCORING
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, Leg, loss_of
 from plait.racing.rates import FACTORS, FURTHER, RATE_STEPS, best_rate, search_rates, usual_rate
+from plait.racing.screening import AT_MOST, FEWEST_STEPS, known_after, screening_course, screening_rate
 from plait.racing.workers import Workers
 from plait.records import Record, provenance_of, record_key
 from plait.training.track import Replica
@@ -59,6 +63,7 @@ class Raced:
     rungs: list[int]  # steps
     rates: dict[str, float]
     searched: bool  # whether learning rates were searched
+    screened: dict[str, Record]  # screenings by candidate; empty if there was none
     records: dict[str, list[list[Record]]]
     decision: Decision
     cost: float
@@ -71,12 +76,13 @@ class Raced:
 
     @cached_property
     def known(self) -> Known:
-        return known_of(self.contenders)
+        return known_of(self.contenders, self.rungs[-1], self.screened)
 
     @property
     def reach(self) -> float:
-        """The largest budget, in tokens, that forecasts may speak about."""
-        return CALIBRATION.reach * self.longest
+        """The largest budget, in tokens, that forecasts may speak about. A screening has taken all steps of the target,
+        and was held against trainings to it (`benchmarks/verdict.py`)."""
+        return max(CALIBRATION.reach * self.longest, self.target if self.known.tested else 0.0)
 
     @property
     def longest(self) -> float:
@@ -93,12 +99,15 @@ class Raced:
         budgets = [float(steps * self.course.tokens_per_step) for steps in self.rungs]
         budgets += [budgets[-1] * 2**k for k in range(1, int(math.log2(REACH)) + 1)]
         spoken_for = [tokens for tokens in budgets if tokens <= self.reach]
-        return extrapolate(self.observations, spoken_for, WAY, known=self.known)
+        return self._extrapolate(spoken_for)
+
+    def _extrapolate(self, budgets: Sequence[float]) -> Forecast:
+        return extrapolate(self.observations, budgets, WAY, reach=self.reach / self.longest, known=self.known)
 
     def prediction_at(self, tokens: Mapping[str, float]) -> Prediction:
         """Every candidate's loss at a budget of its own: what equal time or equal FLOPs mean in its tokens."""
         budgets = sorted(set(tokens.values()))
-        forecast = extrapolate(self.observations, budgets, WAY, known=self.known)
+        forecast = self._extrapolate(budgets)
         places = [budgets.index(tokens[name]) for name in forecast.names]
         loss_DC = forecast.loss_DBC[:, places, range(len(places))]
         shift_DC = None if forecast.shift_DB is None else forecast.shift_DB[:, places]
@@ -110,8 +119,10 @@ class Raced:
         return foresee(self.forecast) if len(self.contenders) > 1 else None
 
 
-def known_of(contenders: Sequence[Contender]) -> Known:
-    """What the library of complete learning curves tells about these candidates."""
+def known_of(contenders: Sequence[Contender], steps: int, screened: Mapping[str, Record]) -> Known:
+    """What the library of complete learning curves tells about these candidates, and their screenings of `steps`."""
+    if screened:
+        return known_after(contenders, steps, screened)
     return reference_known({c.name: c.arch for c in contenders})
 
 
@@ -152,9 +163,10 @@ def race(
         race_.rates = dict(rates)
     else:
         race_.search_rates()
+    race_.screen()
     decision = race_.run()
     return Raced(
-        course, list(contenders), rungs, race_.rates, race_.searched, race_.records, decision,
+        course, list(contenders), rungs, race_.rates, race_.searched, race_.screened, race_.records, decision,
         limit - race_.state.limit + race_.state.spent / race_.state.whole, time.perf_counter() - began,
     )  # fmt: skip
 
@@ -166,9 +178,9 @@ def rungs_to(target: float, course: Course) -> list[int]:
     return sorted({max(4, round(steps / 2**k)) for k in range(doublings + 1)})
 
 
-def speeds(contenders: Sequence[Contender], pool: Workers) -> dict[str, float]:
+def speeds(contenders: Sequence[Contender], pool: Workers, course: Course | None = None) -> dict[str, float]:
     """Seconds per token of each candidate, timed with all workers busy; stored, so that a resumed race plans alike."""
-    course = pool.course
+    course = course or pool.course
     config = {
         "protocol": PROTOCOL,
         "architectures": [c.arch.identity() for c in contenders],
@@ -178,7 +190,7 @@ def speeds(contenders: Sequence[Contender], pool: Workers) -> dict[str, float]:
     known = pool.store.get(record_key(SPEED, config))
     if known is None:
         begun = time.time()
-        timed = pool.step_seconds([c.arch for c in contenders])
+        timed = pool.step_seconds([c.arch for c in contenders], course)
         result = {"seconds_per_token": [took / course.tokens_per_step for took in timed]}
         known = Record.of(SPEED, config, result, provenance_of(begun, time.time() - begun))
         pool.store.put(known)
@@ -203,6 +215,7 @@ class _Race:
         self.on_stage = on_stage
         self.rates = {c.name: usual_rate(c, course) for c in contenders}
         self.searched = False
+        self.screened: dict[str, Record] = {}
         self.records: dict[str, list[list[Record]]] = {c.name: [] for c in contenders}
         budgets = [float(steps * course.tokens_per_step) for steps in rungs]
         reached = {c.name: 0 for c in contenders}
@@ -227,9 +240,29 @@ class _Race:
         spent = sum((len(losses) - 1) * each * cost[name] for name, losses in found.losses.items())
         self.state = replace(self.state, limit=self.state.limit - spent / sum(cost.values()))
 
+    def screen(self) -> None:
+        """Train every candidate for all of the steps with a part of the batch, where that was measured to tell."""
+        course, steps = screening_course(self.course), self.rungs[-1]
+        known = reference_known({c.name: c.arch for c in self.contenders})
+        if steps < FEWEST_STEPS or len(self.contenders) < 2 or not known.speaks_of([c.name for c in self.contenders]):
+            return
+        share = course.recipe.batch / self.course.recipe.batch
+        if share > AT_MOST * self.state.limit:
+            return
+        # Small batches may take longer per token, on a GPU much longer: what counts is measured.
+        speed, cost = speeds(self.contenders, self.pool, course), self.state.cost
+        share *= sum(speed.values()) / sum(cost.values())
+        if share > AT_MOST * self.state.limit:
+            return
+        rates = {name: screening_rate(rate, self.course) for name, rate in self.rates.items()}
+        legs = [Leg(course, c.arch, (Replica(rates[c.name], 0),), (steps,), self.runs) for c in self.contenders]
+        found = self.pool.run(legs, lambda done, total: self.on_stage("screening", share * done / total))
+        self.screened = {c.name: record for c, ((record,),) in zip(self.contenders, found, strict=True)}
+        self.state = replace(self.state, screening=share)
+
     def run(self) -> Decision:
         archs = {c.name: c.arch for c in self.contenders}
-        known = known_of(self.contenders)
+        known = known_of(self.contenders, self.rungs[-1], self.screened)
         while True:
             seen = {name: records for name, records in self.records.items() if records}
             decision = decide(self.state, observed(seen), POLICY, WAY, known=known)

@@ -24,6 +24,7 @@ from plait.data import open_corpus
 from plait.model.architecture import Architecture, architecture
 from plait.probing.plan import makespan
 from plait.racing.leg import Course, Leg
+from plait.racing.screening import screening_text
 from plait.records import Record, Store
 from plait.records.claims import held
 from plait.training.track import Replica, Text, Track
@@ -41,7 +42,8 @@ def open_text(course: Course) -> Text:
     corpus = open_corpus(course.data, course.tokenizer)
     if corpus.fingerprint != course.fingerprint:
         raise UserError(f"{course.data} has changed while it was being trained on; start again.")
-    return Text.of(corpus, course.recipe.seq_len, course.held_out)
+    text = Text.of(corpus, course.recipe.seq_len, course.held_out)
+    return screening_text(text) if course.screening else text
 
 
 # ---- what runs in a worker
@@ -109,10 +111,10 @@ class Workers:
         """Where the workers are, for progress lines; empty on this machine."""
         return self._pool.where
 
-    def step_seconds(self, archs: Sequence[Architecture]) -> list[float]:
+    def step_seconds(self, archs: Sequence[Architecture], course: Course) -> list[float]:
         """Seconds of a training step of each architecture, timed with all workers busy as in training."""
         tasks = [
-            Task(f"time {place}", f"{__name__}:time_step", (arch.text, self.course), what=arch.text)
+            Task(f"time {place}", f"{__name__}:time_step", (arch.text, course), what=arch.text)
             for place, arch in enumerate(archs)
         ]
         return self._pool.timed(tasks)

@@ -52,11 +52,22 @@ class Replica:
 
 @dataclass(frozen=True)
 class Text:
-    """What a track reads of a corpus: its training tokens, and held-out windows that everything is scored on."""
+    """What a track reads of a corpus: its training tokens, and held-out windows that everything is scored on; of these
+    all targets, or those of `scored_NT`."""
 
     train: np.ndarray
     inputs_NT: np.ndarray
     targets_NT: np.ndarray
+    scored_NT: np.ndarray | None = None
+
+    @property
+    def weights_NT(self) -> np.ndarray:
+        """Of the targets: the mean over windows of their weighted sums is the mean over scored targets."""
+        if self.scored_NT is None:
+            return np.full(self.targets_NT.shape, 1 / self.targets_NT.shape[1])
+        if not self.scored_NT.any():
+            raise UserError("none of the held-out tokens are scored: the text is too short.")
+        return self.scored_NT * (len(self.scored_NT) / self.scored_NT.sum())
 
     @classmethod
     def of(cls, corpus: Corpus, seq_len: int, held_out: int) -> Text:
@@ -159,10 +170,12 @@ class Track:
 
     @torch.no_grad()
     def score(self, on_batch: Callable[[], object] = lambda: None) -> np.ndarray:
-        """Held-out nats per token of every window as the weights stand, (M, N); `on_batch` is called between batches
-        and may raise."""
+        """Held-out nats per scored token of every window as the weights stand, (M, N); `on_batch` is called between
+        batches and may raise."""
         began = time.perf_counter()
         texts = [self._texts[replica.text] for replica in self.replicas]
+        parts = any(text.scored_NT is not None for text in texts)
+        weights_MNT = np.stack([text.weights_NT for text in texts]) if parts else None
         losses: list[Tensor] = []
         count = min(len(text.inputs_NT) for text in texts)
         for begin in range(0, count, self.recipe.batch):
@@ -172,7 +185,10 @@ class Track:
             with precision(self.device):
                 logits_MBTV = self._forward_all(tokens).float()
             nll_MBT = -logits_MBTV.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
-            losses.append(nll_MBT.mean(-1))
+            if weights_MNT is None:
+                losses.append(nll_MBT.mean(-1))
+            else:
+                losses.append((nll_MBT * torch.from_numpy(weights_MNT[:, rows]).to(nll_MBT)).sum(-1))
             on_batch()
         found = torch.cat(losses, dim=1).double().cpu().numpy()
         self.seconds += time.perf_counter() - began

@@ -1,0 +1,81 @@
+"""The screening: before a race, every candidate trains all of its steps with a small part of the batch, on copies.
+
+What decides between architectures at the end is learnt late, after many optimizer steps, and a race that may spend a
+tenth sees only the first ones. A sixteenth of the batch takes all of the steps at a sixteenth of the cost. The text is
+full of copies (each piece of 8 to 32 tokens comes twice), on which copying from the context is learnt sooner, and the
+score is the loss of those held-out tokens of the plain text that repeat the context. Alone it ranks the truth table's
+29 architectures with a Spearman correlation of 0.86 and 0.80 on two texts, where as many tokens of the full training
+have 0.44 and 0.42; what it adds to a race is in benchmarks/results/2026-11-16-verdict.md. The library of curves has the
+screenings of its architectures (`analysis.curve_screening`), from 1024 to 4096 steps: shorter races have none.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from plait.analysis.curve_library import Known
+from plait.model.reference_curves import screened_known
+from plait.racing.contenders import Contender
+from plait.racing.leg import Course, loss_of
+from plait.records import Record
+from plait.training.track import Text
+
+BATCH = 16  # the batch is divided by this
+RATE = 0.35  # of a candidate's learning rate, for a sixteenth of the batch: what the library's were trained with
+FEWEST_STEPS = 1024  # that a screening was measured at
+AT_MOST = 0.7  # of what a race may cost; where a screening takes more, there is none
+PIECES = (8, 33)  # tokens of a piece, from and below
+SOURCE = 4_000_000  # tokens of the text that are copied, at most
+CONTEXT = 3  # tokens that must match for a token to repeat the context
+SEED = 7  # of the pieces
+
+
+def screening_course(course: Course) -> Course:
+    """The same text, held-out tokens and steps, with a smaller batch of copies."""
+    batch = max(1, course.recipe.batch // BATCH)
+    return replace(course, recipe=replace(course.recipe, batch=batch), screening=True)
+
+
+def screening_rate(rate: float, course: Course) -> float:
+    """For the screening's batch: between the rate of a sixteenth and the race's own by a power law."""
+    small = screening_course(course).recipe.batch / course.recipe.batch
+    return rate * RATE ** (math.log(small) / math.log(1 / BATCH))
+
+
+def screening_text(text: Text) -> Text:
+    return Text(copied(text.train), text.inputs_NT, text.targets_NT, repeats(text.inputs_NT, text.targets_NT))
+
+
+def copied(tokens: np.ndarray) -> np.ndarray:
+    """Every piece followed by its copy."""
+    source = np.asarray(tokens[:SOURCE])
+    rng = np.random.default_rng(SEED)
+    lengths = rng.integers(*PIECES, size=len(source) // PIECES[0] + 1)
+    begins = np.concatenate([[0], np.cumsum(lengths)])
+    begins = np.append(begins[begins < len(source)], len(source))
+    pieces = [source[a:b] for a, b in itertools.pairwise(begins.tolist())]
+    return np.concatenate([piece for piece in pieces for _ in range(2)])
+
+
+def repeats(inputs_NT: np.ndarray, targets_NT: np.ndarray) -> np.ndarray:
+    """Which targets, with the tokens before them, occur earlier in their window."""
+    found_NT = np.zeros(targets_NT.shape, bool)
+    for row, (inputs, targets) in enumerate(zip(inputs_NT.tolist(), targets_NT.tolist(), strict=True)):
+        seen: set[tuple[int, ...]] = set()
+        for at in range(CONTEXT - 1, len(inputs)):
+            pattern = (*inputs[at - CONTEXT + 1 : at + 1], targets[at])
+            found_NT[row, at] = pattern in seen
+            seen.add(pattern)
+    return found_NT
+
+
+def known_after(contenders: Sequence[Contender], steps: int, records: Mapping[str, Record]) -> Known:
+    """What the library tells of candidates with these screenings; of a diverged one there is none."""
+    losses = {name: loss_of(record) for name, record in records.items()}
+    finite = {name: math.log(loss) for name, loss in losses.items() if math.isfinite(loss) and loss > 0}
+    return screened_known({c.name: c.arch for c in contenders}, steps, finite)

@@ -1,0 +1,179 @@
+"""The screening: its text, its score, its records, and when a race has one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from plait.model.architecture import architecture
+from plait.racing.contenders import Contender
+from plait.racing.document import race_document
+from plait.racing.leg import KIND, Course, Leg
+from plait.racing.race import race
+from plait.racing.screening import (
+    AT_MOST,
+    FEWEST_STEPS,
+    PIECES,
+    copied,
+    repeats,
+    screening_course,
+    screening_rate,
+    screening_text,
+)
+from plait.records import Record
+from plait.training.recipe import Recipe
+from plait.training.track import Replica, Text, Track, track_recipe
+
+COURSE = Course("text", None, "print", track_recipe(Recipe(batch=32, seq_len=32), 4), held_out=64)
+SPECS = {
+    "attn": "d=128 vocab=256 | (attn[heads=4] swiglu)x4",
+    "gla": "d=128 vocab=256 | (gla[heads=4] swiglu)x4",
+    "hybrid": "d=128 vocab=256 | (mamba2[head_dim=32,state=64] swiglu attn[heads=4] swiglu)x2",
+}
+CONTENDERS = [Contender(name, architecture(spec)) for name, spec in SPECS.items()]
+
+
+def test_every_piece_is_followed_by_its_copy() -> None:
+    tokens = np.arange(1000)
+    found = copied(tokens)
+    assert len(found) == 2 * len(tokens)
+    at, lengths = 0, []
+    while at < len(found):
+        again = np.flatnonzero(found[at + 1 :] == found[at])[0] + 1  # tokens are all different, but for copies
+        np.testing.assert_array_equal(found[at : at + again], found[at + again : at + 2 * again])
+        lengths.append(int(again))
+        at += 2 * again
+    assert sum(lengths) == len(tokens)
+    assert all(PIECES[0] <= length < PIECES[1] for length in lengths[:-1])
+    assert len(set(lengths)) > 5
+
+
+def test_repeats_are_what_the_context_has_shown() -> None:
+    rng = np.random.default_rng(0)
+    windows = rng.integers(0, 3, (5, 41))
+    inputs, targets = windows[:, :-1], windows[:, 1:]
+    found = repeats(inputs, targets)
+    for row in range(5):
+        for at in range(40):
+            last = windows[row, at - 2 : at + 2].tolist()  # three tokens and the target
+            before = [windows[row, k - 2 : k + 2].tolist() for k in range(2, at)]
+            assert found[row, at] == (at >= 2 and last in before)
+    assert found.any()
+    assert not found.all()
+
+
+def test_the_score_is_the_loss_of_the_repeats(text: Text, course: Course) -> None:
+    arch = architecture("d=16 vocab=256 | attn[heads=2] swiglu")
+    few = Text(text.train, text.inputs_NT % 4, text.targets_NT % 4)
+    some = screening_text(few)
+    assert some.scored_NT is not None
+    losses = [Track(arch, [Replica(1e-3, 0)], [each], course.recipe).score() for each in (few, some)]
+    part = replace(few, scored_NT=~some.scored_NT)
+    others = Track(arch, [Replica(1e-3, 0)], [part], course.recipe).score()
+    share = some.scored_NT.mean()
+    assert 0 < share < 1
+    assert losses[0].mean() == pytest.approx(share * losses[1].mean() + (1 - share) * others.mean(), rel=1e-5)
+    assert losses[1].mean() != pytest.approx(others.mean(), rel=1e-3)
+
+
+def test_its_records_are_its_own(text: Text, course: Course, tmp_path: Path) -> None:
+    arch, replica = architecture("d=16 vocab=256 | attn[heads=2] swiglu"), Replica(1e-3, 0)
+    small = screening_course(course)
+    assert small.recipe.batch == 1
+    assert small.key(arch, replica, 4) != replace(small, screening=False).key(arch, replica, 4)
+    assert "screening" not in course.config(arch, replica, 4)
+    kept: list[Record] = []
+    text = replace(text, inputs_NT=text.inputs_NT % 4, targets_NT=text.targets_NT % 4)
+    Leg(small, arch, (replica,), (4,), tmp_path).run(screening_text(text), kept.append)
+    assert [record.key for record in kept] == [small.key(arch, replica, 4)]
+    assert 0 < kept[0].result["loss"] < 10
+
+
+def test_the_rate_of_a_sixteenth_of_the_batch() -> None:
+    assert screening_rate(2e-3, COURSE) == pytest.approx(0.35 * 2e-3)
+    whole = replace(COURSE, recipe=replace(COURSE.recipe, batch=1))
+    assert screening_rate(2e-3, whole) == pytest.approx(2e-3)
+
+
+class Pool:
+    """Trains by formula: all learn alike at first, and in the screening `copier` is ahead."""
+
+    course, workers = COURSE, 1
+
+    def __init__(self, copier: str = "", slow: float = 1.0) -> None:
+        self.legs: list[Leg] = []
+        self.copier, self.slow, self.timed = copier, slow, 0
+        self.store = self
+
+    def get(self, key: str) -> None: ...
+
+    def put(self, record: Record) -> None: ...
+
+    def step_seconds(self, archs: list[Any], course: Course) -> list[float]:
+        assert course.screening
+        self.timed += 1
+        return [self.slow * 1e-5 * course.tokens_per_step] * len(archs)
+
+    def run(self, legs: list[Leg], on_tokens: Any = None) -> list[list[list[Record]]]:
+        names = {contender.arch.text: contender.name for contender in CONTENDERS}
+        self.legs += legs
+        found = []
+        for leg in legs:
+            (replica,), (steps,), course = leg.replicas, leg.budgets, leg.course
+            tokens = steps * course.tokens_per_step
+            loss = 0.5 + 3 * steps**-0.3
+            if course.screening:
+                loss = None if self.copier == "nobody" else 0.6 if names[leg.arch.text] == self.copier else 1.0
+            result = {"loss": loss, "windows": [], "tokens": tokens, "tokens_trained": tokens, "seconds": 1.0}
+            found.append([[Record.of(KIND, course.config(leg.arch, replica, steps), result, {})]])
+        return found
+
+
+def held(pool: Pool, steps: int = 4096, limit: float = 0.1, contenders: Any = CONTENDERS) -> Any:
+    speed, rates = dict.fromkeys(SPECS, 1e-5), dict.fromkeys(SPECS, 1e-3)
+    target = steps * COURSE.tokens_per_step
+    return race(contenders, target, pool, Path("nowhere"), speed=speed, limit=limit, rates=rates)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("copier", list(SPECS))
+def test_a_race_with_a_screening_pays_for_it_and_listens_to_it(copier: str) -> None:
+    """Who copies best is forecast lower beside the others than where nobody does, in the same race by the same library
+    (which knows all three, and so is not easily persuaded)."""
+    pool = Pool(copier)
+    found, even = held(pool), held(Pool())
+    first = pool.legs[: len(SPECS)]
+    assert all(leg.course.screening and leg.budgets == (4096,) and leg.course.recipe.batch == 2 for leg in first)
+    assert {leg.replicas[0].lr for leg in first} == {0.35e-3}
+    assert 1 / 16 < found.cost <= 0.1
+    tokens = dict.fromkeys(SPECS, float(found.target))
+    prediction = found.prediction_at(tokens)
+    before = even.prediction_at(tokens)
+    others = [name for name in SPECS if name != copier]
+    ahead, was_ahead = (np.mean([p.loss[o] / p.loss[copier] for o in others]) for p in (prediction, before))
+    assert ahead > was_ahead + 0.005
+    assert prediction.p_best[copier] > before.p_best[copier]
+    rows = {row["name"]: row for row in race_document(found, prediction, tokens)["architectures"]}
+    assert {name: row["screening"] for name, row in rows.items()} == {n: 0.6 if n == copier else 1.0 for n in SPECS}
+
+
+def test_when_there_is_none() -> None:
+    assert not held(Pool(), steps=FEWEST_STEPS - 1).screened  # nothing was measured of so few steps
+    assert not held(Pool(), limit=0.99 / 16 / AT_MOST).screened  # too dear
+    slow = Pool(slow=2.0)  # a small batch that takes twice as long per token
+    assert not held(slow).screened
+    assert slow.timed == 1
+    assert not any(leg.course.screening for leg in slow.legs)
+    assert not held(Pool(), contenders=CONTENDERS[:1]).screened  # nobody to compare with
+    assert held(Pool(), steps=FEWEST_STEPS).screened
+
+
+def test_diverged_screenings_tell_nothing_and_the_race_goes_on() -> None:
+    found = held(Pool("nobody"))
+    assert set(found.screened) == set(SPECS)
+    assert found.known.screened == {}
+    assert found.reach == 16 * found.longest < found.target
+    assert found.prediction_at(dict.fromkeys(SPECS, float(found.reach))).pick in SPECS
