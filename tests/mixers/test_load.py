@@ -39,6 +39,18 @@ def test_a_users_mixer_becomes_part_of_the_language(tmp_path):
     assert model(torch.zeros(1, 3, dtype=torch.long)).shape == (1, 3, 11)
 
 
+def test_a_file_of_before_may_name_modules_as_they_were_called(tmp_path):
+    """Run folders and records carry copies of users' files."""
+    former = "from plait.mixers.cost import MIXING, Cost\nfrom plait.mixers.shared import RecurrentMixer\n"
+    text = TEMPLATE.replace("import MIXING, Cost, Mixer,", "import Mixer,").replace(
+        "from plait.ops", f"{former}from plait.ops"
+    )
+    assert former in text
+    assert "MIXING, Cost, Mixer" not in text
+    options = load_mixer(written(tmp_path, text))
+    assert options.cost(16, 4).fixed_state == 16
+
+
 def test_one_of_several_classes_is_named(tmp_path):
     two = TEMPLATE + "\n\nclass Other(MyMixer):\n    pass\n"
     path = written(tmp_path, two)

@@ -155,8 +155,8 @@ class DeltaProduct(ConvolvedMixer):
 
     Siems et al. 2025, arXiv:2502.10297; negative eigenvalues: Grazzi et al. 2024, arXiv:2411.12537.
 
-    Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values, N steps of all
-    tokens, C convolved channels.
+    Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values, N steps per
+    token, C convolved channels, W width of the convolution.
     """
 
     def __init__(self, d: int, options: DeltaProductOptions) -> None:

@@ -1,8 +1,5 @@
 """RWKV's time mixing: version 6 (Finch) and version 7 (Goose). Every input sees a little of the token before.
 
-The authors start the token shift, decays and bonuses from ramps over the channels that vary with depth; a mixer here
-does not know its depth and takes those of the first layer.
-
 Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values, N shifted inputs.
 """
 
@@ -55,7 +52,8 @@ class TimeMixing(RecurrentMixer):
 
 
 class Rwkv6(TimeMixing):
-    """Finch: a decay per channel and a bonus for the current token.
+    """RWKV-6 (Finch) time mixing: a decay per channel, a bonus for the current token, and inputs that each see a little
+    of the token before.
 
     Token shift, with δ_t = x_{t−1} − x_t and one □ for each of decay, key, value, receptance and gate:
 
@@ -66,7 +64,10 @@ class Rwkv6(TimeMixing):
         w_t = exp(−exp(w_0 + B_w tanh(A_w x^w_t))),   S_t = diag(w_t) S_{t−1} + k_t v_tᵀ
         o_t = r_tᵀ (S_{t−1} + diag(u) k_t v_tᵀ),   y = W_o [ LayerNorm_head(o) ∘ silu(W_g x^g) ]
 
-    Peng et al. 2024, arXiv:2404.05892.
+    Peng et al. 2024, arXiv:2404.05892. The authors start μ, w_0 and u from ramps over the channels that vary with
+    depth; a mixer here does not know its depth and takes those of the first layer.
+
+    Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values.
     """
 
     # The authors', 1e-5 for outputs divided by 8: here they are not divided.
@@ -135,7 +136,7 @@ SLOWEST = math.exp(-0.5)  # −log of the strongest decay
 
 
 class Rwkv7(TimeMixing):
-    """Goose: a delta rule that decays, removes and writes at rates of its own for every channel.
+    """RWKV-7's time mixing (Goose): a delta rule that decays, removes and writes at rates of its own for every channel.
 
     Token shift: each of the six inputs is x^□_t = x_t + (x_{t−1} − x_t) ∘ μ_□.
 
@@ -148,7 +149,10 @@ class Rwkv7(TimeMixing):
     is 2, as in the paper's proofs: the eigenvalue along κ then reaches −1 and not only 1 − 1 = 0. The paper's later
     layers mix their values with those of the first; a mixer here does not know other layers and has its own alone.
 
-    Peng et al. 2025, arXiv:2503.14456.
+    Peng et al. 2025, arXiv:2503.14456. The authors start μ, w_0, ξ and η_0 from ramps over the channels that vary with
+    depth; a mixer here takes those of the first layer.
+
+    Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values.
     """
 
     def __init__(self, d: int, options: Rwkv7Options) -> None:

@@ -9,8 +9,10 @@ carries a copy of the text, so that editing the file changes what comes next and
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from plait.model.architecture import Architecture, architecture, options_of
 from plait.spec import parse
 
 Mixers = dict[str, type[MixerOptions]]
+#: Former homes of what mixers import: copies of users' files in run folders, exports and records name them.
+FORMER = {"plait.mixers.cost": "plait.mixers.options", "plait.mixers.shared": "plait.mixers.mixer"}
 _loaded_from: dict[str, str] = {}  # name → the file that it means the mixer of; equal texts may lie in several
 
 
@@ -144,6 +148,9 @@ def options_from(source: MixerSource) -> type[MixerOptions]:
         return known
     from plait.mixers.mixer import Mixer  # a user's file imports torch in any case
 
+    for former, present in FORMER.items():
+        if former in source.text:
+            sys.modules.setdefault(former, import_module(present))
     path = Path(source.file)
     mixer = class_from_file(path, Mixer, source.attribute, source.text)  # type: ignore[type-abstract]
     options = mixer.Options
