@@ -12,6 +12,7 @@ Letters: S sequences (models × batch), T time, E channels, N state per channel,
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -36,7 +37,7 @@ class Tuning(NamedTuple):
 
 
 #: By the most states per channel that they are for; measured on an H200 (benchmarks/tiles.py).
-TUNINGS = {16: Tuning(Tile(64, 1), Tile(64, 1)), 1024: Tuning(Tile(64, 4), Tile(64, 4))}
+TUNINGS: dict[float, Tuning] = {16: Tuning(Tile(64, 1), Tile(64, 1)), math.inf: Tuning(Tile(64, 4), Tile(64, 4))}
 
 
 def tuning(N: int) -> Tuning:
