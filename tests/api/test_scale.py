@@ -87,6 +87,13 @@ def test_sizes_grow_in_width_and_depth_and_keep_their_pattern() -> None:
     assert {len(arch.layers) for arch in grown(base, depth_power=0)} == {len(base.layers)}
 
 
+def test_heads_of_keys_and_values_grow_with_those_of_queries() -> None:
+    members = grown(architecture("d=64 vocab=99 | attn[heads=4,kv_heads=2] swiglu"))
+    shapes = [(arch.header.d, arch.layers[0].heads, arch.layers[0].kv_heads) for arch in members]  # type: ignore[attr-defined]
+    assert shapes[:3] == [(32, 2, 1), (64, 4, 2), (96, 6, 3)]
+    assert all((d, kv) == (16 * heads, heads // 2) for d, heads, kv in shapes)
+
+
 def test_names_and_specs_are_told_apart() -> None:
     assert family("striped=d=64 | (gla[heads=4] swiglu)x2", 32).name == "striped"
     assert family("d=64 | (gla[heads=4] swiglu)x2", 32).name == "gla swiglu"

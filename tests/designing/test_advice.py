@@ -92,3 +92,17 @@ def test_known_entropy_and_a_single_model() -> None:
     assert "No other held the limits" in said
     assert "Transformer" not in said
     assert "+25% against the text's true entropy" in said
+
+
+def test_a_training_is_held_against_its_forecast() -> None:
+    """1.4 to 1.6 were forecast after 4 M tokens; after other numbers of tokens it foretells nothing."""
+    given = clear()
+
+    def said(loss: float, tokens: float) -> str:
+        train = {**given["train"], "loss": loss, "tokens": tokens, "seconds": 60.0, "data": "text.txt"}
+        return advice({**given, "train": train}).rpartition("Trained for")[2]
+
+    assert said(1.55, 4e6).endswith(" on held-out text, within the forecast's interval.")
+    assert "above the forecast's interval (1.400 to 1.600): the other forecasts may be as far off" in said(1.75, 4.1e6)
+    assert "below the forecast's interval" in said(1.2, 4e6)
+    assert "forecast" not in said(1.75, 2e6)

@@ -13,6 +13,7 @@ import plait
 from plait.core.errors import UserError
 from plait.designing import workflow
 from plait.designing.config import SHARES, DesignConfig, TrainFor, with_vocab
+from plait.designing.racing import within_reach
 from plait.device.setting import Setting
 from plait.model.architecture import architecture
 from plait.model.user_mixers import mixers_option
@@ -142,6 +143,13 @@ def test_a_text_too_short_to_race_on_is_refused_before_anything_is_measured(tmp_
     short.write_text("some words. " * 300)  # enough to train on, too few to be scored on
     with pytest.raises(UserError, match=r"held-out tokens are fewer than one sequence of 256"):
         workflow.design_config("small-hybrid", limits, str(short), Setting(seq=256), 60.0, 0)
+
+
+def test_nothing_is_forecast_beyond_what_the_race_can_speak_about() -> None:
+    """Budgets of equal time are other numbers of tokens for each; their ratios stay."""
+    budgets = {"fast": 4e6, "slow": 1e6}
+    assert within_reach(budgets, 1e6) == pytest.approx({"fast": 1e6, "slow": 2.5e5})
+    assert within_reach(budgets, 5e6) == budgets
 
 
 def test_the_vocabulary_that_is_told_is_the_candidates_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

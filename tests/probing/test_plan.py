@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,7 @@ from plait.probing.candidates import candidates
 from plait.probing.plan import makespan
 from plait.probing.protocol import QUICK, full, quick
 from plait.probing.trial import MOST_TOKENS, Speed, Trial, to_time, tokens
-from plait.records import open_store
+from plait.records import open_store, record_key
 from plait.tasks import SUITES
 
 from .conftest import tiny_candidates
@@ -158,3 +159,12 @@ def test_noise_never_predicts_a_negative_time(protocol, seconds):
     speed = Speed.measured(timed, dict(zip([trial.key for trial in timed], seconds, strict=False)))
     for trial in plan.with_seeds(found, protocol, [1, 9], "cpu").trials:
         assert speed.step(trial) > 0
+
+
+def test_an_edited_mixer_is_planned_anew(protocol):
+    """The speed of another text under the same name tells nothing."""
+    few = tiny_candidates(protocol)
+    edited = [SimpleNamespace(arch=few[0].arch, source="of another text"), *few[1:]]
+    one, other = (plan.plan_config(those, protocol, 60.0, 2, None, "cpu") for those in (few, edited))
+    assert one["specs"] == other["specs"]
+    assert record_key(plan.KIND, one) != record_key(plan.KIND, other)

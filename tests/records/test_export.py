@@ -13,6 +13,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.records import Record, export
+from plait.records.export import write_rows
 
 Make = Callable[..., Record]
 
@@ -107,3 +108,11 @@ def test_parquet_says_what_it_needs(records: list[Record], monkeypatch: pytest.M
     with pytest.raises(UserError, match=r"plait\[parquet\]"):
         export(records, Path("out.parquet"))
     assert os.listdir() == []
+
+
+def test_large_whole_numbers_stay_whole_beside_small_ones(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    write_rows([{"seed": 1, "mean": 1}, {"seed": 2**60 + 1, "mean": 0.5}], tmp_path / "a.parquet")
+    table = parquet.read_table(tmp_path / "a.parquet")
+    assert table.to_pydict() == {"seed": [1, 2**60 + 1], "mean": [1.0, 0.5]}
+    assert [str(kind) for kind in table.schema.types] == ["int64", "double"]

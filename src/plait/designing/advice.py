@@ -21,6 +21,7 @@ RULE = (
 )
 ALIKE = 0.02  # relative difference below which sizes and times count as equal
 TIGHT = 0.9  # a limit binds if the pick may use more than this share of it
+NEARLY_AS_LONG = 0.1  # relative difference of tokens below which a training can be held against its forecast
 CUT = 0.5  # share of the probe's steps below which its scores are called provisional
 
 
@@ -174,8 +175,20 @@ def _trained(d: DesignDocument) -> str:
     entropy = f", {result['above_entropy']:+.0%} against the text's true entropy" if "entropy" in result else ""
     return (
         f"Trained for {result['seconds']:.0f} s on {short(result['tokens'])} tokens of {result['data']} it reaches "
-        f"{text}{entropy} on held-out text."
+        f"{text}{entropy} on held-out text{_as_forecast(d)}."
     )
+
+
+def _as_forecast(d: DesignDocument) -> str:
+    """Whether the training came out as the race had forecast; empty where it was another number of tokens."""
+    forecast = _raced(d)[d["pick"]["pattern"]]
+    if not forecast.get("interval") or abs(d["train"]["tokens"] / d["budget"]["spoken_for"] - 1) > NEARLY_AS_LONG:
+        return ""
+    low, high = forecast["interval"]
+    if low <= d["train"]["loss"] <= high:
+        return ", within the forecast's interval"
+    side = "above" if d["train"]["loss"] > high else "below"
+    return f", {side} the forecast's interval ({low:.3f} to {high:.3f}): the other forecasts may be as far off"
 
 
 def _raced(d: DesignDocument) -> Row:

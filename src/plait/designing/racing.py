@@ -71,11 +71,16 @@ def hold_race(
             seconds=max(0.6 * config.share("race"), config.share("race") - STARTING),
             on_stage=lambda stage, share: on_progress("race", min(NEARLY, share), stage),
         )
-    shrink = min(1.0, raced.reach / max(tokens.values()))
-    spoken_for = {name: shrink * budget for name, budget in tokens.items()}
+    spoken_for = within_reach(tokens, raced.reach)
     prediction = raced.prediction_at(spoken_for)
     document = race_document(raced, prediction, spoken_for)
     return Race(raced, prediction.pick, tokens, spoken_for, document, foresight_rows(raced.foresight))
+
+
+def within_reach(tokens: Mapping[str, float], reach: float) -> dict[str, float]:
+    """The budgets, all shrunk alike where the largest is beyond what forecasts may speak about."""
+    shrink = min(1.0, reach / max(tokens.values()))
+    return {name: shrink * budget for name, budget in tokens.items()}
 
 
 VALIDATION_TOKENS = 2**15  # a quarter of the usual number: these trainings are short, and so should evaluations be
