@@ -414,6 +414,16 @@ def test_small_budgets_have_batches_that_leave_all_runs_long() -> None:
     assert any(f"fewer than {LEAST_STEPS} steps" in warning for warning in short.warnings)
 
 
+def test_a_rate_for_batches_that_are_far_apart_is_warned_of() -> None:
+    def warned(**more: Any) -> bool:
+        found = plait.scale.plan([TINY], seq_len=16, sizes=3, span=2.0, priced=False, **more)
+        return any("the rate depends on the width alone" in warning for warning in found.warnings)
+
+    assert warned(budgets=[1e10, 1e13])
+    assert not warned(budgets=[1e10, 4e10])  # batches hardly differ
+    assert not warned(budgets=[1e10, 1e13], batch=8)
+
+
 def test_tokens_per_byte_are_told_and_stored(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("ab cd ab ef " * 4000)

@@ -49,8 +49,8 @@ def print_fit(laws: Laws, *, plot: bool = False) -> None:
         low, high = state["c"]["interval"]
         least = f"; least perplexity for its state: {plain(state['best'])}, P {state['probability']:.2f}"
         alone = len(state["architectures"]) == 1
-        law = f"P* ∝ M^c, c = {state['c']['value']:.3f} ({low:.3f} … {high:.3f})"
-        out.print(f"state-optimal: {law}{'' if alone else least}")
+        power = f"P* ∝ M^c, c = {state['c']['value']:.3f} ({low:.3f} … {high:.3f})"
+        out.print(f"state-optimal: {power}{'' if alone else least}")
     for kind, found in (attention_document(laws) or {}).items():
         words = kind.replace("_", "-")
         out.print(f"{words} share of attention: {found['attention']:.0%}, P {found['probability']:.2f}")

@@ -9,7 +9,9 @@ batch   TABLE_BATCH · (C / TABLE_FLOPS)^(1/3) tokens, rounded to a power of two
 decay   the cosine ends at 0: the tables' tenth of the peak would leave a short training above the loss it can reach
 rate    found at one width and transferred as 1/d (Yang et al. 2022: a matrix of d inputs moves d times as far at the
         same rate). On builtin:language the best of 1, 2, 4 … 64e-3 after 300 steps is 32e-3 at width 16, 8e-3 at 64 and
-        4e-3 at 128: 0.512 / d each time (attn swiglu, 2 blocks, 32 × 32 tokens per step)
+        4e-3 at 128: 0.512 / d each time (attn swiglu, 2 blocks, 32 × 32 tokens per step). On bytes of Python it is
+        0.256 / d from width 32 to 192 for attention at 8k and 12k tokens per step, but 0.512 / d or more at 32k: the
+        batch counts as well (benchmarks/results/2026-11-16-h200-scaling.md), which the planner warns of
 """
 
 from __future__ import annotations
