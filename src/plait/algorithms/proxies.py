@@ -83,7 +83,7 @@ PROXIES: Table[type[Proxy]] = Table(
         ),
         "short_training": Entry(
             "plait.algorithms.proxies:ShortTraining",
-            "minus the loss after a few steps of training; the dearest, the most direct",
+            "minus the loss after a few steps of training; the most expensive and most direct",
         ),
     },
     group="plait.proxies",

@@ -147,7 +147,7 @@ def compare_losses(
     spreads, within = _spreads(runs, len({frozenset(by) for by in kept.values() if by}) == 1, noise)
     floor = math.sqrt(within.variance) if within else None
     pairs = [_pair(a, b, runs, spreads) for a, b in itertools.combinations(table, 2)]
-    told = holm([pair.p for pair in pairs])
+    significant = holm([pair.p for pair in pairs])
     judged = []
     p_best = _p_best(runs, spreads, draws)
     for name, by in table.items():
@@ -159,7 +159,7 @@ def compare_losses(
         judged.append(Judged(name, loss, interval, len(by), len(by) - len(kept[name]), p_best.get(name, 0.0)))
     return Compared(
         judged,
-        [_verdict(pair, found, floor) for pair, found in zip(pairs, told, strict=True)],
+        [_verdict(pair, found, floor) for pair, found in zip(pairs, significant, strict=True)],
         floor,
         within.freedom if within else 0.0,
     )
@@ -253,8 +253,8 @@ def _window_variance(a_SW: Floats, b_SW: Floats) -> float:
     return max(0.0, total) / windows
 
 
-def _verdict(pair: Pair, told: bool, floor: float | None) -> Pair:
-    certain = told and abs(pair.difference) >= (floor or 0.0)
+def _verdict(pair: Pair, significant: bool, floor: float | None) -> Pair:
+    certain = significant and abs(pair.difference) >= (floor or 0.0)
     if certain or math.isinf(pair.difference):
         return Pair(pair.a, pair.b, pair.difference, pair.interval, pair.p, "a" if pair.difference < 0 else "b")
     return pair

@@ -115,8 +115,8 @@ def par_candidates(found_SL: Mask) -> list[Pattern]:
     made = []
     for _, same in groupby(range(count, n + 1), key=pattern_of):
         within = _share(n, set(same))
-        told = "" if within == TWO_THIRDS else f",within={within:.12g}"
-        candidate = Pattern(f"rule:par(n={n},p={p:.12g}{told})", par_pattern(n, p, within))
+        suffix = "" if within == TWO_THIRDS else f",within={within:.12g}"
+        candidate = Pattern(f"rule:par(n={n},p={p:.12g}{suffix})", par_pattern(n, p, within))
         made.append((abs(within - TWO_THIRDS), candidate))
     return [candidate for _, candidate in sorted(made, key=lambda pair: pair[0])]
 

@@ -240,7 +240,7 @@ def _simulated(a_N: Floats, b_N: Floats) -> tuple[float, float]:
     ends = end(1.0), end(-1.0)
     low, high = (float(_population(np.tanh(z))) for z in ends)
     if len(np.unique(a_N)) < n or len(np.unique(b_N)) < n:
-        # Ties take from a correlation, more or less of it than the sample's: the ends may lie at either.
+        # Ties reduce a correlation, by more or less than in the sample: either may be the end.
         u_P, v_P = np.sort(stream.normal(size=POPULATION)), stream.normal(size=POPULATION)
         models_P = np.arange(POPULATION) * n // POPULATION
         a_P, b_P = a_N[models_P], b_N[models_P]

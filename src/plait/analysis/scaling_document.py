@@ -17,7 +17,6 @@ from plait.analysis.scaling_range import LEVEL, contradiction
 from plait.analysis.scaling_runs import ALL, Runs
 from plait.analysis.scaling_state import chances_of_least
 
-LETTERS = {"alpha": "α", "beta": "β", "N_star": "N*", "D_star": "D*"}
 FAR = 100.0  # times the largest budget
 ODD_COST = 0.1  # runs' FLOPs per token further off κ N^p than this are told
 ODD_UNITS = 30.0  # times 6 N D
@@ -47,8 +46,8 @@ def shown(one: Estimate, digits: int = 4) -> str:
 
 
 def estimate(one: Estimate) -> dict[str, Any]:
-    told: dict[str, Any] = {"value": one.value, "interval": [one.low, one.high]}
-    return {**told, "verdict": CANNOT_SAY} if one.wide else told
+    entry: dict[str, Any] = {"value": one.value, "interval": [one.low, one.high]}
+    return {**entry, "verdict": CANNOT_SAY} if one.wide else entry
 
 
 def document(laws: Laws) -> dict[str, Any]:
@@ -160,49 +159,51 @@ def notes(laws: Laws) -> list[str]:
     least = max(laws.laws.values(), key=lambda law: law.extrapolation)
     same = len({f"{law.extrapolation:.1g}" for law in laws.laws.values()}) == 1
     of = "" if same else f" of {least.name}"
-    told = []
+    caveats = []
     smallest = float(laws.runs.flops.min())
     if least.extrapolation > NEAR:
-        told = [f"the target is {least.extrapolation:.3g} times the largest budget trained{of}: an extrapolation"]
+        caveats = [f"the target is {least.extrapolation:.3g} times the largest budget trained{of}: an extrapolation"]
     elif laws.target < smallest:
-        told = [f"the target is {laws.target / smallest:.3g} times the smallest budget trained: an extrapolation"]
+        caveats = [f"the target is {laws.target / smallest:.3g} times the smallest budget trained: an extrapolation"]
     if least.extrapolation > FAR:
-        told.append(f"beyond {FAR:g} times the intervals hold what noise can do, not whether the law holds so far")
+        caveats.append(f"beyond {FAR:g} times the intervals hold what noise can do, not whether the law holds so far")
     for law in laws.laws.values():
         whose = "" if law.name == ALL else f"{law.name}: "
         wide = [name for name, one in {**law.surface_estimates(), **law.frontier_estimates()}.items() if one.wide]
         if wide:
             letters = ", ".join(LETTERS.get(name, name) for name in wide)
-            told.append(f"{whose}{CANNOT_SAY} {letters}; more budgets, wider apart, would")
+            caveats.append(f"{whose}{CANNOT_SAY} {letters}; more budgets, wider apart, would")
         outside = [one for one in law.groups if not one.bracketed]
         if outside:
             budgets = ", ".join(f"{one.flops:.3g}" for one in outside)
-            told.append(f"{whose}no optimum between the sizes trained at {budgets} FLOPs; left out of the parabolas")
-        told += _alone(laws.runs, law.name, whose)
+            caveats.append(f"{whose}no optimum between the sizes trained at {budgets} FLOPs; left out of the parabolas")
+        caveats += _alone(laws.runs, law.name, whose)
         if len(law.groups) == 2:
-            told.append(f"{whose}two budgets: intervals were only checked with three and more; train a third")
+            caveats.append(f"{whose}two budgets: intervals were only checked with three and more; train a third")
         if law.cost.spread > ODD_COST:
-            told.append(f"{whose}FLOPs per token lie up to {law.cost.spread:.0%} off {law.cost}, by which N* is told")
-        told += _disagreement(law, whose)
-    told += _units(laws.runs)
-    told += _left_out(laws)
+            caveats.append(
+                f"{whose}FLOPs per token lie up to {law.cost.spread:.0%} off {law.cost}, which determines N*"
+            )
+        caveats += _disagreement(law, whose)
+    caveats += _units(laws.runs)
+    caveats += _left_out(laws)
     bracketed = [law.name for law in laws.laws.values() if sum(group.bracketed for group in law.groups) > 1]
     if laws.runs.state is not None and len(bracketed) > 1 and not laws.state_curves:
-        told.append(
+        caveats.append(
             f"no state law: {', '.join(bracketed)} have fewer than two budgets in common that have sizes on both sides "
             "of the best"
         )
     if laws.draws.group_noise:
-        told.append(
+        caveats.append(
             f"groups lie off the surface together by {laws.draws.group_noise:.2%} (p = {laws.draws.group_p:.3f}); the "
             "intervals hold that"
         )
     if laws.shared_p is not None and not laws.shared:
-        told.append(
+        caveats.append(
             f"the architectures do not share one E (p = {laws.shared_p:.2g} < {SHARED_LEVEL}): each has its own. "
             "On one text the entropy is one; look for runs that are not trained alike"
         )
-    return told + _batches(laws)
+    return caveats + _batches(laws)
 
 
 def _alone(runs: Runs, name: str, whose: str) -> list[str]:
@@ -232,21 +233,21 @@ def _units(runs: Runs) -> list[str]:
 
 def _left_out(laws: Laws) -> list[str]:
     """The budgets that were excluded from the fit, or contradict it."""
-    told = []
+    caveats = []
     for name in dict.fromkeys(one.architecture for one in laws.left_out):
         whose = "" if name == ALL else f"{name}: "
         gone = [one for one in laws.left_out if one.architecture == name and one.left]
         if gone:
             budgets = ", ".join(f"{one.flops:.3g}" for one in gone)
-            told.append(
+            caveats.append(
                 f"{whose}runs at {budgets} FLOPs lie off the law of the larger budgets (p < {LEVEL}) and are left out"
             )
         if any(one.architecture == name and not one.left for one in laws.left_out):
-            told.append(
+            caveats.append(
                 f"{whose}the law bends: the smallest budget lies off that of the larger ones (p < {LEVEL}), and there "
                 "are too few to leave it out. Train larger budgets before going by E"
             )
-    return told
+    return caveats
 
 
 def _disagreement(law: Law, whose: str) -> list[str]:

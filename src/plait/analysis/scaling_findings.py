@@ -64,9 +64,9 @@ def _allocation(full: Law, hybrid: Law) -> Finding:
 def _gap(full: Law, hybrid: Law) -> Finding:
     gap_T, gap_H = (law.draws.gap(law.target, law.cost, OFF) for law in (full, hybrid))
     chance = float(np.mean(gap_H < gap_T))
-    told = " and ".join(f"{law.gap(OFF).value:.4f}" for law in (full, hybrid))
+    gaps = " and ".join(f"{law.gap(OFF).value:.4f}" for law in (full, hybrid))
     statement = f"a quarter of the best size costs less in {hybrid.name} than in {full.name}"
-    return Finding(6, statement, verdict_of(chance), chance, f"loss above the best {told} (the Transformer first)")
+    return Finding(6, statement, verdict_of(chance), chance, f"loss above the best {gaps} (the Transformer first)")
 
 
 def _ratio(laws: Laws, shares: dict[str, float]) -> list[Finding]:
@@ -81,10 +81,10 @@ def _ratio(laws: Laws, shares: dict[str, float]) -> list[Finding]:
         loss_BK = np.column_stack([_least(laws.laws[name], flops) for name in names])
         best_B = np.array([shares[name] for name in names])[loss_BK.argmin(1)]
         chance = float(np.isin(best_B, quarter).mean())
-        told = ", ".join(f"{share:.0%}: {np.mean(best_B == share):.2f}" for share in trained)
+        chances_text = ", ".join(f"{share:.0%}: {np.mean(best_B == share):.2f}" for share in trained)
         where = "the target" if flops == laws.target else f"{flops:.2g} FLOPs"
         statement = f"a quarter of attention is the best share at {where}"
-        found.append(Finding(7, statement, verdict_of(chance), chance, f"P(best) by share: {told}"))
+        found.append(Finding(7, statement, verdict_of(chance), chance, f"P(best) by share: {chances_text}"))
     return found
 
 
@@ -110,8 +110,8 @@ def _state(laws: Laws) -> list[Finding]:
         off = [name for name, (least, most) in apart.items() if least > 0 or most < 0]
         wide = max(most - least for least, most in apart.values()) > abs(law.shared)
         verdict = CONTRADICTED if off else OPEN if wide else SHOWN
-        told = ", ".join(f"{name} {c:.3f}" for name, c in law.c.items())
-        found.append(Finding(8, "c is the same for all architectures", verdict, None, f"alone: {told}"))
+        exponents = ", ".join(f"{name} {c:.3f}" for name, c in law.c.items())
+        found.append(Finding(8, "c is the same for all architectures", verdict, None, f"alone: {exponents}"))
     holds = low <= STATE_POWER <= high
     verdict = CONTRADICTED if not holds else SHOWN if high - low < abs(STATE_POWER) else OPEN
     found.append(Finding(8, f"c is {STATE_POWER} as it is there", verdict, None, f"c in {low:.3f} … {high:.3f}"))

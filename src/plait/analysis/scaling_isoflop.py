@@ -64,7 +64,7 @@ def parabola(flops: float, runs: Places, params_R: Floats, loss_BR: Floats) -> P
     inside = bool(bend_B[0] > 0 and x.min() <= lowest_B[0] <= x.max())
     lowest_seen = float(x[loss_BR[0, runs].argmin()])
     side = 0 if inside else int(lowest_seen == x.max()) - int(lowest_seen == x.min())
-    # A draw whose optimum lies far outside says that the group hardly bends, not where its optimum is.
+    # A sample with an optimum far outside shows little curvature, not the position of the optimum.
     reach = np.ptp(x)
     held_B = np.where(np.abs(lowest_B) <= reach, lowest_B, np.nan)
     return Parabola(

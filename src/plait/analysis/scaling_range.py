@@ -21,7 +21,7 @@ from plait.analysis.scaling_runs import COLUMNS, OPTIONAL, Runs
 from plait.analysis.scaling_surface import NUMBERS, Layout, Places, Points, fit_surface, log_loss
 
 LEVEL = 0.01
-LEAST_GROUPS, LEAST_RUNS = 3, 2 * NUMBERS  # that the law is told by
+LEAST_GROUPS, LEAST_RUNS = 3, 2 * NUMBERS  # needed to fit the law
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ def contradiction(runs: Runs, here: Places, rest: Places) -> float:
     points = Points.at(runs.params[rest], runs.tokens[rest])
     fit = fit_surface(points, np.log(runs.loss[rest]), Layout((np.arange(len(rest)),)))
     n, d = np.log(runs.params[here]) - points.n_mean, np.log(runs.tokens[here]) - points.d_mean
-    foretold, slopes = log_loss(fit.theta_P[None], n, d)
+    predicted, slopes = log_loss(fit.theta_P[None], n, d)
     free = len(rest) - NUMBERS
     spread = float(fit.residuals_R @ fit.residuals_R) / free
     known = np.linalg.pinv(fit.slopes_RP.T @ fit.slopes_RP)
-    error = np.log(runs.loss[here]) - foretold[0]
+    error = np.log(runs.loss[here]) - predicted[0]
     covariance = np.eye(len(here)) + slopes[0] @ known @ slopes[0].T
     ratio = float(error @ np.linalg.solve(covariance, error)) / len(here) / max(spread, 1e-14)
     return f_tail(len(here), free, ratio)

@@ -117,18 +117,18 @@ def rename_columns(table: Table, columns: Mapping[str, str]) -> Table:
 def _missing_columns(table: Table, missing: Sequence[str]) -> str:
     """The error message for missing columns; suggests `--column` options if other trainers' names are present."""
     has = list(table.columns)
-    told = (
+    message = (
         f"{table.name} has no column {' and no column '.join(repr(name) for name in missing)}; a scaling fit reads "
         f"{', '.join(COLUMNS)}. It has: {', '.join(has) or 'none'}."
     )
     if len(has) == 1 and re.search(r"[;\t|]", has[0]):
-        return f"{told} Separate its cells by commas."
+        return f"{message} Separate its cells by commas."
     usual = {re.sub(r"[^a-z]+", "_", name.lower()).strip("_"): name for name in reversed(has)}
     guesses = {name: next((usual[alias] for alias in ALIASES[name] if alias in usual), "NAME") for name in missing}
     if guesses == {"flops": "NAME"}:
-        return f"{told} Add it: dense models take about 6 · params · tokens FLOPs."
+        return f"{message} Add it: dense models take about 6 · params · tokens FLOPs."
     options = " ".join(f"--column {shlex.quote(f'{name}={theirs}')}" for name, theirs in guesses.items())
-    return f"{told} Say which they are: {options}."
+    return f"{message} Say which they are: {options}."
 
 
 def _has(table: Table, name: str) -> bool:

@@ -49,7 +49,7 @@ def difficulty(
     svg: str | Path | None = None,
     store: str | Store | None = None,
 ) -> Analysis:
-    """Tell how accuracy falls with each variable of a task's difficulty, from stored probes."""
+    """Show accuracy against each variable of a task's difficulty, from stored probes."""
     from plait.analysis.accuracy import difficulty_curves
 
     wanted = names(tasks)
@@ -78,7 +78,7 @@ def accuracy(
     svg: str | Path | None = None,
     store: str | Store | None = None,
 ) -> Analysis:
-    """Set the accuracy of models on tasks against their latency, from stored evaluations and measurements."""
+    """Show the accuracy of models on tasks against their latency, from stored evaluations and measurements."""
     from plait.analysis.accuracy import against_latency
 
     conditions = dict(_condition(each) for each in where or [])
@@ -120,7 +120,7 @@ def option(
     kind: str = "train",
     store: str | Store | None = None,
 ) -> Analysis:
-    """Tell which value of a mixer's option is best, from stored trainings or probes alike in everything else.
+    """Find the best value of a mixer's option, from stored trainings or probes that differ in nothing else.
 
     `name`: mixer and option, such as `mh-hyena.heads`. `kind`: `train`, by the loss, or `probe`, by the accuracy."""
     from dataclasses import asdict
@@ -186,7 +186,7 @@ def infer(
     where: Sequence[str] | None = None,
     label: str | None = None,
 ) -> Analysis:
-    """Recover a lost column from a printed parameter count: unique, ambiguous or none, row by row."""
+    """Infer a missing column from a printed parameter count: unique, ambiguous or none, for each row."""
     from plait.searching.missing_field import AMBIGUOUS, NONE, UNIQUE, MissingField
     from plait.space.declaration import numbers_of
 

@@ -37,7 +37,7 @@ def front(
     where: Sequence[str] | None = None,
     label: str | None = None,
 ) -> Analysis:
-    """Find the rows that no other row dominates."""
+    """Find the Pareto front: the rows that no other row dominates."""
     import numpy as np
 
     from plait.analysis.fronts import lower_hull
@@ -116,7 +116,7 @@ def front_distance(
     higher: Names = "",
     label: str | None = None,
 ) -> Analysis:
-    """Give the distance d_avg between a proxy's front and the true one."""
+    """Compute the distance d_avg between a proxy's front and the true one."""
     from plait.analysis.fronts import proxy_front_distance
 
     table, missing = read(file, where, [proxy, cost, quality])
@@ -153,7 +153,7 @@ def matched_pairs(
     where: Sequence[str] | None = None,
     label: str | None = None,
 ) -> Analysis:
-    """Find pairs that agree on some columns and are far apart on another."""
+    """Find matched pairs: rows that agree in some columns and differ most in another."""
     import numpy as np
 
     from plait.analysis.comparisons import find_matched_pairs
@@ -193,7 +193,7 @@ def savings(
     label: str | None = None,
     svg: str | Path | None = None,
 ) -> Analysis:
-    """Tell what a found front saves against a baseline at equal quality."""
+    """Compute what a front saves over a baseline at equal quality."""
     from plait.analysis.comparisons import gains_at_equal_cost, savings_at_equal_quality
 
     columns = names(cost)

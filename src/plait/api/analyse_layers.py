@@ -24,7 +24,7 @@ def layers(
     svg: str | Path | None = None,
     store: str | Store | None = None,
 ) -> Analysis:
-    """Tell where attention stands in found architectures, and fit the pattern that says so."""
+    """Analyse where attention is placed in architectures found by search, and fit a placement pattern."""
     from plait.analysis.placement import judge_placement
 
     called, found, seeds = _together([_found(key, store) for key in keys or [LATEST]])

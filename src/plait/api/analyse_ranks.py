@@ -32,7 +32,7 @@ def ranks(
     lower: Names = "",
     higher: Names = "",
 ) -> Analysis:
-    """Tell how well a proxy ranks: Spearman and Kendall, top k %, by size."""
+    """Measure how well a proxy ranks models: Spearman and Kendall, top k %, by size."""
     from plait.analysis import rank
     from plait.analysis.rank import spearman_interval
 
@@ -78,7 +78,7 @@ def heatmap(
     higher: Names = "",
     svg: str | Path | None = None,
 ) -> Analysis:
-    """Give the SRC of several proxies with several truths, subset by subset.
+    """Compute the rank correlation (SRC) of several proxies with several ground truths, by subset.
 
     `best_per` names the column of the model: of its runs, as with several learning rates, only the best by the truth
     counts.
@@ -120,7 +120,7 @@ def aspect(
     where: Sequence[str] | None = None,
     svg: str | Path | None = None,
 ) -> Analysis:
-    """Tell how far models of equal size are apart when their shape differs."""
+    """Measure how much models of equal size but different shape differ."""
     from plait.analysis.comparisons import aspect_study
 
     chosen = names(metrics)
@@ -167,7 +167,7 @@ def lr(
     lower: Names = "",
     higher: Names = "",
 ) -> Analysis:
-    """Tell which learning rate wins, and whether a fixed one changes the ranking. Several runs of a model at one rate
+    """Find which learning rate wins, and whether a fixed one changes the ranking. Several runs of a model at one rate
     are seeds: their mean counts, and `clear` says how many wins are more than the noise between them."""
     from plait.analysis.learning_rate import learning_rate_study
 

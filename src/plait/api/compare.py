@@ -1,4 +1,4 @@
-"""Which architecture learns a text best, and how sure is that? `plait.compare`."""
+"""Which architecture learns a text best, with what confidence: `plait.compare`."""
 
 from __future__ import annotations
 
@@ -77,20 +77,20 @@ def compare(
     store: str | Store | None = None,
     on_progress: OnProgress = ignore,
 ) -> CompareResult:
-    """Train architectures on the same text, batches and seeds, each at a learning rate that suits it, and say which has
-    the lower held-out loss, and how sure that is. Interrupted, the same call resumes.
+    """Train architectures on the same text, batches and seeds, each with its own tuned learning rate, and say which has
+    the lower validation loss, with what confidence. If interrupted, the same call resumes.
 
     architectures  specs, presets, spec files, runs, mixers (gla, gla[heads=8]), mixer files (my_mixer.py)
-    time           how long the whole comparison may take: "90s", "10m", or seconds; ten minutes unless another is given
-    tokens, flops  or how long each is trained, per seed
-    at             what of it is equal for all: tokens (unless flops are given), flops or time
-    match          resize all to the first one's params or state, or none; params where all are given as mixers
-    lr             where the search for everybody's rate begins; the usual one for its width unless given
-    search_rates   or train all at that
-    held_out       tokens of the validation split that all are scored on
-    cluster        where trainings run: ray://HOST:PORT, auto (from a machine of the cluster) or slurm; else here
-    workers        trainings at once: one per core, or as many as the cluster has room for
-    gpus_per_training  with device "cuda": a whole one unless given, such as 0.25
+    time           total time of the comparison: "90s", "10m", or seconds; default ten minutes
+    tokens, flops  or the length of each training, per seed
+    at             what is equal for all: tokens (unless flops are given), flops or time
+    match          resize all to the first one's params or state, or none; default params if all are mixers
+    lr             initial learning rate of the search; default by width
+    search_rates   False: train all with `lr`
+    held_out       validation tokens
+    cluster        where trainings run: ray://HOST:PORT, auto (from a machine of the cluster) or slurm; default here
+    workers        concurrent trainings: one per core, or as many as the cluster has room for
+    gpus_per_training  with device "cuda": default 1, or a fraction such as 0.25
     log            also log every training for tensorboard, wandb or mlflow
     """
     from plait.data import open_corpus

@@ -1,5 +1,4 @@
-"""What a search found, and the one model to go on with: `plait.front.show`, `pick`, `score`, `table`,
-`candidates`."""
+"""The Pareto front of a search: `plait.front.show`, `pick`, `score`, `table`, `candidates`."""
 
 from __future__ import annotations
 
@@ -37,8 +36,8 @@ ATTENTION, FEED_FORWARD = ("attn", "xl-attn"), "mlp"
 
 @dataclass(frozen=True)
 class FrontResult(Result):
-    """`front`: one row per model, exact counts as numbers, quantities of the device predicted beside measured;
-    `over_limit`: those that measured above a limit and gave their place to a neighbour."""
+    """`front`: one row per model, with exact counts and predicted and measured quantities of the device; `over_limit`:
+    models that measured above a limit and were replaced by a neighbour."""
 
     key: str
     space: str
@@ -71,7 +70,7 @@ class FrontResult(Result):
         return [row["spec"] for row in self.front]
 
     def pick(self, *, by: str = "", measure: bool = True, **limits: str | float | None) -> Picked:
-        """The best model of the whole front that holds the limits; see `plait.front.pick`."""
+        """The best model of the whole front within the limits; see `plait.front.pick`."""
         return pick(self.key, by=by, measure=measure, mixers=(), store=self.store, on_progress=ignore, **limits)
 
     def headline(self) -> str:
@@ -168,8 +167,8 @@ def show(
     mixers: Sequence[str | Path] = (),
     store: str | Store | None = None,
 ) -> FrontResult:
-    """The front of a stored search (its key, or enough of its beginning), predicted beside measured; `front`: how many
-    models, 0 for all. `svg` and `cube` draw it into these files, on the plane and in space."""
+    """The front of a stored search (by its key or a prefix of it), predicted and measured; `front`: the number of
+    models, 0 for all. `svg` and `cube` draw it to these files, in 2D and 3D."""
     from plait.reporting.svg import save
     from plait.searching.validation import document
 
@@ -198,9 +197,9 @@ def pick(
     on_progress: OnProgress = ignore,
     **limits: str | float | None,
 ) -> Picked:
-    """The best model of a search that holds the limits: the search's own, where none are given. `by`: the best in what;
-    else in the search's first objective. A pick that was not measured yet is, unless `measure=False` or the search was
-    for another machine; one that does not hold the limits gives way to the next best."""
+    """The best model of a search within the limits (default: the search's own). `by`: the column to pick by (default:
+    the search's first objective). The pick is measured if it was not yet, unless `measure=False` or the search was for
+    another machine; if it exceeds a limit, the next best is tried."""
     from plait.searching.validation import describe
     from plait.space.constraints import Limits
 
@@ -240,7 +239,7 @@ def table(
 
 
 def candidates(key: str = LATEST, *, mixers: Sequence[str | Path] = (), store: str | Store | None = None) -> Candidates:
-    """Every candidate that a search compared: its objectives, whether it is on the front, its spec."""
+    """Every candidate that a search evaluated: its objectives, whether it is on the front, its spec."""
     from plait.algorithms.front import Candidates as Kept
 
     load_mixers(mixers)

@@ -1,6 +1,5 @@
-"""How long models take on this machine, and how much memory: `plait.measure`; blocks over sequence length.
-
-Latency and memory on a profiled machine, without running anything: `plait.predict`.
+"""Latency and memory of models on this machine, measured (`plait.measure`) or predicted from a profile without running
+anything (`plait.predict`); latency of blocks over sequence length.
 """
 
 from __future__ import annotations
@@ -133,10 +132,10 @@ def measure(
     store: str | Store | None = None,
     on_progress: OnProgress = ignore,
 ) -> MeasureResult:
-    """Measure latency, peak memory and, where it can be read, energy of models here: `mode="prefill"` of `seq_len`
-    tokens, `"decode"`, one token after them, or `"both"`, a prompt and an `answer` of so many (64). A `needed` quantity
-    that cannot be read is an error. What is in the store is not measured `again` unless it was noisy; `archai`: also
-    as LiteTransformerSearch's code counts."""
+    """Measure latency, peak memory and, if available, energy of models here: `mode="prefill"` of `seq_len` tokens,
+    `"decode"` of one token after them, or `"both"`, a prompt and an `answer` (64 tokens). A `needed` quantity that
+    cannot be measured is an error. Stored results are reused unless noisy, or with `again`; `archai`: also memory as
+    counted by LiteTransformerSearch's code."""
     from plait.device.measurements import Measurements, noisy
 
     load_mixers(mixers)
@@ -240,8 +239,8 @@ def predict(
     mixers: Sequence[str | Path] = (),
     runs: str | Path = "runs",
 ) -> PredictResult:
-    """Predict from a profile (a file of `plait.profile`; else this machine's, which searches keep in `runs`), with 95 %
-    intervals; `anywhere`: it may be another machine's."""
+    """Predict from a profile (a file of `plait.profile`; default: this machine's, stored in `runs` by searches), with
+    95 % intervals; `anywhere`: accept a profile of another machine."""
     from plait.device.predictor import predictor_of
     from plait.device.profile import Profile
     from plait.device.quantities import quantity

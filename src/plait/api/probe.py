@@ -1,4 +1,4 @@
-"""What can architectures do, against which baselines, and how sure is that? `plait.probe`."""
+"""Accuracy of architectures on synthetic tasks, with baselines, intervals and a verdict: `plait.probe`."""
 
 from __future__ import annotations
 
@@ -68,22 +68,22 @@ def probe(
     store: str | Store | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> ProbeResult:
-    """Train architectures on synthetic tasks and compare them, with intervals and a verdict. Interrupted, the same call
-    resumes.
+    """Train architectures on synthetic tasks and compare them, with intervals and a verdict. If interrupted, the same
+    call resumes.
 
     architectures  mixers (gla, gla[heads=8]), files (my_mixer.py), presets or specs
     suite          a set of architectures, mad21; or of tasks, scored at more lengths: tracking, recall, language,
                    all
-    full           the paper's protocol: 396 runs per architecture; else as much of the quick one as fits
-    time           how long it may take: "90s", "10m", "2h", or seconds; ten minutes unless given
-    seeds          with a time as many as fit, else 1, unless given
-    tasks          only these, or your files
-    variant        the tasks as the paper (paper) or its code (mad-lab) has them
-    baselines      run attn, gla, mamba and hyena beside a single candidate
-    match          give all the same state and parameters where possible
-    cluster        where trainings run: ray://HOST:PORT, auto (from a machine of the cluster) or slurm; else here
-    workers        trainings at once: one per core, or as many as the cluster has room for
-    gpus_per_training  with device "cuda": a whole one unless given, such as 0.25
+    full           the paper's protocol: 396 runs per architecture; default: as much of the quick one as fits
+    time           total time: "90s", "10m", "2h", or seconds; default ten minutes
+    seeds          default: with a time as many as fit, else 1
+    tasks          only these tasks or task files
+    variant        tasks as in the paper (paper) or in its code (mad-lab)
+    baselines      also run attn, gla, mamba and hyena with a single candidate
+    match          match state and parameters where possible
+    cluster        where trainings run: ray://HOST:PORT, auto (from a machine of the cluster) or slurm; default here
+    workers        concurrent trainings: one per core, or as many as the cluster has room for
+    gpus_per_training  with device "cuda": default 1, or a fraction such as 0.25
     """
     from plait.api.arguments import training_place, writable_store
     from plait.probing.plan import with_seeds

@@ -1,4 +1,4 @@
-"""The architectures that no other beats, under limits that hold on this machine: `plait.search`."""
+"""Search a space for its Pareto front under limits that hold on this machine: `plait.search`."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ SHARES = 1000  # progress of profiling is told in thousandths of its time
 
 @dataclass(frozen=True)
 class Supernets:
-    """What `method="gumbel"` trains, and how. `steps` of each (None: 2,000), `seeds`: how many; `recipe`,
-    `recipe_values` as `plait.train` takes them; `settings` of the supernet; `retrain`: steps to train what is found
-    from scratch, each with so many `retrain_seeds`."""
+    """Options of `method="gumbel"`: `steps` per supernet (None: 2,000), number of `seeds`; `recipe` and `recipe_values`
+    as for `plait.train`; `settings` of the supernet; `retrain`: steps to train the results from scratch, with
+    `retrain_seeds` seeds each."""
 
     steps: int | None = None
     seeds: int | None = None
@@ -83,12 +83,12 @@ def search(
 ) -> FrontResult:
     """Search a space for the best architectures under `limits` (`latency="40ms"`, `memory="300MB"` …; numbers are
     seconds and bytes), and measure `front` of them (0: all) unless `validate=False`. In `mode="both"` a prompt of
-    `seq_len` tokens has an `answer` of so many (64), with limits `ttft`, `token_time` or `tokens_per_second`.
+    `seq_len` tokens is followed by an `answer` (64 tokens), with limits `ttft`, `token_time` or `tokens_per_second`.
 
-    The machine is profiled the first time, or `profile` names a file of `plait.profile`; with `anywhere` it may be
-    another machine's, and nothing is measured. An objective of your own is given as its file, `my_objective.py`.
-    Objectives that build models (`short_training`, `snip` …) are computed by `workers` processes, or on a `cluster`
-    (ray://HOST:PORT, auto, slurm). Interrupted, the same call resumes.
+    The machine is profiled the first time, unless `profile` is a file of `plait.profile`; with `anywhere` it may be
+    another machine's, and nothing is measured. Your own objective is given as its file, `my_objective.py`. Objectives
+    that build models (`short_training`, `snip` …) are computed by `workers` processes, or on a `cluster`
+    (ray://HOST:PORT, auto, slurm). If interrupted, the same call resumes.
     """
     from plait.algorithms.objectives import register_file
     from plait.searching.job import Request

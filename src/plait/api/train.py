@@ -1,4 +1,4 @@
-"""Train a model: `plait.train`. Interrupted by anything, the same call resumes where it was."""
+"""Train a model: `plait.train`. If interrupted in any way, the same call resumes."""
 
 from __future__ import annotations
 
@@ -111,15 +111,15 @@ def train(
     store: str | Store | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> TrainResult:
-    """Train a model on `data` for so many `steps`, `tokens`, `flops` or as long as `time` says ("10m"); one of them.
+    """Train a model on `data` for a number of `steps`, `tokens` or `flops`, or for a `time` ("10m"); exactly one.
 
-    `recipe` is a published one by name or one of your own, `recipe_values` any of its keys; `batch` (sequences per
-    step, over all processes), `seq_len` and `lr` go before it. A spec given as text takes the data's vocabulary.
-    `from_run`: begin with the weights of a finished run, or of a Hugging Face folder (GPT-2, Llama, Qwen …, plait's
-    own); its spec and data unless given. `compiled`: compile the blocks; left open, that is done on a GPU where the run
-    is long enough to repay it. `log`: also for tensorboard, wandb or mlflow. Of several processes (torchrun),
-    `tensor_parallel` share every layer; the batch is cut among such groups. `on_progress` is called after every step.
-    Stopped by a signal it raises `plait.training.fit.Interrupted`; everything is saved then.
+    `recipe` is a published recipe's name or your own, `recipe_values` overrides its keys; so do `batch` (sequences per
+    step, over all processes), `seq_len` and `lr`. A spec given as text gets the data's vocabulary. `from_run`: start
+    from the weights of a finished run or of a Hugging Face folder (GPT-2, Llama, Qwen …, plait's own); its spec and
+    data are the defaults. `compiled`: compile the blocks; default: on a GPU, if the run is long enough to pay off.
+    `log`: also for tensorboard, wandb or mlflow. Of several processes (torchrun), `tensor_parallel` share every layer;
+    the batch is split among such groups. `on_progress` is called after every step. Stopped by a signal it raises
+    `plait.training.fit.Interrupted`; everything is saved then.
 
     >>> trained = plait.train("d=16 | gla[heads=2] swiglu", data="builtin:language", steps=2, batch=2, seq_len=16)
     >>> trained.steps, trained.tokens, trained.open().finished

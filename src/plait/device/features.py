@@ -171,7 +171,7 @@ def _setting_place(setting: Setting) -> dict[str, float]:
 
 
 def _effective(options: MixerOptions, name: str, values: dict[str, Any], d: int, length: int) -> bool | str | float:
-    """An option's value, with what a zero stands for where zero means a default."""
+    """The effective value of an option, with defaults resolved where 0 means a default."""
     value: bool | str | float = values[name]
     if name == "inner" and (width := options.inner_width(d)) is not None:
         return float(width)

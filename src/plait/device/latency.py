@@ -1,6 +1,6 @@
 """How long a model takes: inference mode, warmed up, repeated, on a machine that others use, too.
 
-A single-threaded call has two clocks: the wall's and the thread's own, which stands still while another process has the
+A single-threaded call has two clocks: wall time and CPU time, which stops while another process has the
 core. Where the two agree a repeat was calm, and the median of the calm repeats' wall times is the latency. Where hardly
 any repeat is calm, the thread's time is the better estimate of what the call takes on a quiet machine: on two cores
 under a load of 4.5, 22 medians of 12 repeats of one model spread by 17 % in wall time (their level doubled; quartiles

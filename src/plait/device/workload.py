@@ -1,4 +1,4 @@
-"""What is run when something is measured: a whole model, what stands around its layers, or layers alone.
+"""What is run when something is measured: a whole model, embedding and head, or layers alone.
 
 Letters: B batch, T time, D width.
 """

@@ -72,7 +72,7 @@ OBJECTIVES: Table[type[Any]] = Table(
         ),
         "short_training": Entry(
             "plait.algorithms.objectives:ProxyObjective",
-            "minus the loss after a few steps of training; the dearest, the most direct",
+            "minus the loss after a few steps of training; the most expensive and most direct",
         ),
     },
     group="plait.objectives",

@@ -277,7 +277,7 @@ class Retrained:
             return "retrained once each: the noise between seeds is not known; --retrain-seeds 3 tells it"
         ties = len(self.compared.best) - 1
         others = (
-            f"{ties} of {len(self.losses) - 1} others cannot be told from the lowest loss"
+            f"{ties} of {len(self.losses) - 1} others are not distinguishable from the lowest loss"
             if ties > 0
             else ("the lowest loss is distinguishable from all others")
         )

@@ -98,7 +98,7 @@ class GumbelSearch(Search):
             constraints = "; ".join(str(constraint) for constraint in self.space.constraints) or "at least one layer"
             raise UserError(
                 f"{self.space.name}: none of the {self.proposed:,} likeliest architectures satisfies every constraint "
-                f"({constraints}). Loosen one, or make what it limits dear: --supernet penalty=…, strength=…"
+                f"({constraints}). Loosen one, or penalise what it limits: --supernet penalty=…, strength=…"
             )
         return super().front()
 
