@@ -182,7 +182,7 @@ def played(asked: Sequence[Asked], policy: str, way: str, limit: float, decay: f
 
 def affordable(way: str, limit: float) -> str:
     """As `racing.race` does: no screening where it would take most of the limit."""
-    return "library" if way == SCREENING and SHARE > AT_MOST * limit else way
+    return "library" if way == SCREENING and AT_MOST * limit < SHARE else way
 
 
 def summary(results: Sequence[Replayed]) -> dict[str, float]:
