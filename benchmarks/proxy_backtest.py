@@ -3,12 +3,12 @@
     python benchmarks/proxy_backtest.py benchmarks/results/DATE-h200-proxy-training.json [--race] [--out FILE.md]
 
 Alone: candidates ranked by one number of the proxy. Library: the number is one more column beside the library's budgets
-(`ScreenedLibrary`), learnt without the candidates asked about, and forecasts are its conditional given the candidates'
+(`curve_screening`), learnt without the candidates asked about, and forecasts are its conditional given the candidates'
 own; nothing else is trained. Race (`--race`): a race that has paid for the proxy of every candidate, and goes on with
 what is left of the limit; beside it the same race without the proxy. Sets of 8 candidates are drawn and judged as in
 `verdict.py`, of the architectures that the proxy was trained with.
 
-Letters: A architectures, B budgets, P proxies, K = B + P columns, C candidates, T texts.
+Letters: A architectures, B budgets, T texts.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import argparse
 import json
 import os
 import time
-from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +25,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from verdict import NEAR, RESULTS, Asked, Backtest, Replayed, _without, section, summary
 
-from plait.analysis.curve_covariance import Covariances, alike, inverted, learn_covariances
-from plait.analysis.curve_library import Known, Library, library
+from plait.analysis.curve_library import Known, library
+from plait.analysis.curve_screening import WORTH as PLACED
+from plait.analysis.curve_screening import ScreenedKnown, ScreenedLibrary, Screenings
 from plait.analysis.curve_table import CurveTable, read_tables
 from plait.analysis.pareto import Floats
 from plait.analysis.race_replay import replay
@@ -37,93 +36,8 @@ from plait.model.architecture import architecture
 from plait.model.traits import traits as traits_of
 
 WORTH = 1.5  # tokens of the table's training that are about worth one of a proxy's
-LEVEL = 4.0  # the variance of what all candidates have in common on a text, in ln loss: unknown
 LIMIT = 0.1
 Column = tuple[str, str, float, float, str]  # setup, kind of text, factor of the rate, tokens, part of the loss
-
-
-@dataclass(frozen=True)
-class ScreenedLibrary(Library):
-    """A library with further columns: ln losses of a proxy, less each text's mean, of one seed."""
-
-    proxy_TAP: Floats = field(default_factory=lambda: np.zeros((0, 0, 0)))
-    proxy_tokens: tuple[float, ...] = ()
-
-    @cached_property
-    def columns_TAK(self) -> Floats:
-        return np.concatenate([self.deviation_TAB, self.proxy_TAP], axis=2)
-
-    @cached_property
-    def x_K(self) -> Floats:
-        return np.concatenate([self.x_B, np.log(WORTH * np.array(self.proxy_tokens))])
-
-    @cached_property
-    def seeds_KK(self) -> Floats:
-        """A proxy has one seed, while all is divided by `runs`, and its luck is its own."""
-        budgets, columns = len(self.x_B), len(self.x_K)
-        at_PB = self.between(self.x_K[budgets:])
-        seeds_KK = np.zeros((columns, columns))
-        seeds_KK[:budgets, :budgets] = self.seeds_BB
-        seeds_KK[budgets:, budgets:] = self.runs * np.diag(np.diag(at_PB @ self.seeds_BB @ at_PB.T))
-        return seeds_KK
-
-    def without(self, names: Any, same_covariances: bool = False) -> ScreenedLibrary:
-        keep = [i for i, name in enumerate(self.names) if name not in set(names)]
-        kept = self.proxy_TAP[:, keep]
-        rest = super().without(names, same_covariances)
-        assert isinstance(rest, ScreenedLibrary)
-        return replace(rest, proxy_TAP=kept - kept.mean(axis=1, keepdims=True))
-
-    @cached_property
-    def covariances(self) -> Covariances:
-        if self.fitted is not None:
-            return self.fitted
-        return learn_covariances(self.columns_TAK, self.standard(self.traits_AF), self.seeds_KK, self.runs, self.x_K)
-
-    @cached_property
-    def inverse_NN(self) -> Floats:
-        found, standard_AF = self.covariances, self.standard(self.traits_AF)
-        rest_KK = (found.text_BB + self.seeds_KK / self.runs) / len(self.deviation_TAB)
-        return inverted(alike(standard_AF, standard_AF), found.alike_BB, 1 / found.weight_A, found.own_BB, rest_KK)
-
-    @cached_property
-    def slopes(self) -> tuple[float, float]:
-        found, budgets = self.covariances, len(self.x_B)
-        cut = {name: getattr(found, name)[:budgets, :budgets] for name in ("alike_BB", "own_BB", "text_BB")}
-        fields = {name: getattr(self, name) for name in Library.__dataclass_fields__}
-        return Library(**{**fields, "fitted": replace(found, **cut)}).slopes
-
-
-@dataclass(frozen=True)
-class ScreenedKnown(Known):
-    """`proxies`: ln losses of every candidate, (P,)."""
-
-    proxies: dict[str, Floats] = field(default_factory=dict)
-
-    def _conditional(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
-        """At the library's budgets, given the candidates' proxies, whose level on this text is unknown."""
-        if names not in self._kept:
-            lib = self.library
-            assert isinstance(lib, ScreenedLibrary)
-            found, count, budgets, columns = lib.covariances, len(names), len(lib.x_B), len(lib.x_K)
-            phi_AF, phi_CF = lib.standard(lib.traits_AF), lib.standard(np.array([self.traits[n] for n in names]))
-            same_CA = np.array([[float(self.same.get(n) == other) for other in lib.names] for n in names])
-            wide_C = np.where(same_CA.any(axis=1), same_CA @ (1 / found.weight_A), 1.0)
-            across = np.kron(alike(phi_CF, phi_AF), found.alike_BB) + np.kron(same_CA / found.weight_A, found.own_BB)
-            cov = np.kron(alike(phi_CF, phi_CF), found.alike_BB) + np.kron(np.diag(wide_C), found.own_BB)
-            cov += np.kron(np.eye(count), found.text_BB) - across @ lib.inverse_NN @ across.T
-            mean = across @ lib.inverse_NN @ lib.columns_TAK.mean(axis=0).reshape(-1)
-            seen = np.array([c * columns + k for c in range(count) for k in range(budgets, columns)])
-            seen_CP = np.stack([self.proxies[n] for n in names])
-            noise_PP = lib.seeds_KK[budgets:, budgets:] / lib.runs
-            level = np.kron(np.ones((count, count)), LEVEL * np.eye(columns - budgets))
-            inverse = np.linalg.inv(cov[np.ix_(seen, seen)] + np.kron(np.eye(count), noise_PP) + level)
-            gain = cov[:, seen] @ inverse
-            mean = mean + gain @ ((seen_CP - seen_CP.mean(axis=0)).reshape(-1) - mean[seen])
-            cov = cov - gain @ cov[seen]
-            mean_CK, cov_CKCK = mean.reshape(count, columns), cov.reshape(count, columns, count, columns)
-            self._kept[names] = mean_CK[:, :budgets], cov_CKCK[:, :budgets, :, :budgets]
-        return self._kept[names]
 
 
 class Proxies:
@@ -160,13 +74,14 @@ class ProxyBacktest(Backtest):
         plain = library(tables, self.traits)
         if not self.columns:
             return Known(plain.without(without), self.traits, {name: name for name in asked.names})
-        losses = [[self.proxies.losses(c, t.text, plain.names) for c in self.columns] for t in tables]
-        proxy_TAP = np.array(losses).swapaxes(1, 2)
-        fields = {name: getattr(plain, name) for name in Library.__dataclass_fields__}
-        centred = proxy_TAP - proxy_TAP.mean(axis=1, keepdims=True)
-        curves = ScreenedLibrary(**fields, proxy_TAP=centred, proxy_tokens=tuple(c[3] for c in self.columns))
-        own = {n: np.array([self.proxies.losses(c, asked.text, [n])[0] for c in self.columns]) for n in asked.names}
-        return ScreenedKnown(curves.without(without), self.traits, {name: name for name in asked.names}, own)
+        (column,) = self.columns
+        loss_TA = np.array([self.proxies.losses(column, table.text, plain.names) for table in tables])
+        at_B = plain.between(np.log([WORTH * column[3]]))[0]  # its seeds vary as those of trainings of such a length
+        noise = np.array([at_B @ plain.seeds_BB @ at_B])
+        known = Screenings([1], loss_TA[:, :, None], noise, 1, round(WORTH * column[3] / PLACED))
+        curves = ScreenedLibrary.beside(plain, known, 1).without(without)
+        own = {name: float(self.proxies.losses(column, asked.text, [name])[0]) for name in asked.names}
+        return ScreenedKnown(curves, self.traits, {name: name for name in asked.names}, own)
 
 
 def judged(asked: list[Asked], scores: list[list[float]]) -> dict[str, float]:
@@ -196,13 +111,12 @@ def forecasts(asked: list[Asked]) -> list[list[float]]:
 
 def raced(asked: list[Asked], cost: float) -> list[Replayed]:
     """With what the proxies leave of the limit."""
-    found = [
+    return [
         replay(
-            a.table, "knowledge-gradient", "library", LIMIT - cost, a.calibration, a.seed, 0.2, 1, 800, a.noise, a.known
+            a.table, "knowledge-gradient", "library", LIMIT, a.calibration, a.seed, 0.2, 1, 800, a.noise, a.known, cost
         )
         for a in asked
     ]
-    return [replace(each, cost=each.cost + cost) for each in found]
 
 
 def main() -> None:

@@ -5,8 +5,8 @@ tenth sees only the first ones. A sixteenth of the batch takes all of the steps 
 full of copies (each piece of 8 to 32 tokens comes twice), on which copying from the context is learnt sooner, and the
 score is the loss of those held-out tokens of the plain text that repeat the context. Alone it ranks the truth table's
 29 architectures with a Spearman correlation of 0.86 and 0.80 on two texts, where as many tokens of the full training
-have 0.44 and 0.42; what it adds to a race is in benchmarks/results/2026-11-16-verdict.md. The library of curves has the
-screenings of its architectures (`analysis.curve_screening`), from 1024 to 4096 steps: shorter races have none.
+have 0.44 and 0.42; what it adds to a race is in benchmarks/results/2026-11-17-screening.md. The library of curves has
+the screenings of its architectures (`analysis.curve_screening`), from 1024 to 4096 steps: shorter races have none.
 """
 
 from __future__ import annotations
