@@ -39,3 +39,10 @@ def test_signals_are_held_against_the_truth(tmp_path: Path) -> None:
 def test_too_few_to_rank(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="3 architectures or more"):
         plait.study.verdict(SPECS[:2], **SMALL, runs=tmp_path, store=f"sqlite:///{tmp_path}/plait.db")
+
+
+@pytest.mark.parametrize("tokens", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_length_that_is_none_is_refused(tmp_path: Path, tokens: float) -> None:
+    kept = {"runs": tmp_path, "store": f"sqlite:///{tmp_path}/plait.db"}
+    with pytest.raises(UserError, match=r"--tokens .*: must be greater than 0 and finite"):
+        plait.study.verdict(SPECS, **{**SMALL, "tokens": tokens}, **kept)

@@ -10,6 +10,7 @@ does the same with a table of trainings from a GPU.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -141,6 +142,8 @@ def verdict_study(
     """Train all contenders (those in the store are not trained again), with the usual learning rate of their width."""
     if len(contenders) < 3 or seeds < 2:
         raise UserError("a study of verdicts ranks 3 architectures or more, with 2 seeds or more.")
+    if not 0 < tokens < math.inf:
+        raise UserError(f"--tokens {tokens:g}: must be greater than 0 and finite.")
     course, rungs = pool.course, rungs_to(tokens, pool.course)
     rates = {c.name: usual_rate(c, course) for c in contenders}
     legs = [
