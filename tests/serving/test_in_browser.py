@@ -123,6 +123,7 @@ def test_a_front_is_filtered_selected_compared_and_turned(visit: Any, folder: Pa
     assert cube.locator(".mark").first.get_attribute("cx") != before
     # Brush: all of the first chart.
     first.get_by_role("button", name="select").click()
+    first.locator("svg").evaluate("picture => picture.scrollIntoView({ block: 'center' })")
     box = first.locator("svg").bounding_box()
     page.mouse.move(box["x"] + 48, box["y"] + 30)
     page.mouse.down()

@@ -10,8 +10,8 @@ from typing import Any
 from small_job import small_job
 
 from plait.training import checkpoint
+from plait.training.checkpoint import whole_of
 from plait.training.distributed import Processes
-from plait.training.tensor_parallel import whole_of
 from plait.training.trainer import Trainer
 
 Case = list[Any]  # name (and folder of its checkpoints), kind, sharding, last step, values of the recipe

@@ -235,6 +235,14 @@ class Checkpoint:
         )
 
 
+def whole_of(parameter: Tensor, value: Tensor) -> Tensor:
+    """`value` as one process would have it: a parameter that tensor parallelism may have cut, or its moments in an
+    optimizer. All processes that share it must call it together."""
+    if isinstance(parameter, CutParameter) and value.shape == parameter.shape:
+        return parameter.whole_of(value)
+    return value
+
+
 def piece_of(tensor: Tensor, dist: Processes) -> Piece:
     """The part of a tensor that this process holds."""
     if not is_sharded(tensor):

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from plait.mixers.mixer import Mixer
 from plait.model.backbone import Block
-from plait.training.checkpoint import Checkpoint, Piece, piece_of, read_into
+from plait.training.checkpoint import Checkpoint, Piece, piece_of, read_into, whole_of
 from plait.training.distributed import Processes, is_sharded, whole
 from plait.training.recipe import OPTIMIZERS, Groups, Recipe, splits_matrices
-from plait.training.tensor_parallel import CutParameter, gradient_norm, whole_of
+from plait.training.tensor_parallel import CutParameter
 
 _PREFIX = "optimizer"  # of its tensors in a checkpoint
 _MOMENTS = ("exp_avg", "exp_avg_sq")  # all that checkpoints of before have of it
@@ -105,6 +105,18 @@ def adagrad(groups: Groups, recipe: Recipe) -> torch.optim.Optimizer:
 def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = lr
+
+
+def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
+    """Of the whole model's gradient: the parts of parameters that are cut count in all processes, others once."""
+    pairs = [(p, p.grad) for p in parameters if p.grad is not None]
+    cut = [p for p, _ in pairs if isinstance(p, CutParameter)]
+    uncut = torch.nn.utils.get_total_norm([gradient for p, gradient in pairs if not isinstance(p, CutParameter)])
+    if not cut:
+        return uncut
+    squared = torch.nn.utils.get_total_norm([p.grad for p in cut if p.grad is not None]).square()
+    torch.distributed.all_reduce(squared, group=cut[0].among.tensor_group)
+    return (squared + uncut.square()).sqrt()
 
 
 def update(

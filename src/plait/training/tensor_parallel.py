@@ -16,7 +16,6 @@ those of one process: a run may resume with any other number of processes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -43,7 +42,7 @@ class CutParameter(nn.Parameter):
 
     @classmethod
     def of(cls, whole: Tensor, cut: Cut, among: Processes) -> CutParameter:
-        made: CutParameter = cls(cut.part(whole.detach(), among.tensor_rank, among.tensor))  # type: ignore[call-arg]
+        made: CutParameter = cls(cut.part(whole.detach(), among.tensor_rank, among.tensor))
         made.cut, made.among, made.whole_shape = cut, among, whole.shape
         return made
 
@@ -58,24 +57,6 @@ class CutParameter(nn.Parameter):
         return self.cut.join([each.cpu() for each in parts])
 
 
-def whole_of(parameter: Tensor, value: Tensor) -> Tensor:
-    """`value` as one process would have it: a parameter that may be cut, or what an optimizer keeps of it."""
-    cut = isinstance(parameter, CutParameter) and value.shape == parameter.shape
-    return parameter.whole_of(value) if cut else value  # type: ignore[attr-defined, no-any-return]
-
-
-def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
-    """The norm of the whole model's gradient: the parts of cut parameters count in all processes, others once."""
-    with_gradient = [p for p in parameters if p.grad is not None]
-    cut = [p for p in with_gradient if isinstance(p, CutParameter)]
-    if not cut:
-        return torch.nn.utils.get_total_norm([p.grad for p in with_gradient if p.grad is not None])
-    uncut = [p.grad for p in with_gradient if not isinstance(p, CutParameter) and p.grad is not None]
-    squared = torch.nn.utils.get_total_norm([p.grad for p in cut if p.grad is not None]).square()
-    dist.all_reduce(squared, group=cut[0].among.tensor_group)
-    return (squared + torch.nn.utils.get_total_norm(uncut).square()).sqrt()
-
-
 # ---- linear maps that are cut
 
 
@@ -88,7 +69,7 @@ class _Enter(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         gradient = gradient.contiguous().clone()
         dist.all_reduce(gradient, group=ctx.group)
         return gradient, None
@@ -104,7 +85,7 @@ class _Leave(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient, None
 
 
@@ -139,7 +120,7 @@ def cut_model(backbone: Backbone, recipe: Recipe, among: Processes) -> str:
         raise UserError(f"{given}: attn_dropout={recipe.attn_dropout} would drop the same weights in several heads.")
     linked = {*backbone.arch.links, *backbone.arch.links.values()}  # what they lend is read whole
     mixers = {id(block.mixer): (place, block.mixer) for place, block in enumerate(backbone.blocks)}
-    cut, uncut = set(), set()
+    cut, uncut = set[str](), set[str]()
     for place, mixer in mixers.values():
         plan = {} if place in linked else mixer.tensor_parallel(among.tensor)
         (cut if plan else uncut).add(mixer.options.name)

@@ -22,7 +22,7 @@ from plait.model.backbone import ModelState, ResidualSum
 from plait.model.compiled_blocks import compile_blocks
 from plait.model.language_model import Encoder, LanguageModel, add_next_sentence_head
 from plait.training.batches import Batch, Batches, Objective, Validation
-from plait.training.checkpoint import Checkpoint, Piece, piece_of, read_into, save_checkpoint
+from plait.training.checkpoint import Checkpoint, Piece, piece_of, read_into, save_checkpoint, whole_of
 from plait.training.distributed import Processes, is_sharded, whole
 from plait.training.job import Job
 from plait.training.optimizer import (
@@ -34,7 +34,7 @@ from plait.training.optimizer import (
     update_on_device,
 )
 from plait.training.recipe import Recipe, rate
-from plait.training.tensor_parallel import cut_model, whole_of
+from plait.training.tensor_parallel import cut_model
 from plait.training.warm_start import load_start
 
 #: After so many steps in a row whose loss or gradient is infinite or NaN, a training has diverged.
