@@ -117,9 +117,9 @@ def train(
     step, over all processes), `seq_len` and `lr`. A spec given as text gets the data's vocabulary. `from_run`: start
     from the weights of a finished run or of a Hugging Face folder (GPT-2, Llama, Qwen …, plait's own); its spec and
     data are the defaults. `compiled`: compile the blocks; default: on a GPU, if the run is long enough to pay off.
-    `log`: also for tensorboard, wandb or mlflow. Of several processes (torchrun), `tensor_parallel` share every layer;
-    the batch is split among such groups. `on_progress` is called after every step. Stopped by a signal it raises
-    `plait.training.fit.Interrupted`; everything is saved then.
+    `log`: also log to tensorboard, wandb or mlflow. Of several processes (torchrun), `tensor_parallel` share every
+    layer; the batch is split among such groups. `on_progress` is called after every step. If stopped by a signal it
+    raises `plait.training.fit.Interrupted`, after saving everything.
 
     >>> trained = plait.train("d=16 | gla[heads=2] swiglu", data="builtin:language", steps=2, batch=2, seq_len=16)
     >>> trained.steps, trained.tokens, trained.open().finished
