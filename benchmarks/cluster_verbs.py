@@ -84,7 +84,7 @@ def design(folder: Path, store: str, cluster: str) -> dict[str, Any]:
     import plait.designing.workflow as workflow
 
     small = tiny_protocol()
-    workflow.quick = lambda tasks: small.tiny(60)  # type: ignore[assignment]
+    workflow.quick = lambda tasks: small.tiny(60)  # type: ignore[assignment, misc]
     found = plait.design(
         latency="5ms", memory="30MB", seq_len=32, time="60s", train_for="8k tokens", cluster=cluster, runs=folder,
         store=store, out=folder / "report.html",
