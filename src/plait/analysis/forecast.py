@@ -52,7 +52,11 @@ class Prediction:
 
     @cached_property
     def p_best(self) -> dict[str, float]:
-        """How probably each has the least expected loss: the shares of the draws, calibrated (`sharpened`)."""
+        """How probably each has the least expected loss: the shares of the draws, calibrated (`sharpened`). At a
+        sharpness of 0 nothing is known, and all that did not diverge are equally probable."""
+        if not self.sharpness:
+            finite_C = np.isfinite(self.loss_DC).all(axis=0)
+            return dict(zip(self.names, (finite_C / max(1, finite_C.sum())).tolist(), strict=True))
         chance_C = sharpened(_shares_of_best(self.loss_DC), self.sharpness)
         return dict(zip(self.names, chance_C.tolist(), strict=True))
 

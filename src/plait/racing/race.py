@@ -48,6 +48,7 @@ RATES_AT_MOST = 0.35  # share of the race's cost that a search of rates may take
 BEYOND_AT_MOST = 0.55  # with the rates beyond the three: always enough for one of them
 SLACK = 1.25  # for time in which workers wait for the last one of a round
 REACH = 4.0  # how far beyond the target foresight goes, in multiples of it
+WARMUPS = 3  # a race whose longest training has fewer steps than so many warm-ups says nothing about who is best
 
 #: Called with the name of the stage and the share of the race that is done, from 0 to 1.
 OnStage = Callable[[str, float], object]
@@ -90,6 +91,12 @@ class Raced:
         return max(float(at[0].result["tokens"]) for records in self.records.values() for at in records)
 
     @property
+    def starved(self) -> bool:
+        """Whether no candidate trained far beyond its warm-up: what such losses tell of architectures was never
+        measured, and forecasts from them are too sure."""
+        return self.course.steps(self.longest) < WARMUPS * self.course.recipe.warmup
+
+    @property
     def observations(self) -> dict[str, dict[int, list[tuple[float, float]]]]:
         return observed(self.records)
 
@@ -112,11 +119,12 @@ class Raced:
         loss_DC = forecast.loss_DBC[:, places, range(len(places))]
         shift_DC = None if forecast.shift_DB is None else forecast.shift_DB[:, places]
         last = forecast.at(max(budgets))
-        return Prediction(forecast.names, last.tokens, loss_DC, forecast.noise, last.sharpness, shift_DC)
+        sharpness = 0.0 if self.starved else last.sharpness  # at 0 all are equally probable
+        return Prediction(forecast.names, last.tokens, loss_DC, forecast.noise, sharpness, shift_DC)
 
     @cached_property
     def foresight(self) -> Foresight | None:
-        return foresee(self.forecast) if len(self.contenders) > 1 else None
+        return foresee(self.forecast) if len(self.contenders) > 1 and not self.starved else None
 
 
 def known_of(contenders: Sequence[Contender], steps: int, screened: Mapping[str, Record]) -> Known:
