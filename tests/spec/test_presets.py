@@ -46,7 +46,7 @@ def test_there_are_as_many_as_the_tables_have_rows() -> None:
     assert counts == {
         "gpt2": 4,
         "opt": 8,
-        "open": 29,
+        "open": 31,
         "par": 15,
         "fox": 9 * 3 + 15,
         "mad": 21 + 35 * (4 + 2 * 3) + 20 + 20 + 12,

@@ -223,7 +223,7 @@ def test_retraining_with_several_seeds_tells_the_noise_and_calls_nothing_below_i
     assert [len(losses) for losses in found.losses.values()] == [2, 2]
     assert found.compared.noise is not None
     assert sorted(found.as_dict()["best"]) == sorted(specs)
-    assert "1 of 1 others cannot be told" in found.statement
+    assert "1 of 1 others are not distinguishable" in found.statement
     assert told == sorted(told)
 
 
