@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from plait.analysis.curve_screening import Screenings
 from plait.analysis.curve_table import read_tables
 from plait.analysis.learning_curve import extrapolate
 from plait.model.architecture import architecture
@@ -24,13 +26,41 @@ def test_the_library_is_that_of_the_truth_table() -> None:
     path = RESULTS / kept["provenance"]["table"]
     document = json.loads(path.read_text(encoding="utf-8"))
     specs = {row["name"]: row["spec"] for row in document["architectures"]}
-    again = library_document(read_tables(path), specs, kept["provenance"], kept["sharpness"])
+    again = library_document(read_tables(path), specs, kept["provenance"], kept["sharpness"], _screenings(kept))
     assert {**again, **dict.fromkeys(_LEARNT)} == {**kept, **dict.fromkeys(_LEARNT)}
     for name in _LEARNT[:-1]:
         np.testing.assert_allclose(again[name], kept[name], atol=2e-6)
     for one, other in zip(again["architectures"], kept["architectures"], strict=True):
         assert (one["spec"], one["deviations"]) == (other["spec"], other["deviations"])
         assert one["weight"] == pytest.approx(other["weight"], abs=0.01)
+
+
+def _screenings(kept: dict[str, Any]) -> Screenings:
+    found = kept["screenings"]
+    loss_TAS, noise_S = np.array(found["loss"]), np.array(found["noise"])
+    return Screenings(found["steps"], loss_TAS, noise_S, found["runs"], found["tokens_per_step"])
+
+
+def test_the_screenings_are_those_that_were_trained() -> None:
+    """Means over seeds of ln losses of bytes that repeat the context, in the library's order."""
+    kept = json.loads(PATH.read_text(encoding="utf-8"))
+    table = json.loads((RESULTS / kept["provenance"]["table"]).read_text(encoding="utf-8"))
+    names = {architecture(row["spec"]).text: row["name"] for row in table["architectures"]}
+    trained = json.loads((RESULTS / kept["provenance"]["screenings"]).read_text(encoding="utf-8"))["setups"]
+    losses: dict[tuple[str, str, int], dict[int, float]] = {}
+    for row in trained:
+        for run in row["runs"]:
+            if (row["setup"], run["kind"]) == ("tiny-batch", "short"):
+                for tokens, parts in run["annealed"]:
+                    steps = 16 * tokens // kept["screenings"]["tokens_per_step"]
+                    seeds = losses.setdefault((run["text"], row["architecture"], steps), {})
+                    seeds[run.get("seed", 3)] = parts["repeats"]
+    found = _screenings(kept)
+    assert found.loss_TAS.shape == (2, len(kept["architectures"]), 3)
+    for t, text in enumerate(kept["texts"]):
+        for a, row in enumerate(kept["architectures"]):
+            wanted = [np.log(list(losses[text, names[row["spec"]], n].values())).mean() for n in found.steps]
+            np.testing.assert_allclose(found.loss_TAS[t, a], wanted, atol=1e-4)
 
 
 def test_the_library_is_whole() -> None:

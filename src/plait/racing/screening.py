@@ -44,7 +44,7 @@ def screening_course(course: Course) -> Course:
 def screening_rate(rate: float, course: Course) -> float:
     """For the screening's batch: between the rate of a sixteenth and the race's own by a power law."""
     small = screening_course(course).recipe.batch / course.recipe.batch
-    return rate * RATE ** (math.log(small) / math.log(1 / BATCH))
+    return rate * math.pow(RATE, math.log(small) / math.log(1 / BATCH))
 
 
 def screening_text(text: Text) -> Text:

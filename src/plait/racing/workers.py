@@ -111,10 +111,11 @@ class Workers:
         """Where the workers are, for progress lines; empty on this machine."""
         return self._pool.where
 
-    def step_seconds(self, archs: Sequence[Architecture], course: Course) -> list[float]:
-        """Seconds of a training step of each architecture, timed with all workers busy as in training."""
+    def step_seconds(self, archs: Sequence[Architecture], course: Course | None = None) -> list[float]:
+        """Seconds of a training step of each architecture, on this course or that of all, timed with all workers busy
+        as in training."""
         tasks = [
-            Task(f"time {place}", f"{__name__}:time_step", (arch.text, course), what=arch.text)
+            Task(f"time {place}", f"{__name__}:time_step", (arch.text, course or self.course), what=arch.text)
             for place, arch in enumerate(archs)
         ]
         return self._pool.timed(tasks)

@@ -67,7 +67,7 @@ class Text:
             return np.full(self.targets_NT.shape, 1 / self.targets_NT.shape[1])
         if not self.scored_NT.any():
             raise UserError("none of the held-out tokens are scored: the text is too short.")
-        return self.scored_NT * (len(self.scored_NT) / self.scored_NT.sum())
+        return np.asarray(self.scored_NT * (len(self.scored_NT) / self.scored_NT.sum()))
 
     @classmethod
     def of(cls, corpus: Corpus, seq_len: int, held_out: int) -> Text:
