@@ -83,11 +83,14 @@ def test_stacked_members_are_held_to_each_members_own_result(name):
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_narrow_heads_are_held_to_the_definition(name):
     case = case_of(name)
-    assert {setting.width for setting in settings(case)} == {0, 8, 16, 32, 64}
+    assert {(each.width, each.members) for each in settings(case) if each.width} == {
+        (width, members) for width in (8, 12, 16, 24, 32, 64) for members in (1, 3)
+    }
     decays = "mixed" if "g" in case.draw(1, 1, torch.Generator()) else ""
-    found = guard(case, Setting(torch.float32, 5, decays, width=8), CPU)
-    assert found.right
-    assert found.width == 8
+    for width, members in ((8, 1), (12, 3)):
+        found = guard(case, Setting(torch.float32, 5, decays, members, width), CPU)
+        assert found.right
+        assert (found.width, found.members) == (width, members)
 
 
 def test_a_member_that_sees_another_is_seen():

@@ -77,6 +77,7 @@ def assert_equals_definition(inputs: dict[str, Tensor], tolerance: float, dtype:
         (17, {"K": 1, "V": 3}),
         (33, {"B": 2}),
         (70, {"K": 24, "V": 40}),  # widths that are no powers of two
+        (63, {"K": 12, "V": 24}),
         (40, {"K": 40, "V": 8}),  # more than one tile of keys
     ],
     ids=str,
@@ -93,11 +94,12 @@ def test_any_decay(decays, kind):
 
 @pytest.mark.parametrize("bonus", [False, True])
 @pytest.mark.parametrize("decays", ["weak", "mixed", "strong", "bursts", "extreme"])
-def test_blocks_connected_through_their_middle(decays, bonus):
+@pytest.mark.parametrize("shape", [{"K": 20}, {"K": 12, "V": 24}, {"K": 24, "V": 24, "B": 3}], ids=str)
+def test_blocks_connected_through_their_middle(shape, decays, bonus):
     """What half precision does, in fp32: as few levels as the decays allow."""
     from plait.ops.gla_triton import gla_backward, gla_forward
 
-    inputs = draw(45, K=20, decays=decays, bonus=bonus)
+    inputs = draw(45, **shape, decays=decays, bonus=bonus)
     q, k, v, g, state = (inputs[name] for name in NAMES[:5])
     own = (q * k * inputs["bonus"]).sum(-1) if bonus else None
     leaves = {name: x.double().requires_grad_() for name, x in inputs.items()}
@@ -135,7 +137,7 @@ def test_uninitialised_memory_is_never_read(monkeypatch):
 
     monkeypatch.setattr(Tensor, "new_empty", lambda *args, **options: poisoned(new_empty(*args, **options)))
     monkeypatch.setattr(torch, "empty_like", lambda *args, **options: poisoned(empty_like(*args, **options)))
-    for options in ({"K": 20, "V": 20}, {"per_head": True, "H": 4}, {"bonus": True}):
+    for options in ({"K": 20, "V": 20}, {"K": 12, "V": 24}, {"per_head": True, "H": 4}, {"bonus": True}):
         found = results(gla_kernels, draw(37, **options), torch.float32)
         assert all(x.isfinite().all() for x in found.values()), options
 
@@ -151,8 +153,9 @@ def test_slices_of_a_projection_need_no_copy():
         assert torch.equal(ours, alone)
 
 
-def test_stacked_members_are_more_sequences():
-    cases = [draw(T, bonus=True) for T in (19, 19)]
+@pytest.mark.parametrize(("K", "V"), [(8, 12), (12, 24), (24, 24)])
+def test_stacked_members_are_more_sequences(K, V):
+    cases = [draw(T, K=K, V=V, bonus=True) for T in (19, 19)]
     cases[1] = {name: 0.5 * x for name, x in cases[1].items()}
     stacked = {name: torch.stack([case[name] for case in cases]) for name in cases[0]}
 
@@ -187,7 +190,7 @@ def test_gla_takes_the_kernels():
 @pytest.mark.slow
 @pytest.mark.parametrize("decays", ["mixed", "weak", "strong", "bursts", "extreme"])
 @pytest.mark.parametrize("kind", ["channel", "channel+bonus", "head"])
-@pytest.mark.parametrize(("K", "V"), [(64, 64), (96, 192), (128, 128), (192, 384)])
+@pytest.mark.parametrize(("K", "V"), [(12, 24), (24, 24), (64, 64), (96, 192), (128, 128), (192, 384)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)], ids=["fp32", "bf16"])
 def test_on_a_gpu(K, V, kind, decays, dtype, tolerance):
     inputs = draw(300, K=K, V=V, decays=decays, per_head=kind == "head", bonus="bonus" in kind)

@@ -215,8 +215,9 @@ def _written(x: Inputs) -> Tensor:
 
 
 #: Widths of heads, or states per channel, of small models. Below 16 kernels pad: tiles of a GPU's matrix units are 16
-#: wide or wider. Each width is compiled into kernels of its own.
-NARROW = (8, 16, 32, 64)
+#: wide or wider. Each width is compiled into kernels of its own: 12 and 24 fill their tiles in part, and are not known
+#: to be multiples of 16, on which the compiler builds.
+NARROW = (8, 12, 16, 24, 32, 64)
 
 
 def _with_narrow_heads(case: KernelCase, make: Callable[[int], KernelCase]) -> KernelCase:

@@ -3,7 +3,7 @@
 Outputs and the gradients of all inputs are compared with the definition (one token at a time in float64; long sequences
 with the chunked form in float64, which tests hold to the definition) at lengths that are no multiples of a chunk, with
 decays from none to beyond all range, with memory that nobody has written filled with NaN, and twice, for the same bits.
-Members of a fleet, stacked by vmap, and heads of 8 and 16 channels, which kernels pad, are held to the same.
+Members of a fleet, stacked by vmap, and narrow heads of 8 to 64 channels, alone and in a fleet, are held to the same.
 Kernels are compiled on the machine they run on, and some pairs of compiler and GPU make wrong code: what holds on one
 machine is to be shown again on the next.
 """
@@ -92,7 +92,7 @@ def settings(case: KernelCase, *, longest: int = LONG[-1]) -> list[Setting]:
     wanted = [(tokens, usual, 1, 0) for tokens in (*SHORT, *LONG) if tokens <= longest]
     wanted += [(65, each, 1, 0) for each in decays if each not in ("mixed", "")]
     wanted += [(65, usual, MEMBERS, 0)]
-    wanted += [(min(200, longest), usual, 1, width) for width in case.narrow]
+    wanted += [(min(200, longest), usual, members, width) for width in case.narrow for members in (1, MEMBERS)]
     return [Setting(dtype, *each) for each in wanted for dtype in DTYPES]
 
 
