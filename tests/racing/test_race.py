@@ -129,21 +129,22 @@ def test_a_best_rate_outside_of_the_range_is_found_and_paid_for(best: int) -> No
 
 
 def test_a_race_within_the_warm_up_calls_nobody_better() -> None:
-    """Eight steps, four of them warm-up: whoever is ahead there, all that did not diverge may be the best."""
+    """At most eight steps, four of them warm-up: whoever is ahead there, all that did not diverge may be the best."""
     for diverging, chances in (("", {0.25}), ("poor", {0.0, 1 / 3})):
-        found = held(Pool(diverging), 1e3, limit=1.0)
+        found = held(Pool(diverging), 4e3, limit=0.3)
         assert found.starved
-        assert found.foresight is None
+        assert found.foresight is not None
+        assert set(found.foresight.rows[-1].p_best.values()) == chances
         tokens = dict.fromkeys(CURVES, float(found.target))
         prediction = found.prediction_at(tokens)
         assert set(prediction.p_best.values()) == chances
         document = race_document(found, prediction, tokens)
         assert {pair["verdict"] for pair in document["paired"]} == {"not distinguishable"}
-        assert document["verdict"] == "not distinguishable after so few steps; fast has the lowest forecast"
+        assert document["verdict"].startswith("not distinguishable after so few steps; ")
         assert document["notes"]
     longer = held(Pool(), 1e5, limit=1.0)
     assert not longer.starved
-    assert longer.foresight is not None
+    assert max(longer.foresight.rows[-1].p_best.values()) > 0.5
 
 
 def test_rates_that_are_given_are_kept() -> None:

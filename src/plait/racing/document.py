@@ -109,9 +109,9 @@ def race_document(raced: Raced, prediction: Prediction, tokens: dict[str, float]
         )
     return {
         "architectures": sorted(rows, key=lambda row: (row["loss"] is None, row["loss"])),
-        "paired": [_against(prediction, pick, other, raced.starved) for other in prediction.names if other != pick],
+        "paired": [_against(prediction, pick, other) for other in prediction.names if other != pick],
         "noise": prediction.noise * prediction.loss[pick] if math.isfinite(prediction.loss[pick]) else None,
-        "verdict": _verdict(prediction, pick, raced.starved),
+        "verdict": _verdict(prediction, pick),
         "rungs": [steps * raced.course.tokens_per_step for steps in raced.rungs],
         "rates_searched": raced.searched,
         "notes": [few] if (few := raced.course.few_steps(raced.longest)) else [],
@@ -120,22 +120,22 @@ def race_document(raced: Raced, prediction: Prediction, tokens: dict[str, float]
     }
 
 
-def _against(prediction: Prediction, pick: str, other: str, starved: bool) -> dict[str, Any]:
-    """The forecast difference between the pick and another candidate; after a starved race none is called better."""
+def _against(prediction: Prediction, pick: str, other: str) -> dict[str, Any]:
+    """The forecast difference between the pick and another candidate; none is called better where nothing is known."""
     places = [prediction.names.index(name) for name in (pick, other)]
     gap_D = prediction.loss_DC[:, places[0]] - prediction.loss_DC[:, places[1]]
     gap_D = gap_D[np.isfinite(gap_D)]
     better = prediction.p_better(pick, other)
     verdict = pick if better >= SURE else other if better <= 1 - SURE else NOT_DISTINGUISHABLE
-    if starved:
+    if not prediction.sharpness:
         verdict = NOT_DISTINGUISHABLE
     interval = [float(end) for end in np.quantile(gap_D, [0.05, 0.95])] if len(gap_D) else None
     middle = float(np.median(gap_D)) if len(gap_D) else None
     return {"a": pick, "b": other, "difference": middle, "interval": interval, "p": better, "verdict": verdict}
 
 
-def _verdict(prediction: Prediction, pick: str, starved: bool) -> str:
-    if starved and len(prediction.names) > 1:
+def _verdict(prediction: Prediction, pick: str) -> str:
+    if not prediction.sharpness and len(prediction.names) > 1:
         return f"not distinguishable after so few steps; {pick} has the lowest forecast"
     others = [name for name in prediction.names if name != pick and prediction.p_better(pick, name) < SURE]
     if not others:

@@ -48,7 +48,7 @@ RATES_AT_MOST = 0.35  # share of the race's cost that a search of rates may take
 BEYOND_AT_MOST = 0.55  # with the rates beyond the three: always enough for one of them
 SLACK = 1.25  # for time in which workers wait for the last one of a round
 REACH = 4.0  # how far beyond the target foresight goes, in multiples of it
-WARMUPS = 3  # a race whose longest training has fewer steps than so many warm-ups says nothing about who is best
+WARMUPS = 3  # forecasts from trainings of fewer steps than so many warm-ups say nothing about who will be best
 
 #: Called with the name of the stage and the share of the race that is done, from 0 to 1.
 OnStage = Callable[[str, float], object]
@@ -109,7 +109,8 @@ class Raced:
         return self._extrapolate(spoken_for)
 
     def _extrapolate(self, budgets: Sequence[float]) -> Forecast:
-        return extrapolate(self.observations, budgets, WAY, reach=self.reach / self.longest, known=self.known)
+        forecast = extrapolate(self.observations, budgets, WAY, reach=self.reach / self.longest, known=self.known)
+        return replace(forecast, sharpness=0.0) if self.starved else forecast
 
     def prediction_at(self, tokens: Mapping[str, float]) -> Prediction:
         """Every candidate's loss at a budget of its own: what equal time or equal FLOPs mean in its tokens."""
@@ -119,12 +120,11 @@ class Raced:
         loss_DC = forecast.loss_DBC[:, places, range(len(places))]
         shift_DC = None if forecast.shift_DB is None else forecast.shift_DB[:, places]
         last = forecast.at(max(budgets))
-        sharpness = 0.0 if self.starved else last.sharpness  # at 0 all are equally probable
-        return Prediction(forecast.names, last.tokens, loss_DC, forecast.noise, sharpness, shift_DC)
+        return Prediction(forecast.names, last.tokens, loss_DC, forecast.noise, last.sharpness, shift_DC)
 
     @cached_property
     def foresight(self) -> Foresight | None:
-        return foresee(self.forecast) if len(self.contenders) > 1 and not self.starved else None
+        return foresee(self.forecast) if len(self.contenders) > 1 else None
 
 
 def known_of(contenders: Sequence[Contender], steps: int, screened: Mapping[str, Record]) -> Known:
