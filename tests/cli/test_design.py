@@ -59,9 +59,9 @@ def test_a_long_stage_in_a_log_tells_how_far_it_is(
     monkeypatch.setattr(output, "FIRST_LINE", 0.0)
     with Display(quiet=True) as display:
         display.update("race", None, "timing the candidates")
-        display.update("race", 0.25, "racing")
+        display.update("race", 0.25, "racing attn[heads=4]")
     told = capsys.readouterr().err.splitlines()
     assert told == [
         f"plait: {WORDS['race']} after 0 s; timing the candidates",
-        f"plait: {WORDS['race']}, 25 % after 0 s; racing",
+        f"plait: {WORDS['race']}, 25 % after 0 s; racing attn[heads=4]",
     ]

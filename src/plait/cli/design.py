@@ -70,8 +70,8 @@ class Display:
         """`share` of a stage is done, None where nobody knows."""
         if stage not in self._tasks:
             self._tasks[stage] = self._bar.add_task(WORDS[stage], total=None, now="")
-        words = plain(" ".join(now.split()))
-        shown = words if len(words) <= WIDE else f"{words[: WIDE - 1]}…"
+        words = " ".join(now.split())
+        shown = plain(words if len(words) <= WIDE else f"{words[: WIDE - 1]}…")
         self._bar.update(self._tasks[stage], total=None if share is None else 1.0, completed=share or 0.0, now=shown)
         if self._lines is not None and share != 1.0:
             self._lines.tell(WORDS[stage], share, words)
@@ -79,7 +79,7 @@ class Display:
             self._done.add(stage)
             self._bar.stop_task(self._tasks[stage])
             if not self._quiet and not self._out.is_terminal:
-                self._out.print(f"{WORDS[stage]}: {words}", style="dim")
+                self._out.print(f"{WORDS[stage]}: {plain(words)}", style="dim")
 
     def stop(self) -> None:
         self._bar.stop()
