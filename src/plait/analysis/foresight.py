@@ -60,19 +60,27 @@ class Foresight:
             least, most = count(self.rows[0].tokens), count(self.rows[-1].tokens)
             return f"none is clearly the best at any budget from {least} to {most} tokens{end}"
         if not self.crossings:
-            row = self.rows[-1]
-            share = f"P(best) {100 * row.p_best[row.leader]:.0f} % at {count(row.tokens)} tokens"
-            first = next(at for at, each in enumerate(self.rows) if _leader(each.p_best) is not None)
-            if not first:
-                return f"{row.leader} at every budget from {count(self.rows[0].tokens)} tokens on ({share}{end})"
-            since = f"{row.leader} from about {count(self.rows[first].tokens)} tokens on"
-            return f"{since}, before which none is clearly the best ({share}{end})"
+            return self._one_leader(end)
         parts = [f"up to about {count(self.crossings[0].tokens)} tokens {self.crossings[0].before}"]
         for at, crossing in enumerate(self.crossings):
             last = at == len(self.crossings) - 1
             until = "beyond that" if last else f"then up to about {count(self.crossings[at + 1].tokens)}"
             parts.append(f"{until} {crossing.after} (crossing {span(crossing.low, crossing.high)})")
         return ", ".join(parts) + end
+
+    def _one_leader(self, end: str) -> str:
+        """One candidate leads clearly, if not at every budget."""
+        clear = [row for row in self.rows if _leader(row.p_best) is not None]
+        first, last = clear[0], clear[-1]
+        share = f"P(best) {100 * last.p_best[last.leader]:.0f} % at {count(last.tokens)} tokens"
+        if last is not self.rows[-1]:
+            since = "up to" if first is self.rows[0] else f"from about {count(first.tokens)} to"
+            until = f"{since} about {count(last.tokens)} tokens"
+            return f"{last.leader} {until} ({share}), beyond that none is clearly the best{end}"
+        if first is self.rows[0]:
+            return f"{last.leader} at every budget from {count(first.tokens)} tokens on ({share}{end})"
+        since = f"{last.leader} from about {count(first.tokens)} tokens on"
+        return f"{since}, before which none is clearly the best ({share}{end})"
 
 
 def foresee(forecast: Forecast) -> Foresight:
