@@ -265,14 +265,14 @@ class TestForesight:
         assert [row.best for row in seen.rows] == ["b", "a"]  # each row names its most probable one
 
     def test_a_lead_that_fades_is_not_claimed_beyond_its_end(self) -> None:
-        """ "a" is best in all draws up to 4 M tokens and in one of three after 16 M: a lead of 4 M, not of every budget."""
+        """Best in all draws up to 4 M tokens, and in one of three after 16 M."""
         ahead_DC = np.broadcast_to([0.5, 0.8, 0.8], (999, 3))
         even_DC = np.stack([np.where(np.arange(999) % 3 == of, 0.9, 1.0) for of in range(3)], 1)
         loss_DBC = np.stack([ahead_DC, ahead_DC, even_DC], 1)
         seen = foresee(Forecast(["a", "b", "c"], [1e6, 4e6, 16e6], loss_DBC, 0.01, 4e6, 8.0, "drawn"))
         assert not seen.crossings
         assert seen.text == (
-            "a up to about 4 M tokens (P(best) 100 % at 4 M tokens), beyond none is clearly the best; "
+            "a up to about 4 M tokens (P(best) 100 % at 4 M tokens), beyond that none is clearly the best; "
             "nothing is said beyond 32 M"
         )
 
