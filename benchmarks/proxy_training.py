@@ -43,7 +43,6 @@ SEEDS = (3, 4)  # none of the truth table's
 PIECES = {"copied": (24, 121), "short": (8, 33)}  # bytes of a piece of copied text, from and below
 KINDS = ("plain", *PIECES)
 AFTER = 4  # bytes of a copy by which a reader can know that it is one
-CONTEXT = 3  # bytes that must match for a byte to repeat the context
 WINDOWS = {"plain": 256, "copied": 128}  # held out
 SCORED_AT_ONCE = 64
 DIFFERENT = 0.2  # relative: a recorded gradient that is not the plain one but for bf16
@@ -123,18 +122,6 @@ def copied(tokens: np.ndarray, rng: np.random.Generator, kind: str = "copied") -
     return np.concatenate(pieces), np.concatenate(foreseen)
 
 
-def repeats(inputs_NT: np.ndarray, targets_NT: np.ndarray) -> np.ndarray:
-    """Where the target, with the bytes before it, occurs earlier in its window."""
-    found_NT = np.zeros(targets_NT.shape, bool)
-    for row, (inputs, targets) in enumerate(zip(inputs_NT.tolist(), targets_NT.tolist(), strict=True)):
-        seen: set[tuple[int, ...]] = set()
-        for at in range(CONTEXT - 1, len(inputs)):
-            pattern = (*inputs[at - CONTEXT + 1 : at + 1], targets[at])
-            found_NT[row, at] = pattern in seen
-            seen.add(pattern)
-    return found_NT
-
-
 @dataclass(frozen=True)
 class HeldOut:
     """Windows of one text, and sets of their targets by name."""
@@ -151,6 +138,7 @@ class HeldOut:
 @lru_cache(maxsize=1)
 def read_texts(path: Path, tokens: int) -> tuple[list[str], list[Any], list[list[HeldOut]]]:
     """Names of the texts; the track's texts, of all `KINDS` in turn; held-out windows, plain and copied, by text."""
+    from plait.racing.screening import repeats
     from plait.training.track import Text
 
     kept = np.load(path)

@@ -95,21 +95,15 @@ def filled_folder(target: Path, *, force: bool) -> Iterator[Path]:
     check_free(target, force=force)
     if target.exists() and not target.is_dir():
         raise UserError(f"{target} is a file; a folder is wanted.")
-    with _clear_message(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(target)
-        scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=_draft_prefix(target)))
-        try:
-            yield scratch
-            with suppress(PermissionError):
-                scratch.chmod(_mode_of_a_new_file() | 0o111)  # mkdtemp's folders are for their owner alone
-            if target.is_symlink() or (target.is_dir() and any(target.iterdir())):
-                for file in sorted(scratch.iterdir()):
-                    os.replace(file, target / file.name)
-            else:
-                os.replace(scratch, target)  # all at once: interrupted before, there is nothing
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+    with _scratch_folder(target) as scratch:
+        yield scratch
+        with suppress(PermissionError):
+            scratch.chmod(_mode_of_a_new_file() | 0o111)  # mkdtemp's folders are for their owner alone
+        if target.is_symlink() or (target.is_dir() and any(target.iterdir())):
+            for file in sorted(scratch.iterdir()):
+                os.replace(file, target / file.name)
+        else:
+            os.replace(scratch, target)  # all at once: interrupted before, there is nothing
 
 
 @contextmanager
@@ -118,15 +112,22 @@ def filled_file(target: Path, *, force: bool) -> Iterator[Path]:
     check_free(target, force=force)
     if target.is_dir():
         raise UserError(f"{target} is a folder; a file is wanted.")
+    with _scratch_folder(target) as scratch:
+        yield scratch / target.name
+        # The file itself last: whoever finds it finds the rest, too.
+        for file in sorted(scratch.iterdir(), key=lambda file: file.name == target.name):
+            os.replace(file, target.parent / file.name)
+
+
+@contextmanager
+def _scratch_folder(target: Path) -> Iterator[Path]:
+    """A new folder beside `target`, on the same file system, that is gone after the block."""
     with _clear_message(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(target)
         scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=_draft_prefix(target)))
         try:
-            yield scratch / target.name
-            # The file itself last: whoever finds it finds the rest, too.
-            for file in sorted(scratch.iterdir(), key=lambda file: file.name == target.name):
-                os.replace(file, target.parent / file.name)
+            yield scratch
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
