@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from plait import __version__
-from plait.core.child_process import python_command
 from plait.core.errors import UserError
-from plait.core.memory import available_memory
+from plait.core.process import available_memory, cores, python_command
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.records.record import cpu_model
@@ -111,8 +110,7 @@ def _version(package: str) -> str | None:
 def _processor() -> Iterator[Finding]:
     import torch
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield Finding("processor", "good", f"{cpu_model()}, {cores} cores, {torch.get_num_threads()} threads in torch")
+    yield Finding("processor", "good", f"{cpu_model()}, {cores()} cores, {torch.get_num_threads()} threads in torch")
     works = _tried("try_bf16")
     told = "products run" if works else "products end the process: train in fp32, as is usual on a CPU"
     yield Finding("bf16 on the processor", "good" if works else "missing", told)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import opened_store
 from plait.api.scale_fit import DRAWS, flops_of, read_runs
 from plait.core.errors import UserError
 from plait.core.result import Result
 from plait.model.architecture import load_mixers
 from plait.records import Store
+from plait.records.store import opened_store
 
 if TYPE_CHECKING:
     from plait.analysis.probe_scale import Trend

@@ -24,7 +24,7 @@ from plait.core.errors import UserError
 from plait.core.progress import OnProgress
 from plait.records.claims import has_died
 from plait.records.record import Record, provenance_of, this_machine
-from plait.records.store import Store
+from plait.records.store import Store, writable_store
 
 UPDATE = 1.0  # seconds between two writes
 HEARTBEAT = 15.0  # seconds between two writes while nothing is new
@@ -138,6 +138,15 @@ def published(store: Store, verb: str, title: str) -> Iterator[Publisher]:
         remover = threading.Thread(target=remove, daemon=True, name="plait job end")
         remover.start()
         remover.join(END)  # a store that does not answer must not keep the command from ending
+
+
+@contextmanager
+def published_store(
+    store: str | Store | None, verb: str, title: str, on_progress: OnProgress
+) -> Iterator[tuple[Store, OnProgress]]:
+    """A store that can be written to, and an `on_progress` that also publishes there how far the command is."""
+    with writable_store(store) as opened, published(opened, verb, title) as job:
+        yield opened, job.alongside(on_progress)
 
 
 def read_jobs(store: Store) -> list[Job]:

@@ -64,6 +64,24 @@ def open_store(url: str | Store | None = None) -> Store:
     return url if isinstance(url, Store) else Store(url)
 
 
+@contextmanager
+def opened_store(store: str | Store | None) -> Iterator[Store]:
+    """The store at a URL, closed at the end; one that is open already stays open."""
+    if isinstance(store, Store):
+        yield store
+        return
+    with open_store(store) as opened:
+        yield opened
+
+
+@contextmanager
+def writable_store(store: str | Store | None) -> Iterator[Store]:
+    """The same, for work whose results are to be kept: one that cannot be written to is told of before."""
+    with opened_store(store) as opened:
+        opened.require_writable()
+        yield opened
+
+
 class Store:
     """Safe to use from several threads, and after a fork. Another process opens its own with the same `url`."""
 

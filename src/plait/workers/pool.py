@@ -26,6 +26,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from plait.core.errors import UserError
+from plait.core.process import cores
 from plait.records import Store
 from plait.records.claims import is_open
 from plait.workers.task import Event, Setup, Task
@@ -68,6 +69,20 @@ class Place:
     workers: int | None = None
     device: str = "cpu"
     gpus_per_training: float | None = None  # on a GPU; None: a whole one
+
+    @classmethod
+    def of(
+        cls,
+        cluster: str,
+        workers: int | None,
+        device: str,
+        gpus_per_training: float | None,
+        usual: int | None = None,
+    ) -> Place:
+        """As a user gives it. Unless `workers` says how many at once: on a cluster as many as it has room for, on this
+        machine the `usual` number, or one per core."""
+        here = None if cluster else usual or cores()
+        return cls(cluster, workers or here, device, gpus_per_training)
 
     def __post_init__(self) -> None:
         share = self.gpus_per_training
