@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from plait import __version__
 from plait.core.errors import UserError
@@ -42,13 +42,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class DoctorResult(Result):
+    ROWS = "findings"
     plait: str  # version
     healthy: bool  # nothing is bad; what is missing is optional
     findings: tuple[Finding, ...]
     speed: dict[str, float]  # GFLOP/s of products, GB/s of copies
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [vars(finding) for finding in self.findings]
 
 
 def doctor(*, store: str | Store | None = None, on_progress: OnProgress = ignore) -> DoctorResult:

@@ -6,7 +6,7 @@ import time as clock
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
@@ -36,6 +36,7 @@ class PlannedArchitecture:
 class ProbePlan(Result):
     """What a probe would run. These are upper bounds: a training that has solved its task stops early."""
 
+    ROWS = "architectures"
     protocol: str
     budget_seconds: float | None
     seeds: int
@@ -44,9 +45,6 @@ class ProbePlan(Result):
     architectures: tuple[PlannedArchitecture, ...]
     total: dict[str, float]
     settings: int  # of the tasks, that each architecture is trained on
-
-    def rows(self) -> list[dict[str, Any]]:
-        return list(self.as_dict()["architectures"])
 
 
 def probe(

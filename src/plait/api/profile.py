@@ -38,6 +38,7 @@ class ProfileResult(Result):
 
 @dataclass(frozen=True)
 class ProfileComparison(Result):
+    ROWS = "ratios"
     first: Profile
     second: Profile
     ratios: tuple[Ratio, ...]  # seconds on the second machine over seconds on the first
@@ -48,9 +49,6 @@ class ProfileComparison(Result):
             "second": self.second.describe(),
             "ratios": [ratio.as_dict() for ratio in self.ratios],
         }
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [ratio.as_dict() for ratio in self.ratios]
 
 
 def profile(

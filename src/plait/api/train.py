@@ -179,7 +179,7 @@ def _result(found: Trained, key: str) -> TrainResult:
     return TrainResult(key=key, **{**values, **curves})
 
 
-def _recipe(named: str | Recipe, values: dict[str, Any]) -> tuple[Recipe, int | None]:
+def _recipe(named: str | Recipe, values: Mapping[str, Any]) -> tuple[Recipe, int | None]:
     """The recipe with the given values, and its published number of steps."""
     from plait.papers.recipes import recipe
     from plait.training.recipe import Recipe
@@ -190,7 +190,7 @@ def _recipe(named: str | Recipe, values: dict[str, Any]) -> tuple[Recipe, int | 
     return base.with_values(values), steps
 
 
-def _scaled(arch: Architecture, flops: float | None, values: dict[str, Any]) -> Recipe:
+def _scaled(arch: Architecture, flops: float | None, values: Mapping[str, Any]) -> Recipe:
     """MAD's recipe at this size and budget, with the given values."""
     from plait.model import model_cost
     from plait.papers.recipes import mad_recipe

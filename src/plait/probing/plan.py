@@ -17,7 +17,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from plait.core.errors import UserError
 from plait.probing.candidates import Candidate
@@ -73,7 +73,7 @@ class PlanConfig(TypedDict):
     name: str
     specs: list[str]
     mixers: list[str]
-    settings: list[dict[str, Any]]
+    settings: list[dict[str, object]]
     budget_seconds: float
     workers: int
     seeds: int | None  # None: as many as fit

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from plait import tasks
 from plait.core.errors import UserError
@@ -34,8 +33,8 @@ class Training:
     lengths: tuple[int, ...] = ()  # multiples of the task's length at which the trained models are scored, too
     curriculum: tuple[tuple[float, int], ...] = ()  # (share of the steps, tokens) to learn from up to there
 
-    def as_dict(self) -> dict[str, Any]:
-        further: dict[str, Any] = {"lengths": list(self.lengths)} if self.lengths else {}
+    def as_dict(self) -> dict[str, object]:
+        further: dict[str, object] = {"lengths": list(self.lengths)} if self.lengths else {}
         if self.curriculum:
             further["curriculum"] = [list(stage) for stage in self.curriculum]
         plain = {name: value for name, value in vars(self).items() if name not in ("lengths", "curriculum")}
@@ -112,7 +111,7 @@ def full(given: Sequence[str] = (), variant: str = "paper") -> Protocol:
 class Quick:
     """One row of the quick protocol."""
 
-    settings: dict[str, Any]
+    settings: dict[str, object]
     steps: int
 
 

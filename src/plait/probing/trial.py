@@ -106,7 +106,7 @@ class Trial:
             setting.training, device,
         )  # fmt: skip
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """What is pickled: not the cached task, whose class may come from a user's file, nor its data."""
         return {part.name: getattr(self, part.name) for part in fields(self)}
 

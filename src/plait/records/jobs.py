@@ -15,7 +15,7 @@ import platform
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -160,7 +160,7 @@ def read_jobs(store: Store) -> list[Job]:
     return sorted((job for job in found if job.running or job.age < FORGOTTEN), key=lambda job: not job.running)
 
 
-def _state(found: dict[str, Any]) -> JobState:
+def _state(found: Mapping[str, Any]) -> JobState:
     """A state that can be shown; `TypeError` or `ValueError` where the row holds something else."""
     state = JobState(**found)
     texts = {name: getattr(state, name) for name in ("verb", "title", "host", "stage", "detail")}
@@ -193,7 +193,7 @@ ANSWER_PROTOCOL = 1
 
 
 def keep_answer(
-    store: Store, kind: str, asked: dict[str, Any], document: dict[str, Any], started: float, seconds: float
+    store: Store, kind: str, asked: Mapping[str, Any], document: Mapping[str, Any], started: float, seconds: float
 ) -> str:
     """Store an answer that was computed from many records (a comparison's verdict, a design) and return its key.
 
@@ -215,9 +215,9 @@ def keep_answer(
     return record.key
 
 
-def _plain(document: dict[str, Any]) -> dict[str, Any]:
+def _plain(document: Mapping[str, Any]) -> dict[str, object]:
     """The document as JSON represents it: tuples become lists, NaN and infinities null."""
-    plain: dict[str, Any] = _finite(json.loads(json.dumps(document, default=str), parse_constant=lambda name: None))
+    plain: dict[str, object] = _finite(json.loads(json.dumps(document, default=str), parse_constant=lambda name: None))
     return plain
 
 

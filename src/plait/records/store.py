@@ -314,7 +314,7 @@ class Store:
     def remove_rows(self, doomed: Delete) -> None:
         self._write(lambda connection: connection.execute(doomed))
 
-    def restore(self, rows: list[dict[str, Any]]) -> None:
+    def restore(self, rows: Sequence[Mapping[str, object]]) -> None:
         """Put rows of another store, known to be whole, under the numbers they had."""
         if rows:
             self._write(lambda connection: connection.execute(self._insert(records).on_conflict_do_nothing(), rows))

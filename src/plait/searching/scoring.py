@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from socket import gethostname
-from typing import Any
 
 from plait.algorithms.objectives import ProxyObjective
 from plait.algorithms.search import Search
@@ -36,7 +35,7 @@ class Scoring:
     tokenizer: str | None = None
 
 
-def score_config(objective: ProxyObjective, spec: str) -> dict[str, Any]:
+def score_config(objective: ProxyObjective, spec: str) -> dict[str, object]:
     """Everything that determines the score, as JSON."""
     return {"protocol": 1, **architecture(spec).identity(), **objective.as_dict()}
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -228,7 +227,7 @@ class PlacementFindings:
             f"{abs(100 * saved):.0f} % {'fewer' if saved >= 0 else 'more'} FLOPs."
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         study = self.study
         return {
             "data": study.corpus.name,
@@ -241,7 +240,7 @@ class PlacementFindings:
             "statement": self.statement,
         }
 
-    def _entry(self, row: Row) -> dict[str, Any]:
+    def _entry(self, row: Row) -> dict[str, object]:
         change = row.against(self.baseline)
         return {
             "pattern": row.pattern.name,
@@ -266,7 +265,7 @@ class Retrained:
     losses: dict[str, list[float]]
     compared: Compared
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         found = self.compared
         seeds = max((len(each) for each in self.losses.values()), default=0)
         return {"seeds": seeds, "noise": found.noise, "best": found.best if self.losses else []}

@@ -301,12 +301,12 @@ class _Fit:
 
 def _edited_mixers(run: Run, job: Job) -> str:
     """A note where the same training was begun with the user's mixers as they were before an edit; else empty."""
-    mine = job.config()
-    for other in run.folder.parent.glob("train-*/run.json") if "sources" in mine else ():
+    mine, sources = job.config(), job.arch.identity().get("sources", {})
+    for other in run.folder.parent.glob("train-*/run.json") if sources else ():
         theirs = Run(other.parent).config
-        same = {**theirs, "sources": mine["sources"]} == mine
+        same = {**theirs, "sources": sources} == mine
         if same and theirs != mine and not (other.parent / "result.json").exists():
-            changed = ", ".join(name for name, h in mine["sources"].items() if theirs.get("sources", {}).get(name) != h)
+            changed = ", ".join(name for name, h in sources.items() if theirs.get("sources", {}).get(name) != h)
             return (
                 f"{changed} has changed since {other.parent.name} was begun with it, so this is another training and "
                 "starts from step 0"

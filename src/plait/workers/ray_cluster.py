@@ -112,13 +112,13 @@ class Hub:
     """A Ray actor that collects the tasks' progress and tells them when to stop."""
 
     def __init__(self) -> None:
-        self._told: dict[str, Any] = {}
+        self._told: dict[str, object] = {}
         self._stopping = False
 
     def tell(self, name: str, detail: Any) -> None:
         self._told[name] = detail
 
-    def drain(self) -> dict[str, Any]:
+    def drain(self) -> dict[str, object]:
         told, self._told = self._told, {}
         return told
 
