@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
+from plait.core.units import parse_duration
 from plait.model.architecture import Architecture, load_mixers
 from plait.workers.pool import Place
 
@@ -88,7 +89,6 @@ def probe(
     from plait.probing.run import refuse_leaks, run_all, run_budget
     from plait.records.jobs import keep_answer, published
     from plait.records.store import writable_store
-    from plait.workers.pool import Place
 
     started = clock.perf_counter()
     load_mixers(mixers)
@@ -147,7 +147,6 @@ def plan_probe(
     """What `plait.probe` with the same arguments would run, and how long it takes here; measures the speed only."""
     from plait.probing.run import expected
     from plait.records.store import opened_store
-    from plait.workers.pool import Place
 
     load_mixers(mixers)
     budget = _budget(time, full)
@@ -175,8 +174,6 @@ def plan_probe(
 
 
 def _budget(time: str | float | None, full: bool) -> float | None:
-    from plait.core.units import parse_duration
-
     if full and time:
         raise UserError("--full has no budget; give --full or --time, not both.")
     return None if full else parse_duration(time or DEFAULT_TIME)

@@ -50,7 +50,17 @@ from plait.records.database import (
     records,
     resolve,
 )
-from plait.records.record import REMEDY, Record, json_text, key_of, matches, record_key, record_of, seal
+from plait.records.record import (
+    REMEDY,
+    Record,
+    json_text,
+    key_of,
+    matches,
+    provenance_of,
+    record_key,
+    record_of,
+    seal,
+)
 
 AT_ONCE = 500  # keys in one statement; SQLite has a limit
 RESTART_SECONDS = 120.0  # how long a server that was there before is waited for
@@ -143,6 +153,17 @@ class Store:
             return done.rowcount == 1
 
         return self._write(insert)
+
+    def computed(self, kind: str, config: Mapping[str, Any], compute: Callable[[], Mapping[str, Any]]) -> Record:
+        """The record of this config; if it is not there, `compute` gives its result, which is stored. Where another
+        process has computed it meanwhile, theirs counts."""
+        key, started = record_key(kind, config), time.time()
+        found = self.get(key)
+        if found is None:
+            self.put(Record.of(kind, config, compute(), provenance_of(started, time.time() - started)))
+            found = self.get(key)
+            assert found is not None
+        return found
 
     def find(
         self, kind: str | None = None, where: Mapping[str, Any] | None = None, limit: int | None = None

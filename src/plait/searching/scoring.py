@@ -9,7 +9,6 @@ latency, memory and energy must be measured on the target machine.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from plait.algorithms.objectives import ProxyObjective
 from plait.algorithms.search import Search
 from plait.core.errors import UserError
 from plait.model.architecture import architecture
-from plait.records import Record, Store, provenance_of, record_key
+from plait.records import Store, record_key
 from plait.workers.pool import Place, Pool
 from plait.workers.task import Setup, Task, Worker
 
@@ -42,14 +41,8 @@ def score_config(objective: ProxyObjective, spec: str) -> dict[str, object]:
 
 def stored_score(objective: ProxyObjective, spec: str, store: Store) -> float:
     """The score from the store, or computed and stored."""
-    config = score_config(objective, spec)
-    record = store.get(record_key(KIND, config))
-    if record is None:
-        began = time.time()
-        value = objective.score(spec)
-        record = Record.of(KIND, config, {"score": value}, provenance_of(began, time.time() - began))
-        store.put(record)
-    return float(record.result["score"])
+    found = store.computed(KIND, score_config(objective, spec), lambda: {"score": objective.score(spec)})
+    return float(found.result["score"])
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from plait.model.cost import model_cost
 from plait.records import Store
 from plait.supernet.settings import SupernetJob
 from plait.training.batches import MOST_NATS, perplexity_of
-from plait.training.fit import fit_alone
+from plait.training.fit import fit_alone, fit_seeds
 from plait.training.job import Budget, Job, fitted
 from plait.training.recipe import Recipe
 from plait.training.result import Result
@@ -299,14 +299,13 @@ def retrain(
     """
     losses: dict[str, list[float]] = {}
     for done, spec in enumerate(dict.fromkeys(specs)):
-        losses[spec] = []
-        for seed in range(seeds):
-            budget = Budget(steps=steps)
-            job = Job(architecture(spec), supernet.corpus, supernet.recipe, budget, seed, supernet.precision)
+        budget = Budget(steps=steps)
+        job = Job(architecture(spec), supernet.corpus, supernet.recipe, budget, 0, supernet.precision)
 
-            def part(share: float, done: float = done + seed / seeds) -> None:
-                on_progress(done + share / seeds)
+        def report(share: float, done: int = done) -> None:
+            on_progress(done + share)
 
-            losses[spec].append(float(fit_alone(job, store, runs, device=supernet.device, on_progress=part)["loss"]))
+        trained = fit_seeds(job, seeds, store, runs, device=supernet.device, on_progress=report)
+        losses[spec] = [float(found["loss"]) for found in trained]
     on_progress(len(losses))
     return Retrained(losses, compare_losses({spec: dict(enumerate(each)) for spec, each in losses.items()}))

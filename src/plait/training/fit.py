@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -153,6 +153,28 @@ def fit_alone(
         Options(root=runs, log=log, stopping=stopping),
         report=lambda now: on_progress(now.step / now.steps),
     )
+
+
+def fit_seeds(
+    job: Job,
+    seeds: int,
+    store: Store,
+    runs: Path,
+    *,
+    device: str = "cpu",
+    on_progress: Callable[[float], None] = lambda share: None,
+) -> list[Result]:
+    """`fit_alone` with the job's seed and those after it. `on_progress` gets the share of all of them."""
+    return [
+        fit_alone(
+            replace(job, seed=job.seed + i),
+            store,
+            runs,
+            device=device,
+            on_progress=lambda share, i=i: on_progress((i + share) / seeds),  # type: ignore[misc]
+        )
+        for i in range(seeds)
+    ]
 
 
 class _Fit:
