@@ -1,4 +1,4 @@
-"""ONNX Runtime gives our scores, for any batch and any length; a mixer without a form in ONNX is named."""
+"""ONNX Runtime gives our logits, for any batch and any length; a mixer that ONNX cannot express is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An ONNX file of a model: `tokens` (batch, time) → `scores` (batch, time, vocabulary), for any batch and time.
+"""An ONNX file of a model: `tokens` (batch, time) → `logits` (batch, time, vocabulary), for any batch and time.
 
 Chunked and convolved mixers have no graph of open length. A causal model needs none: what follows a token changes
 nothing before it, so the graph fills every input up to its `length`, the most it takes, and cuts the logits back. An
@@ -90,7 +90,7 @@ def check_onnx(model: LanguageModel | Encoder, file: Path, length: int) -> float
     lengths = {length} if isinstance(model, Encoder) else {1, length // 2, length}
     for batch, tokens in ((batch, tokens) for batch in (1, 3) for tokens in sorted(lengths)):
         tokens_BT = torch.randint(model.arch.header.vocab, (batch, tokens), generator=stream)
-        (logits_BTV,) = session.run(["scores"], {"tokens": tokens_BT.numpy()})
+        (logits_BTV,) = session.run(["logits"], {"tokens": tokens_BT.numpy()})
         expected_BTV = model(tokens_BT)
         gap_BTV = torch.from_numpy(logits_BTV) - expected_BTV
         gap = max(gap, (gap_BTV.abs().max() / expected_BTV.std().clamp(min=torch.finfo(torch.float64).tiny)).item())
@@ -115,7 +115,7 @@ def _program(model: LanguageModel | Encoder, length: int) -> Any:
     with _quiet(), torch.no_grad():
         graph = torch.export.export(wrapped, (tokens_BT,), dynamic_shapes={"tokens_BT": sizes})
         return torch.onnx.export(
-            graph, dynamo=True, input_names=["tokens"], output_names=["scores"], verbose=False,
+            graph, dynamo=True, input_names=["tokens"], output_names=["logits"], verbose=False,
             custom_translation_table={torch.ops.aten.linalg_solve_triangular.default: _solve_unit_lower},
         )  # fmt: skip
 
