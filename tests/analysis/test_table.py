@@ -124,7 +124,7 @@ def test_numbers_and_complete_rows() -> None:
     [
         (lambda table: table.column("param"), "no column 'param'. Did you mean 'params'.* It has: name, params"),
         (lambda table: table.where(["parms=1"]), "Did you mean 'params'"),
-        (lambda table: table.where(["params"]), "is no condition"),
+        (lambda table: table.where(["params"]), "is not a condition"),
         (lambda table: table.numbers("name"), "row 1 has 'a'"),
         (lambda table: table.numbers("ok"), "row 1 has True"),
     ],

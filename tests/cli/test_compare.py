@@ -57,9 +57,15 @@ def test_table_picture_verdict_and_files(plait: Any, tmp_path: Path) -> None:
         ((), "nothing to compare"),
         (("attn", "--at", "flop", "--tokens", "9"), "--at flop: must be one of tokens, flops, time."),
         (("attn", "--match", "size", "--tokens", "9"), "--match size: must be one of params, state, none."),
-        (("attn", "--tokens", "9", "--time", "1m"), "--time and --tokens are given; a comparison has one budget."),
+        (
+            ("attn", "--tokens", "9", "--time", "1m"),
+            "--time and --tokens are given; a comparison takes only one budget.",
+        ),
         (("attn", "--tokens", "-9"), "--tokens -9: must be greater than 0."),
-        (("attn", "--tokens", "2M", "--time", "1m"), "--time and --tokens are given; a comparison has one budget."),
+        (
+            ("attn", "--tokens", "2M", "--time", "1m"),
+            "--time and --tokens are given; a comparison takes only one budget.",
+        ),
         (("attn", "--tokens", "2 apples"), "'2 apples' given; write a number above 0 and a unit"),
         (("attn", "--flops", "1e9", "--at", "tokens"), "--flops with --at tokens"),
         (("bert-base", "--tokens", "9"), "not kind=encoder"),
@@ -82,7 +88,7 @@ def test_one_alone_on_a_short_text_is_told(plait: Any, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "the longest training read it" in ran.stdout
     assert "one architecture: there is nothing to compare it with" in ran.stdout
-    assert "one seed: no noise is known" in ran.stdout
+    assert "one seed: the noise is unknown" in ran.stdout
     assert "attn swiglu alone" in ran.stdout
 
 

@@ -73,7 +73,7 @@ def test_durations_in_words(seconds, text):
         (("attn", "--tasks", "in-context-recal"), "Did you mean 'in-context-recall'"),
         (("attn", "--full", "--time", "5m"), "not both"),
         (("attn", "--suite", "mad12"), "Did you mean 'mad21'"),
-        (("attn", "--device", "tpu"), "cpu and cuda"),
+        (("attn", "--device", "tpu"), "known: cpu, cuda"),
         (("attn", "--variant", "mad"), "unknown variant"),
         ((str(LEAKY),), "leaky leaks the future"),
     ],

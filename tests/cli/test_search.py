@@ -330,7 +330,7 @@ def test_fronts_that_are_not_there() -> None:
     with open_store() as store:
         store.put(record)
     with pytest.raises(
-        UserError, match=f"^{record.key[:10]} is no front of `plait search` but a record of kind 'train'.$"
+        UserError, match=f"^{record.key[:10]} is not a front of `plait search` but a record of kind 'train'.$"
     ):
         run("front", "table", record.key)
     with pytest.raises(UserError, match="there is no search in"):
@@ -357,7 +357,7 @@ def test_models_of_a_differentiable_search_are_trained_from_scratch_and_shown() 
     ]  # fmt: skip
     shown = CliRunner().invoke(app, asked, catch_exceptions=False)
     assert shown.exit_code == 0, shown.output
-    assert "retrained once each: the noise between seeds is not known" in shown.output
+    assert "retrained once each, so the noise between seeds is unknown" in shown.output
     found = json.loads(CliRunner().invoke(app, [*asked, "--json"], catch_exceptions=False).stdout)
     assert found["retrained"]["statement"] in " ".join(shown.output.split())
     assert all(row["retrained_loss"] > 0 for row in found["front"])

@@ -93,7 +93,7 @@ def test_a_run_is_opened_with_the_mixer_it_was_trained_with(run: Json) -> None:
     assert architecture(SPEC).mixer_sources["my-mixer"].text != TEMPLATE
     Path(trained["folder"], "mixers", "my_mixer.py").write_text("pass")
     table._versions.clear()
-    with pytest.raises(UserError, match="was changed since the weights"):
+    with pytest.raises(UserError, match="was edited after the weights"):
         open_run(trained["run"]).arch  # noqa: B018
 
 

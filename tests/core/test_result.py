@@ -59,7 +59,7 @@ class Undrawable(Result):
     name: str
 
     def picture(self) -> str:
-        raise UserError("a picture has two axes")
+        raise UserError("a figure needs two objectives")
 
 
 def test_what_cannot_be_drawn_is_a_table() -> None:

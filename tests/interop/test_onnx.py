@@ -45,7 +45,7 @@ def test_the_file_gives_our_logits(tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".data"] == ["model.onnx"]
     with torch.no_grad():
         model.output.weight.mul_(1.1)
-    with pytest.raises(UserError, match="other logits"):
+    with pytest.raises(UserError, match="different logits"):
         check_onnx(model, file, 12)
     with pytest.raises(UserError, match="--force"):
         export_onnx(model, file, 12)

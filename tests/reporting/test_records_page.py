@@ -68,7 +68,7 @@ def test_methods_say_what_the_records_say() -> None:
     told = methods(RECORDS)
     assert told == (
         "All results are records of plait 0.1 (source abc) with torch 2.13 on X: 3 track, 2 probe, 1 train, 1 search, "
-        "1 theirs, 4 min of computing in all. Models were trained on mine.txt. 3 seeds were used."
+        "1 theirs, 4 min of computing in total. Models were trained on mine.txt. 3 seeds were used."
     )
 
 

@@ -78,7 +78,7 @@ def test_seeds_are_averaged(corpus: Corpus) -> None:
 
 
 def test_mistakes(corpus: Corpus) -> None:
-    with pytest.raises(UserError, match="two learning rates or more"):
+    with pytest.raises(UserError, match="at least two learning rates"):
         sweep(corpus, (1e-3,))
     with pytest.raises(UserError, match="2 architectures cannot be ranked"):
         RateSweep([architecture(spec) for spec in SPECS[:2]], corpus)

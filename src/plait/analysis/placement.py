@@ -98,7 +98,7 @@ class Placement:
         many = f"{len(self.patterns)} architectures" if len(self.patterns) > 1 else "1 architecture"
         found = f"{many} of {self.layers} layers, {np.mean(self.counts):.3g} of them attention on average"
         if self.early is None or self.fitted is None or self.chance is None:
-            return f"{found}: there is no pattern to read off."
+            return f"{found}: there is no pattern to fit."
         early, fitted = self.early, self.fitted
         return " ".join(
             (
@@ -197,7 +197,7 @@ def letters_of(found: Sequence[Sequence[str]], channel: Collection[str]) -> dict
 def _depth(found: Sequence[Sequence[str]]) -> int:
     depths = sorted({len(one) for one in found})
     if not depths:
-        raise UserError("there are no architectures to read a placement off.")
+        raise UserError("there are no architectures to fit a placement to.")
     if len(depths) > 1:
         raise UserError(f"placements are compared layer by layer, but the architectures have {depths} layers.")
     if depths[0] < 3:

@@ -128,7 +128,7 @@ def decide(
     """The next round. The answer depends on `observations` (losses at the rungs reached) and on nothing else, so a race
     that was killed goes on as it would have, and who stopped may be called back when the others disappoint."""
     if policy not in POLICIES:
-        raise UserError(f"there is no policy {policy!r} for a race; there are {', '.join(POLICIES)}.")
+        raise UserError(f"there is no policy {policy!r} for a race; known: {', '.join(POLICIES)}.")
     stopped = {name: 0.0 for name, runs in observations.items() if _diverged(runs)}
     least = min((count for name, count in state.reached.items() if name not in stopped), default=0)
     if least < min(LEAST, first := _first(state, policy)):

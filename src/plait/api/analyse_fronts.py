@@ -160,7 +160,7 @@ def matched_pairs(
 
     columns = names(equal)
     if not columns:
-        raise UserError("name with --equal one column or more in which matched pairs agree.")
+        raise UserError("give --equal the columns in which matched pairs agree.")
     table, missing = read(file, where, [*columns, far])
     alike = np.column_stack([table.numbers(name) for name in columns])
     found = find_matched_pairs(alike, table.numbers(far), tolerance, ratio, difference, limit)
@@ -176,7 +176,7 @@ def matched_pairs(
         }
         for each in found
     ]
-    notes = ["" if pairs else "no two rows are matched pairs", left_out(missing)]
+    notes = ["" if pairs else "no matched pairs found", left_out(missing)]
     return analysis({"models": len(table), "matched_pairs": pairs}, "matched_pairs", notes=notes)
 
 

@@ -96,7 +96,7 @@ def read_limits(tokens_per_second: float | None = None, /, **limits: str | float
 
     if tokens_per_second is not None:
         if limits.get("token_time") is not None:
-            raise UserError("--tokens-per-second and --token-time say the same: give one of them.")
+            raise UserError("--tokens-per-second and --token-time mean the same: give one of them.")
         limits["token_time"] = 1 / tokens_per_second
 
     texts = {name: limit for name, limit in limits.items() if isinstance(limit, str)}

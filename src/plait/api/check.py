@@ -57,7 +57,7 @@ def check(
     mixer   a known one (gla, gla[heads=8]) or your file (my_mixer.py, my_mixer.py:Class)
     d       the width to check at; 64, or the next that the mixer's heads fit into, unless given
     speed   also time it against attention
-    device  "cuda": hold the kernels of its op to float64 on this GPU, too
+    device  "cuda": also compare the kernels of its op with float64 on this GPU
     mixers  files with mixers of your own that `mixer` may name
 
     >>> plait.check("identity", speed=False).passed

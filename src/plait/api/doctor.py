@@ -114,7 +114,7 @@ def _processor() -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     yield Finding("processor", "good", f"{cpu_model()}, {cores} cores, {torch.get_num_threads()} threads in torch")
     works = _tried("try_bf16")
-    told = "products run" if works else "products end the process: train in fp32, as is usual on a CPU"
+    told = "products run" if works else "bf16 products crash the process: train in fp32, the default on a CPU"
     yield Finding("bf16 on the processor", "good" if works else "missing", told)
     yield Finding("memory", "good", f"{available_memory() / 1e9:.1f} GB free")
 
@@ -140,7 +140,7 @@ def _compiler() -> Iterator[Finding]:
     if name:
         yield Finding("C++ compiler", "good", f"{shutil.which(name)}")
     else:
-        yield Finding("C++ compiler", "missing", "none: --compile is not to be had on the CPU", "install g++ or clang")
+        yield Finding("C++ compiler", "missing", "none: --compile does not work on the CPU", "install g++ or clang")
 
 
 def _gpu() -> Iterator[Finding]:
@@ -148,7 +148,7 @@ def _gpu() -> Iterator[Finding]:
 
     if not torch.cuda.is_available():
         mps = torch.backends.mps.is_available()
-        told = "Apple's, by --device mps" if mps else "none that torch can use; everything runs on the CPU"
+        told = "Apple's, by --device mps" if mps else "none that torch can use: everything runs on the CPU"
         yield Finding("GPU", "good" if mps else "missing", told)
         return
     for place in range(torch.cuda.device_count()):
@@ -162,9 +162,9 @@ def _gpu() -> Iterator[Finding]:
     )
     wrong = _wrong_kernels()
     told = (
-        f"differ from their plain form: {', '.join(wrong)}"
+        f"differ from their references: {', '.join(wrong)}"
         if wrong
-        else "every mixer agrees with its plain form in bf16"
+        else "every mixer agrees with its reference in bf16"
     )
     yield Finding(
         "kernels",

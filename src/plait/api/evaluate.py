@@ -174,7 +174,9 @@ def _subject(run: Run, data: str, split: str, device: str, *, text: bool) -> tup
         ), EvaluatedText()
     corpus = _corpus(data, run.folder / "tokenizer") if data else run.corpus()
     if corpus.tokenizer.as_dict() != tokenizer.as_dict():
-        raise UserError(f"{corpus.name} was tokenised by another tokenizer than {run.name}'s; its ids mean other text.")
+        raise UserError(
+            f"{corpus.name} was tokenised with another tokenizer than {run.name}'s, so its ids mean other text."
+        )
     tokens = corpus.tokens(split)
     model = run.model(device=usable(device))
     trained_length = run.seq_len
@@ -200,7 +202,7 @@ def _draw(evaluation: Evaluation, results: Mapping[str, Mapping[str, Any]], fold
     for name, picture in evaluation.pictures(results).items():
         path = folder / f"{name}.svg"
         if folder.is_symlink():  # a run may come from someone else, with a link to a folder of yours
-            raise UserError(f"{folder} is a link to another folder; give one for the pictures by --out.")
+            raise UserError(f"{folder} is a link to another folder; give one for the figures with --out.")
         save(picture, path)
         paths.append(str(path))
     return tuple(paths)

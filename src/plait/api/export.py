@@ -65,7 +65,7 @@ def export(
     from plait.core.files import check_free
 
     if to not in FORMATS:
-        raise UserError(f"--to {to}: known are {', '.join(FORMATS)}.{did_you_mean(to, FORMATS)}")
+        raise UserError(f"--to {to}: known: {', '.join(FORMATS)}.{did_you_mean(to, FORMATS)}")
     load_mixers(mixers)
     opened = run_of(run, runs)
     target = Path(output or (f"{opened.name}.{to}" if to in ("onnx", "gguf") else f"{opened.name}-{to}"))

@@ -252,7 +252,7 @@ def candidates(key: str = LATEST, *, mixers: Sequence[str | Path] = (), store: s
 
 def check_ending(path: Path) -> Path:
     if path.suffix not in ENDINGS:
-        raise UserError(f"cannot write candidates to '{path.name}': known endings are {', '.join(ENDINGS)}.")
+        raise UserError(f"cannot write candidates to '{path.name}': known endings: {', '.join(ENDINGS)}.")
     return path
 
 
@@ -273,7 +273,7 @@ def restored_search(store: Store, key: str, method: str | None = None) -> Record
         wanted, option = (f"search by {method}", f" --method {method}") if method else ("search", "")
         raise UserError(f"there is no {wanted} in {store.name}; make one with `plait search{option}`.")
     if record.kind != KIND:
-        raise UserError(f"{record.key[:10]} is no front of `plait search` but a record of kind '{record.kind}'.")
+        raise UserError(f"{record.key[:10]} is not a front of `plait search` but a record of kind '{record.kind}'.")
     restore(record.result.get("mixers", []), f"the search {record.key[:10]}")
     return record
 
@@ -287,7 +287,7 @@ def _opened(key: str, store: str | Store | None) -> Iterator[tuple[Record, Measu
     with opened_store(store) as opened:
         record = restored_search(opened, key)
         if "setting" not in record.result:
-            raise UserError(f"{record.key[:10]} does not say the setting of its measurements; search again.")
+            raise UserError(f"{record.key[:10]} has no setting of its measurements; search again.")
         yield record, Measurements(opened, Setting(**record.result["setting"])), opened
 
 

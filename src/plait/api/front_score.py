@@ -66,7 +66,7 @@ def score(
         near = did_you_mean(name, (*PROXIES, COMPARE))
         raise UserError(f"--by {by}: unknown.{near} Known: {', '.join(PROXIES)}, {COMPARE}.")
     if time is not None and name != COMPARE:
-        raise UserError(f"--time goes with --by {COMPARE}; {by} takes what it takes.")
+        raise UserError(f"--time works only with --by {COMPARE}.")
     load_mixers(mixers)
     with writable_store(store) as opened:
         found = show(key, front=front, store=opened)
@@ -99,7 +99,7 @@ def _compared(
     from plait.api.compare import compare
 
     if len(specs) < 2:
-        raise UserError("a comparison needs two models, and this front shows one: give --front 0.")
+        raise UserError("a comparison needs two models, but this front has one: give --front 0.")
     found = compare(
         list(specs), data=data, tokenizer=tokenizer, time=time or "10m", runs=runs, store=store, on_progress=told
     )

@@ -267,7 +267,7 @@ def _kept_profile(runs: Path) -> Path:
     path = profile_path(runs, Setting(seq=1))
     if not path.exists():
         raise UserError(
-            f"{runs} keeps no profile of this machine yet: name one with --profile, which `plait profile` makes; a "
-            "search under a limit makes one, too."
+            f"{runs} has no profile of this machine yet: make one with `plait profile` and pass it with --profile; a "
+            "search under a limit also makes one."
         )
     return path

@@ -178,7 +178,7 @@ def _budget(time: str | float | None, full: bool) -> float | None:
     from plait.api.arguments import seconds_of
 
     if full and time:
-        raise UserError("--full has no budget; give --full or --time, not both.")
+        raise UserError("--full runs the whole protocol: give --full or --time, not both.")
     return None if full else seconds_of(time or DEFAULT_TIME)
 
 
@@ -226,7 +226,7 @@ def _text(given: str | Path | Architecture) -> str:
 
 def _usable(device: str) -> None:
     if device not in ("cpu", "cuda"):
-        raise UserError(f"--device {device}: known are cpu and cuda.")
+        raise UserError(f"--device {device}: known: cpu, cuda.")
     if device == "cuda":
         import torch
 

@@ -62,9 +62,9 @@ def report(
     found = named(keys, store=store) if keys else find(kind, limit=limit, store=store)
     records = [record for record in found.records if kind is None or record.kind == kind]
     if not records and not keys and kind is None:
-        raise UserError(f"{found.store} holds no records yet: `plait train`, `probe`, `search` … put them there.")
+        raise UserError(f"{found.store} has no records yet: `plait train`, `probe`, `search` … write them.")
     if not records:
-        raise UserError(f"{found.store} holds no such records; `plait runs list` shows what it holds.")
+        raise UserError(f"{found.store} has no such records; `plait runs list` shows what it has.")
     with opened_store(store) as opened:
         context = _context(opened, records)
         write(page, records_page(records, found.store, references_of(records), named=bool(keys), context=context))

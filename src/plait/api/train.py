@@ -195,7 +195,7 @@ def _scaled(arch: Architecture, flops: float | None, values: dict[str, Any]) -> 
     from plait.papers.recipes import mad_recipe
 
     if flops is None:
-        raise UserError(f"--recipe {SCALING} takes its batch from the budget: give --flops, as 4e18.")
+        raise UserError(f"--recipe {SCALING} takes its batch from the budget: give --flops, such as 4e18.")
     seq_len = values.get("seq_len", 8192)
     return mad_recipe(model_cost(arch, seq=seq_len).total_params, flops, seq_len).with_values(values)
 
@@ -208,7 +208,7 @@ def _corpus(data: str | Path | Corpus | None, tokenizer: str | None, source: Run
     if data is not None:
         return open_corpus(str(data), tokenizer or (source.about.get("tokenizer") if source else None))
     if source is None:
-        raise UserError("give the data by --data; `plait data list` shows what there is.")
+        raise UserError("give a corpus with --data; `plait data list` shows them.")
     return source.corpus()
 
 

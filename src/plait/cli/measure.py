@@ -64,7 +64,7 @@ def command(
             over.save_svg(svg)
         return
     if svg is not None:
-        raise UserError("--svg draws latency over lengths: give --lengths, too, as 128,256,512.")
+        raise UserError("--svg draws latency over lengths: also give --lengths, such as 128,256,512.")
     with progress_bar(quiet=as_json) as on_progress:
         kept: dict[str, Any] = {"needed": needed, "archai": archai, "again": again, "store": store}
         found = measure(specs, seq_len=seq, answer=answer, **common, **kept, on_progress=on_progress)
@@ -149,7 +149,7 @@ def print_lengths(found: LengthsResult) -> None:
             crossed.add_row(plain(each.faster), plain(each.slower), f"{each.tokens:,.0f}")
         out.print(crossed)
     fitted = lengths[upper_half(lengths)]
-    out.print(f"exponent k of time ~ N^k, fitted from {fitted[0]:,} to {fitted[-1]:,} tokens; beside it those of the "
+    out.print(f"exponent k of time ~ N^k, fitted from {fitted[0]:,} to {fitted[-1]:,} tokens; next to it those of the "
               "exact FLOPs: of the whole block, and of mixing along the sequence alone", style="dim")  # fmt: skip
 
 

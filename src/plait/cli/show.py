@@ -46,7 +46,7 @@ def command(
         print(written([options.to_layer() for options in architecture(spec, mixers=own).layers], notation))
         return
     if device and not paths:
-        raise UserError("--device says where the paths are looked for: give --paths, too.")
+        raise UserError("--device works only with --paths: give both.")
     where = (device or True) if paths else False
     found = show(spec, seq_len=seq, memory=memory, vocab=vocab, svg=svg, paths=where, mixers=own)
     if as_json:

@@ -85,7 +85,7 @@ def print_placement(found: PlacementFindings) -> None:
         )
     out.print(made)
     if found.noise is not None:
-        note = f"standard deviation between seeds {found.noise:.4f} nats; no difference below it is called one"
+        note = f"standard deviation between seeds {found.noise:.4f} nats; smaller differences are not distinguishable"
         out.print(note, style="dim")
     out.print(found.statement, soft_wrap=True)
 

@@ -245,4 +245,4 @@ def _float(text: str) -> float:
 
 
 def _refuse_constant(text: str) -> float:
-    raise ValueError(f"{text} is no number in JSON")
+    raise ValueError(f"{text} is not a number in JSON")

@@ -154,7 +154,7 @@ def _making(d: DesignDocument) -> Element:
     ]
     stages = [[STAGES[name], f"{seconds:.1f} s"] for name, seconds in d["stages"].items()]
     return section(
-        "How it was made",
+        "Provenance",
         grid(
             card(table(("what", "how"), [[what, how] for what, how in facts], fixed=True)),
             card(

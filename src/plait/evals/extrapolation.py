@@ -62,10 +62,10 @@ def trend(loss_NT: np.ndarray, trained_length: int) -> Trend:
     """The trend beyond `trained_length` of the losses of N ≥ 2 sequences of at least twice that length."""
     N, T = loss_NT.shape
     if N < 2:
-        raise UserError("one sequence has no spread: an interval needs at least 2, better 30.")
+        raise UserError("an interval needs at least 2 sequences, better 30.")
     if trained_length < 2 or 2 * trained_length > T:
         raise UserError(
-            f"{T} positions for a trained length of {trained_length}: extrapolation needs at least twice that."
+            f"{T} positions for a trained length of {trained_length}: extrapolation needs at least twice that many."
         )
     ends = [trained_length]
     while 2 * ends[-1] <= T:
@@ -83,7 +83,7 @@ def trend(loss_NT: np.ndarray, trained_length: int) -> Trend:
 @dataclass(frozen=True)
 class ExtrapolationEvaluation(Evaluation):
     name = "extrapolation"
-    what = "loss beyond the trained length: keeps falling, flat or rises"
+    what = "loss beyond the training length: keeps falling, flat or rises"
 
     length: int = 0  # of the sequences; 0: eight times the trained length, or what the text allows
     trained: int = 0  # 0: as the run was trained

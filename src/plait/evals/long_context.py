@@ -59,7 +59,7 @@ class Curve:
     task: str
     points: tuple[LengthScore, ...]
     effective_length: int  # the longest up to which every score is at least the threshold; 0: none
-    certain_length: int  # the same by the intervals' lower ends
+    certain_length: int  # the same for the intervals' lower ends
     shortest: int  # tokens that a question needs; lengths below it were left out
 
     def as_dict(self) -> CurveDocument:

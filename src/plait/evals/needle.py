@@ -95,7 +95,7 @@ def needle_grid(
 @dataclass(frozen=True)
 class NeedleEvaluation(Evaluation):
     name = "needle"
-    what = "one fact found at any depth of texts of any length"
+    what = "retrieval of one fact at any depth, in texts of any length"
 
     length: int = 0  # of the longest haystack; 0: as in training
     mode: str = "both"  # standard, easy or both

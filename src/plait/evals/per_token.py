@@ -109,7 +109,7 @@ def smooth(values_T: np.ndarray, window: int) -> np.ndarray:
 @dataclass(frozen=True)
 class PerTokenEvaluation(Evaluation):
     name = "per-token"
-    what = "loss L(i) along the context, perplexity P(l) up to each length"
+    what = "loss L(i) by position, perplexity P(l) up to each length"
 
     length: int = 0  # positions; 0: as in training
     documents: int = 64  # how many sequences at most
@@ -146,7 +146,7 @@ def sequences(subject: Subject, length: int, most: int, cut: str) -> np.ndarray:
         return windows(subject.tokens, length, most)
     end = subject.tokenizer.end if subject.tokenizer is not None else None
     if end is None:
-        raise UserError("cut=documents: the tokenizer has no end-of-text token that tells documents apart.")
+        raise UserError("cut=documents: the tokenizer has no end-of-text token, so documents cannot be told apart.")
     return documents(subject.tokens, end, length, most)
 
 

@@ -66,7 +66,7 @@ def export_onnx(model: LanguageModel | Encoder, file: Path, length: int, *, forc
     _require_packages()
     header = model.arch.header
     if header.kind not in ("lm", "encoder"):
-        raise UserError(f"a model of kind={header.kind} is not exported; lm and encoder are.")
+        raise UserError(f"a model of kind={header.kind} cannot be exported; lm and encoder can.")
     if length < 2 or (header.pos == "learned" and length > header.max_len):
         longest = f" and at most max_len={header.max_len}" if header.pos == "learned" else ""
         raise UserError(f"length={length}: must be at least 2{longest}.")
@@ -74,7 +74,7 @@ def export_onnx(model: LanguageModel | Encoder, file: Path, length: int, *, forc
         try:
             program = _program(model, length)
         except Exception as wrong:
-            raise UserError(f"no ONNX file can be made: {_culprit(model.arch, wrong)}") from wrong
+            raise UserError(f"cannot export to ONNX: {_culprit(model.arch, wrong)}") from wrong
         program.save(scratch)
 
 
@@ -96,7 +96,7 @@ def check_onnx(model: LanguageModel | Encoder, file: Path, length: int) -> float
         gap = max(gap, (gap_BTV.abs().max() / expected_BTV.std().clamp(min=torch.finfo(torch.float64).tiny)).item())
     if not gap <= TOLERANCE:
         raise UserError(
-            f"{file} was written, but it gives other logits (the largest difference is {gap:.3g} of their standard "
+            f"{file} was written, but it gives different logits (the largest difference is {gap:.3g} of their standard "
             "deviation)."
         )
     return gap
@@ -148,8 +148,8 @@ def _culprit(arch: Architecture, wrong: Exception) -> str:
         except Exception:
             refused.append(layer)
     if refused:
-        return f"{', '.join(refused)} has no form in ONNX that takes any batch."
-    return f"no layer is to blame; the exporter says: {str(wrong).strip().splitlines()[0]}"
+        return f"{', '.join(refused)} cannot be expressed in ONNX for any batch size."
+    return f"no single layer is the cause; the exporter says: {str(wrong).strip().splitlines()[0]}"
 
 
 @contextmanager

@@ -19,7 +19,7 @@ NAMED = 4  # architectures that share a note; more are counted
 @dataclass(frozen=True)
 class TaskEstimate(Summary):
     seeds: int
-    ceiling: float  # the best accuracy that any model could expect
+    ceiling: float  # the best possible accuracy
     diverged: bool  # at every seed and learning rate
     chance: float | None  # the accuracy of the most frequent answer, where lengths were asked for
     scaled: float | None  # (accuracy - chance) / (1 - chance)

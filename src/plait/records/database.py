@@ -59,7 +59,7 @@ REMEDIES = {
     "no such column": "It is damaged: `plait runs repair` saves what can be read.",
     "decode to UTF-8": "It is damaged: `plait runs repair` saves what can be read.",
     "locked": f"Another process has kept it locked for {BUSY_SECONDS} seconds. Nothing is lost: run again.",
-    "readonly": "Even a reader keeps a log beside it: copy the store, or change the permissions of file and folder.",
+    "readonly": "Even a reader writes a log next to it: copy the store, or change the permissions of its folder.",
     "unable to open": "Is it a file, and may it and its folder be read and written?",
     "disk I/O": "The disk may be full or failing. Nothing stored so far is lost.",
 }  # fmt: skip
@@ -74,7 +74,7 @@ def resolve(url: str | None) -> URL:
     except ArgumentError:
         # A password may stand in what is no URL, so it is repeated only where it looks like a file's name.
         given = f" Did you mean sqlite:///{text}?" if "@" not in text else ""
-        raise UserError(f"this is no store's URL.{given} {allowed}") from None
+        raise UserError(f"this is not the URL of a store.{given} {allowed}") from None
     if parsed.drivername not in DRIVERS:
         raise UserError(f"no store speaks '{parsed.drivername}'. {allowed}")
     parsed = parsed.set(drivername=DRIVERS[parsed.drivername])

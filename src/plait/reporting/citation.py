@@ -24,7 +24,7 @@ def methods(records: Sequence[Record]) -> str:
     return " ".join([
         f"All results are records of plait {', '.join(distinct(records, 'plait'))} (source {', '.join(code_hashes)})"
         f" with torch {', '.join(distinct(records, 'torch'))} on {', '.join(where) or 'an unknown machine'}:"
-        f" {what}, {time_text(seconds_of(records))} of computing in all.",
+        f" {what}, {time_text(seconds_of(records))} of computing in total.",
         f"Models were trained on {', '.join(texts)}." if texts else "",
         f"{seeds} seeds were used." if seeds > 1 else "One seed was used." if seeds else "",
     ]).strip()  # fmt: skip

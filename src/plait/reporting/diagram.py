@@ -181,7 +181,7 @@ class _Page:
                 self.drawing.rect(left + offset, top + 2 + 22 * number, 12, 12, self.colours[name], radius=3)
                 self.drawing.text(left + offset + 18, top + 12 + 22 * number, said)
         if self.narrow:
-            words = "share of parameters · of FLOPs"
+            words = "fraction of parameters · of FLOPs"
             self.drawing.text(self.x + self.box, y, words, size=11, colour=PALE, anchor="end")
             return
         for number, (name, _, _) in enumerate(self.totals):

@@ -72,7 +72,7 @@ def _axes(found: dict[str, Any]) -> tuple[str, str]:
     """The quantities of the y axis and the x axis."""
     names = [objective.rpartition(":")[2] for objective in found["objectives"]]
     if len(names) < 2:
-        raise UserError(f"a picture has two axes, and this search had one objective, {names[0]}.")
+        raise UserError(f"a figure needs two objectives; this search had one, {names[0]}.")
     return names[0], "latency" if "latency" in names[1:] else names[1]
 
 
@@ -162,7 +162,7 @@ class Model:
 def cube_picture(models: Sequence[Model], axes: Sequence[str], title: str) -> str:
     """`axes` are the labels of the three values, with their units."""
     if len(axes) != 3 or not models:
-        raise UserError(f"a picture in three dimensions has three axes; given: {', '.join(axes) or 'none'}.")
+        raise UserError(f"a 3-D figure has three axes; given: {', '.join(axes) or 'none'}.")
     drawing = Drawing(WIDTH, HEIGHT, title, background=PAGE.paper)
     drawing.text(24, 32, title, size=15, bold=True, colour=PAGE.ink)
     _cube(drawing, models, axes)
@@ -191,7 +191,7 @@ def search_cube(found: dict[str, Any]) -> str:
     """The first three objectives of a search; `found` is the document of `plait search --json`."""
     names = [objective.rpartition(":")[2] for objective in found["objectives"]][:3]
     if len(names) < 3:
-        raise UserError(f"a picture in three dimensions needs three objectives; this search had {', '.join(names)}.")
+        raise UserError(f"a 3-D figure needs three objectives; this search had {', '.join(names)}.")
     rows = [*found["front"], *found["over_limit"]]
     scales = [axis_scale(name, [value_of(row, name) for row in rows]) for name in names]
     models = [

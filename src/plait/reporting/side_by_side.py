@@ -32,12 +32,12 @@ def side_by_side(records: Sequence[Record], context: Context) -> list[Child]:
         ["", *(context.linked(record.key, "the record") for record in records)],
     ]
     same, rows = _differences([flat(record.config) for record in records])
-    words = f"{same} settings are the same in all and left out." if same else "No setting is the same in all."
+    words = f"{same} identical settings are left out." if same else "No settings are identical."
     parts: list[Child] = [
         section("In short", table(["", *heads], top, fixed=True)),
         *_curves(records, names),
-        section("What was asked for", note(words), table(["setting", *heads], rows, name="settings")),
-        section("What came out", table(["number", *heads], _numbers(records), name="results")),
+        section("Config", note(words), table(["setting", *heads], rows, name="settings")),
+        section("Results", table(["number", *heads], _numbers(records), name="results")),
     ]
     drawn = [(name, drawing_of(spec_of(r), 1024)) for name, r in zip(names, records, strict=True) if spec_of(r)]
     cards = [

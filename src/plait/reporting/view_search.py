@@ -97,7 +97,7 @@ def search_view(record: Record, context: Context) -> View:
         f"{whole_text(found.get('proposed'))} that were proposed."
     )
     if len(rows) < len(every):
-        lead += f" {len(rows):,} of them, evenly picked, are drawn and listed here; the CSV has all."
+        lead += f" {len(rows):,} of them, evenly sampled, are shown here; the CSV has all."
     seq = int(number(mapping(found.get("setting")).get("seq")) or 1024)
     asked = objectives_of(found, rows)
     groups = _groups(rows)
@@ -167,7 +167,7 @@ def _hint(row: Mapping[str, Any], asked: Sequence[Quantified]) -> str:
 
 def _fronts(rows: Sequence[Mapping[str, Any]], asked: Sequence[Quantified], groups: Mapping[str, str]) -> list[Child]:
     if not rows:
-        return [note("Nothing is on the front.")]
+        return [note("The front is empty.")]
     numbers = _numbers(groups)
     drawn: list[Child] = []
     for other in asked[1:4]:
@@ -194,8 +194,8 @@ def _fronts(rows: Sequence[Mapping[str, Any]], asked: Sequence[Quantified], grou
                          title="The front over three axes")  # fmt: skip
         drawn.append(card(cube, title="Over three axes"))
     words = (
-        "Each mark is a model; a click shows its drawing and its cost. Dragging zooms in, or selects models to compare "
-        "where “select” is pressed."
+        "Each mark is a model; a click shows its drawing and its cost. Drag to zoom in, or to select models to "
+        "compare if “select” is on."
     )
     entries = [(swatch(number), name) for name, number in numbers.items() if name in groups.values()]
     known = {row["spec"]: list(mixers_of(row["spec"])) for row in rows}
@@ -259,7 +259,7 @@ def _choices(found: Mapping[str, Any]) -> list[Child]:
     rows: list[list[Child]] = [
         [
             str(seed.get("seed")),
-            code(str(seed.get("spec") or "none of the space's")),
+            code(str(seed.get("spec") or "not in the space")),
             f"{number(seed.get('loss')) or 0:.4f}",
             whole_text(seed.get("steps")),
             f"{100 * (number(seed.get('settled')) or 0):.0f} %",
@@ -267,7 +267,7 @@ def _choices(found: Mapping[str, Any]) -> list[Child]:
         ]
         for seed in map(mapping, sequence(found.get("seeds")))
     ]
-    columns = ("seed", "likeliest model", ">loss in its supernet", ">steps", ">settled layers", ">retrained loss")
-    words = "Layers side by side, choices below each other: the darker, the likelier. Letters are what was taken."
+    columns = ("seed", "most likely model", ">loss in its supernet", ">steps", ">settled layers", ">retrained loss")
+    words = "Layers across, choices down; darker is more likely. Letters show the choice taken."
     picture = card(tag("div", svg_element(drawn()), class_="drawing wide"))
     return [section("Choices over the layers", note(words), picture, table(columns, rows, name="supernets"))]

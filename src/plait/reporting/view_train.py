@@ -114,7 +114,7 @@ def track_view(record: Record, context: Context) -> View:
         ("held-out loss", loss_text(result.get("loss")) or "diverged", "nats per token"),
         ("tokens", short(number(result.get("tokens")) or 0), ""),
         ("time", time_text(result.get("seconds")), ""),
-        ("held-out windows", str(len(windows)) if windows else "", "that all are scored on"),
+        ("held-out windows", str(len(windows)) if windows else "", "the same for all"),
     ]
     rows = [{"window": at, "loss": loss} for at, loss in enumerate(windows)]
     seq = int(number(recipe.get("seq_len")) or 1024)

@@ -48,8 +48,8 @@ def checked_token(host: str, token: str | None) -> str | None:
     if token is not None:
         if len(token) < SHORTEST_TOKEN or not all(c.isalnum() or c in "-_.~" for c in token) or not token.isascii():
             raise UserError(
-                f"--token: at least {SHORTEST_TOKEN} letters, digits or -_.~ are needed; leave it out on another host "
-                "than the loopback, and one is made."
+                f"--token: at least {SHORTEST_TOKEN} letters, digits or -_.~ are needed. Leave it out, and plait makes "
+                "one where it is needed."
             )
         return token
     return None if is_loopback(host) else secrets.token_urlsafe(24)
@@ -67,7 +67,7 @@ def serve(
     """Show a store in a browser, live, until it is interrupted: what runs, every record with its curves, fronts, heat
     maps and provenance, records side by side, a permanent address for each. It only reads.
 
-    runs      where trainings are kept; beside the store's file unless given
+    runs      folder of the trainings; default: that of the store's file
     host      on another than the loopback, a token is asked for
     port      0: any that is free
     token     made where one is needed and none is given
@@ -75,7 +75,7 @@ def serve(
     """
     held = checked_token(host, token)
     if not 0 <= port <= 65535:
-        raise UserError(f"--port {port}: a port is between 0 (any that is free) and 65535.")
+        raise UserError(f"--port {port}: must be from 0 (any free port) to 65535.")
     with opened_store(store) as opened:
         beside = opened.file.parent if opened.file is not None else Path("runs")
         _run(opened, Path(runs) if runs is not None else beside, host, port, held, on_start)
@@ -122,6 +122,6 @@ def _socket(host: str, port: int) -> socket.socket:
     except OSError as wrong:
         made.close()
         raise UserError(
-            f"cannot listen on {host}:{port}: {wrong.strerror}. Give another --port; 0 takes a free one."
+            f"cannot listen on {host}:{port}: {wrong.strerror}. Give another --port; 0 uses a free one."
         ) from None
     return made

@@ -97,7 +97,7 @@ def check_value(value: object) -> Value:
 
 def _bounded(number: int) -> int:
     if abs(number) > MAX_INT:
-        raise UserError(f"a whole number must lie within ±{MAX_INT:,}")
+        raise UserError(f"a whole number must be within ±{MAX_INT:,}")
     return number
 
 

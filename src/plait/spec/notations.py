@@ -58,7 +58,7 @@ def written(layers: Sequence[Layer], notation: str) -> str:
         return json.dumps([_layer_type(layer) for layer in sequence])
     beside = sorted({layer.name for layer in sequence if layer.branches})
     if beside:
-        raise UserError(f"flash-linear-attention has no mixers side by side in one layer: {', '.join(beside)}.")
+        raise UserError(f"flash-linear-attention has no parallel mixers in one layer: {', '.join(beside)}.")
     others = sorted({layer.name for layer in sequence if layer.name != "attn"})
     if len(others) > 1:
         raise UserError(f"flash-linear-attention mixes attention with one other mixer; this has {', '.join(others)}.")

@@ -66,9 +66,9 @@ class ShapeStudy:
 
     def __post_init__(self) -> None:
         if self.models < 2:
-            raise UserError("shapes are compared: give 2 models or more.")
+            raise UserError("give at least 2 models: shapes are compared with each other.")
         if not 0 < self.tolerance < 1:
-            raise UserError(f"tolerance={self.tolerance:g}: a share between 0 and 1, such as 0.01.")
+            raise UserError(f"tolerance={self.tolerance:g}: must be between 0 and 1, such as 0.01.")
         if self.training is not None and self.training.corpus.vocab > self.space.headers.vocab:
             raise UserError(f"{self.space.name} has a smaller vocabulary than the data.")
 
@@ -181,11 +181,11 @@ class ShapeFindings:
         if "loss" not in self.rows[0]:
             return ""
         if self.noise is None:
-            return "; one seed each: how much of the perplexity's is noise between seeds is not known"
+            return "; one seed each: how much of the perplexity's spread is noise is unknown"
         losses = [row["loss"] for row in self.rows]
         apart = max(losses) - min(losses)
         noise = f"; standard deviation between seeds {self.noise:.4f} nats"
-        return noise if apart >= self.noise else f"{noise}, by which the perplexities are not distinguishable"
+        return noise if apart >= self.noise else f"{noise}, so the perplexities are not distinguishable"
 
     def as_dict(self) -> dict[str, Any]:
         (group,) = self.aspects.groups

@@ -141,7 +141,7 @@ def verdict_study(
 ) -> VerdictFindings:
     """Train all contenders (those in the store are not trained again), with the usual learning rate of their width."""
     if len(contenders) < 3 or seeds < 2:
-        raise UserError("a study of verdicts ranks 3 architectures or more, with 2 seeds or more.")
+        raise UserError("a study of verdicts needs at least 3 architectures and 2 seeds.")
     if not 0 < tokens < math.inf:
         raise UserError(f"--tokens {tokens:g}: must be greater than 0 and finite.")
     course, rungs = pool.course, rungs_to(tokens, pool.course)

@@ -69,7 +69,7 @@ class Job:
         if kind not in ("lm", "encoder"):
             raise UserError(f"kind={kind} is for probes; train a language model (kind=lm) or an encoder.")
         if self.precision not in PRECISIONS:
-            raise UserError(f"precision {self.precision}: known are {', '.join(PRECISIONS)}.")
+            raise UserError(f"precision {self.precision}: known: {', '.join(PRECISIONS)}.")
         needed = vocab + (kind == "encoder")
         if self.arch.header.vocab < needed:
             mask = " and one more for the mask" if kind == "encoder" else ""

@@ -105,7 +105,7 @@ class Recipe:
     memory: int = _key(0, "Transformer-XL: tokens of earlier segments every layer sees")
     mask_share: float = _key(0.15, "encoders: share of the tokens that are masked")
     next_sentence: bool = _key(
-        False, "encoders: rows are pairs of texts, and whether the second follows is learnt, too"
+        False, "encoders: rows are pairs of texts, with a second loss for predicting whether the second text follows"
     )
     gradient_accumulation: int = _key(1, "parts a step's batch is computed in, to save memory", formerly="accumulate")
 
@@ -128,7 +128,7 @@ class Recipe:
             _require(getattr(self, name) >= 0, name, self, "must not be negative")
         _require(0 < self.decay <= 1, "decay", self, "must be above 0 and at most 1")
         for name in ("min_lr_ratio", "momentum", "beta1", "beta2", "dropout", "attn_dropout", "mask_share"):
-            _require(0 <= getattr(self, name) < 1, name, self, "must be from 0 up to, but not, 1")
+            _require(0 <= getattr(self, name) < 1, name, self, "must be at least 0 and below 1")
 
     def with_values(self, values: Mapping[str, Any]) -> Recipe:
         """This recipe with some keys set; unknown ones are refused."""

@@ -331,7 +331,7 @@ def _log_rows(path: Path) -> Iterator[LogRow]:
             return
         numbers = [row.get(name, 0) for name in ("step", "loss", "validation")] if isinstance(row, dict) else ["none"]
         if "step" not in row or not all(value is None or isinstance(value, int | float) for value in numbers):
-            raise UserError(f"{path} is damaged: {line[:60]!r} is no logged step.")
+            raise UserError(f"{path} is damaged: {line[:60]!r} is not a logged step.")
         yield row
 
 
