@@ -153,5 +153,5 @@ def test_interrupted_it_says_how_to_go_on(tmp_path: Path) -> None:
     os.killpg(begun.pid, signal.SIGINT)  # as a terminal does: all processes of the group
     _, errors = begun.communicate(timeout=120)
     assert begun.returncode == 130
-    assert "interrupted; what is trained is saved. The same command resumes from there." in errors
+    assert "interrupted; finished training is saved. The same command resumes." in errors
     assert "Traceback" not in errors

@@ -82,7 +82,7 @@ def test_what_matches_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("given", "targets", "message"),
     [
-        ("hyena swiglu", {"state": 1000}, r"within 1.0% of 1,000; the nearest reachable is 1,024: .*hyena\[state=8\]"),
+        ("hyena swiglu", {"state": 1000}, r"within 1.0 % of 1,000; the nearest reachable is 1,024: .*hyena\[state=8\]"),
         ("hyena swiglu", {"params": 1000}, r"nearest reachable is 71,680: .*swiglu\[inner=1\]"),
         ("attn mlp", {"state": 4096}, "no layer has a fixed state"),
         ("hyena", {"params": 100}, "no layer has an inner width or an expansion"),

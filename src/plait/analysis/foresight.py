@@ -18,7 +18,7 @@ import numpy as np
 
 from plait.analysis.forecast import Forecast
 from plait.core.errors import UserError
-from plait.core.units import COUNTS
+from plait.core.units import COUNTS, percent
 
 HELD = 0.8  # fraction of the samples in a crossing's range
 AHEAD = 0.2  # lead in P(best) that makes a clear leader (of two candidates: 60 % to 40 %)
@@ -72,7 +72,7 @@ class Foresight:
         """One candidate leads clearly, if not at every budget."""
         clear = [row for row in self.rows if _leader(row.p_best) is not None]
         first, last = clear[0], clear[-1]
-        share = f"P(best) {100 * last.p_best[last.leader]:.0f} % at {count(last.tokens)} tokens"
+        share = f"P(best) {percent(last.p_best[last.leader])} at {count(last.tokens)} tokens"
         if last is not self.rows[-1]:
             since = "up to" if first is self.rows[0] else f"from about {count(first.tokens)} to"
             until = f"{since} about {count(last.tokens)} tokens"

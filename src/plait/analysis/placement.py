@@ -26,6 +26,7 @@ from plait.analysis.intervals import group_share_interval
 from plait.analysis.pareto import Floats, Mask
 from plait.analysis.placement_fit import Fit, chance, fit_patterns
 from plait.core.errors import UserError
+from plait.core.units import percent
 
 NOTHING = ("none", "identity")
 NOTHING_LETTER = "·"
@@ -107,9 +108,8 @@ class Placement:
                 f"share {early.value:.2f}{_brackets(early.low, early.high)} where {early.random:.2f} is expected of",
                 "places at random",
                 f"(chance {_percent(early.chance)}).",
-                f"{fitted.chosen.spec} agrees with them on {100 * fitted.agreement:.0f} % of the layers, as many "
-                f"blocks",
-                f"anywhere on {100 * fitted.random:.0f} %:",
+                f"{fitted.chosen.spec} agrees with them on {percent(fitted.agreement)} of the layers, as many blocks",
+                f"anywhere on {percent(fitted.random)}:",
                 "the pattern says something;" if self.says_something else "the pattern says nothing;",
                 f"random places are fitted as well in {_percent(self.chance)} of draws.",
                 *self._left_out(fitted),
@@ -138,7 +138,7 @@ class Placement:
     def _left_out(fitted: Fit) -> list[str]:
         if fitted.validation is None:
             return []
-        return [f"With architectures left out of the fit it agrees on {100 * fitted.validation:.0f} %."]
+        return [f"With architectures left out of the fit it agrees on {percent(fitted.validation)}."]
 
     def _better(self, fitted: Fit) -> list[str]:
         """An alternative with more skill, if any. Agreement alone is misleading: it rises with fewer blocks."""

@@ -22,6 +22,7 @@ from plait.api.analyse_table import (
     read,
 )
 from plait.core.errors import UserError
+from plait.core.units import percent
 
 if TYPE_CHECKING:
     from plait.analysis.pareto import Floats
@@ -134,7 +135,7 @@ def front_distance(
         for claimed, nearest, gap in zip(distance.claimed, distance.nearest, distance.gaps, strict=True)
     ]
     notes = [
-        f"d_avg {100 * distance.mean:.2f} % over the {len(points)} models of the front that {proxy} finds",
+        f"d_avg {percent(distance.mean, 2)} over the {len(points)} models of the front that {proxy} finds",
         direction(quality, lower, higher),
         left_out(missing),
     ]

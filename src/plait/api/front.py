@@ -106,7 +106,7 @@ class Picked(Result):
     spec: str
     row: Row  # as it is on the front
     by: str  # what it is the best in
-    among: int  # models that hold the limits
+    among: int  # models that meet the limits
 
     @property
     def is_measured(self) -> bool:

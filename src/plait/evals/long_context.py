@@ -263,7 +263,7 @@ class LongContextEvaluation(Evaluation):
             drawn[f"{self.name}{ending}"] = xy_chart(
                 series,
                 title=f"{self.name}: score against length" + (f" ({run})" if ending else ""),
-                x=Axis("length of the text, tokens", log=True),
+                x=Axis("text length, tokens", log=True),
                 y=Axis("score", low=0.0, high=1.0),
                 marker=found["trained_length"],
                 marker_label="trained length",

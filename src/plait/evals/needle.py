@@ -21,6 +21,7 @@ from torch import Tensor
 
 from plait.core.errors import UserError
 from plait.core.progress import OnCount, silent
+from plait.core.units import percent
 from plait.evals.decoding import Reader, decode_greedily, decoded_text, read_prompts
 from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.haystack import MODES, NEEDLES, Haystack, Needle, Writer, depths, judged, lengths_up_to
@@ -188,10 +189,10 @@ def _picture(values_RC: np.ndarray, title: str, grid: dict[str, Any], trained: i
     return heat_map(
         values_RC,
         title=title,
-        x_label="length of the text, tokens",
+        x_label="text length, tokens",
         y_label="depth",
         x_ticks=[str(length) for length in lengths],
-        y_ticks=[f"{depth:.0%}" for depth in grid["depths"]],
+        y_ticks=[percent(depth) for depth in grid["depths"]],
         marker=sum(length <= trained for length in lengths) if beyond else -1,
         marker_label="trained length",
     )

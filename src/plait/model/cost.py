@@ -234,7 +234,7 @@ class ModelCost:
         counted = {
             "parameters": self.total_params,
             "of the decoder": self.decoder_params,
-            "met by one token": self.active_params,
+            "used per token": self.active_params,
             f"forward FLOPs, {self.seq:,} tokens": self.flops,
             "fixed state, numbers": self.fixed_state,
             "conv state, numbers": self.conv_state,

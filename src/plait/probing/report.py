@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plait.core.result import Result
-from plait.core.units import duration
+from plait.core.units import duration, percent
 from plait.probing.replan import Replan
 from plait.probing.run import Machine, Outcome, compare
 from plait.probing.trial import SeedResult
@@ -200,7 +200,7 @@ def _notes(outcome: Outcome) -> list[str]:
     ]
     if outcome.work.scale < 1:
         notes.append(
-            f"trainings were cut down to {outcome.work.scale:.0%} of their steps to fit the time: give it more"
+            f"trainings were cut down to {percent(outcome.work.scale)} of their steps to fit the time: give it more"
         )
     if changed := changes(outcome.replans):
         notes.append(changed)
@@ -228,7 +228,7 @@ def changes(replans: Sequence[Replan]) -> str:
         found = []
         if after.seeds[i] != before.seeds[i]:
             found.append(f"{after.seeds[i]} instead of {before.seeds[i]} seed{'s' if before.seeds[i] > 1 else ''}")
-        new, old = f"{after.scales[i]:.0%}", f"{before.scales[i]:.0%}"
+        new, old = percent(after.scales[i]), percent(before.scales[i])
         if new != old:
             found.append(f"{new} instead of {old} of the steps")
         if found:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from plait.core.units import short
+from plait.core.units import percent, short
 from plait.records.record import Record
 from plait.reporting import page_charts
 from plait.reporting.axes import Axis
@@ -161,7 +161,7 @@ def reading(document: Document) -> str:
 def _figures(document: Document, best: Mapping[str, Any]) -> Element:
     noise = "?" if document["noise"] is None else f"{document['noise']:.4f}"
     loss = "diverged" if best["loss"] is None else f"{best['loss']:.4f}"
-    chance = "?" if best["p_best"] is None else f"{100 * best['p_best']:.0f} %"
+    chance = "?" if best["p_best"] is None else percent(best["p_best"])
     return tiles(
         [
             ("lowest loss", loss, best["name"]),
@@ -207,7 +207,7 @@ def loss_text(row: Mapping[str, Any]) -> str:
 
 
 def chance_text(row: Mapping[str, Any]) -> str:
-    return "?" if row["p_best"] is None else f"{100 * row['p_best']:.0f} %"
+    return "?" if row["p_best"] is None else percent(row["p_best"])
 
 
 def difference_text(row: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from plait.core.units import percent
 from plait.records.record import Record, flat
 from plait.reporting.axes import Axis
 from plait.reporting.charts import Matrix, Panel, Series, figure, heat_map, matrices
@@ -281,7 +282,7 @@ def _needle_figure(mode: str, found: Mapping[str, Any]) -> str:
     return heat_map(
         exact, title=f"Needle, {mode}: fraction of exact answers", x_label="text length, tokens", y_label="depth",
         x_ticks=[whole_text(length) for length in sequence(found.get("lengths"))],
-        y_ticks=[f"{100 * float(depth):.0f} %" for depth in sequence(found.get("depths"))],
+        y_ticks=[percent(float(depth)) for depth in sequence(found.get("depths"))],
     )  # fmt: skip
 
 
@@ -293,7 +294,7 @@ def maps_section(maps: Sequence[Mapping[str, Any]]) -> Element:
     rows: list[list[Child]] = [
         [
             _place(one),
-            f"{100 * (number(one.get('sharp')) or 0):.0f} %",
+            percent(number(one.get("sharp")) or 0),
             number_text(one.get("distance"), 3),
             number_text(one.get("memory"), 3) or "–",
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from plait.core.units import percent
 from plait.device.quantities import quantity
 from plait.records.record import Record, flat
 from plait.reporting.page import Child, folded, note, section, table, tiles
@@ -24,7 +25,7 @@ def measure_view(record: Record, context: Context) -> View:
         parts.append(note("The machine was busy during the measurement: the latency is only a rough estimate."))
     peak = number(found["memory"].get("peak"))
     rows: list[list[Child]] = [
-        [words, quantity("memory").shown(part), f"{100 * part / peak:.0f} %"]
+        [words, quantity("memory").shown(part), percent(part / peak)]
         for name, words in MEMORY.items()
         if peak and (part := number(found["memory"].get(name))) is not None
     ]

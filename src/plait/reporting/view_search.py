@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from plait.core.units import PREFIXES, short
+from plait.core.units import PREFIXES, percent, short
 from plait.device.quantities import on_device, quantity
 from plait.records.record import Record
 from plait.reporting.axes import Axis
@@ -262,7 +262,7 @@ def _choices(found: Mapping[str, Any]) -> list[Child]:
             code(str(seed.get("spec") or "not in the space")),
             f"{number(seed.get('loss')) or 0:.4f}",
             whole_text(seed.get("steps")),
-            f"{100 * (number(seed.get('settled')) or 0):.0f} %",
+            percent(number(seed.get("settled")) or 0),
             number_text(seed.get("retrained_loss")),
         ]
         for seed in map(mapping, sequence(found.get("seeds")))

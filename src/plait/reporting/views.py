@@ -15,7 +15,7 @@ from xml.etree.ElementTree import Element
 
 from plait.core.errors import UserError
 from plait.core.registry import Table
-from plait.core.units import short
+from plait.core.units import percent, short
 from plait.records.record import Record, flat
 from plait.reporting.models import ModelSheet, cost_facts, cost_of, drawing_of, model_sheets
 from plait.reporting.page import Child, card, folded, grid, link, note, page, section, table, tag
@@ -251,7 +251,7 @@ def _cost_text(name: str, value: Any) -> str:
     if name.endswith("joules"):
         return f"{number_text(value)} J"
     if name.endswith("mfu"):
-        return f"{100 * float(value):.1f} %"
+        return percent(float(value), 1)
     if name.endswith("flops"):
         return short(float(value))
     return whole_text(value) if float(value).is_integer() and float(value) < 1e9 else number_text(value)

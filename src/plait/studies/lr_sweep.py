@@ -24,6 +24,7 @@ from plait.analysis.learning_rate import LearningRateStudy, learning_rate_study
 from plait.analysis.paired import seed_noise
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
+from plait.core.units import percent
 from plait.data import Corpus
 from plait.model.architecture import Architecture
 from plait.model.cost import model_cost
@@ -202,8 +203,9 @@ class SweepFindings:
             noise = f"noise between seeds {self.noise:.4f}, and {self.clear} have a best rate by more than that"
         most = next(one for one in self.study.rates if one.rate == self.winner)
         return (
-            f"{most.share:.0%} of {len(self.study.models)} architectures do best with {most.rate:g}; SRC of decoder "
-            f"parameters is {most.src:.2f} at that rate and {self.study.src_best:.2f} at each one's best; {noise}"
+            f"{percent(most.share)} of {len(self.study.models)} architectures do best with {most.rate:g}; SRC of "
+            f"decoder parameters is {most.src:.2f} at that rate and {self.study.src_best:.2f} at each one's best; "
+            f"{noise}"
         )
 
     def as_dict(self) -> dict[str, Any]:

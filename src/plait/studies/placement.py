@@ -26,6 +26,7 @@ from plait.analysis.paired import Compared, compare_losses, seed_noise
 from plait.analysis.placement import letters_of
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
+from plait.core.units import percent
 from plait.data import Corpus
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
@@ -192,7 +193,7 @@ class Change:
         return self.interval is not None and self.interval[0] > 0 and self.value >= self.noise
 
     def __str__(self) -> str:
-        value = f"{100 * self.value:+.1f} %"
+        value = percent(self.value, 1, sign=True)
         return value if self.interval is None else f"{value} ({' … '.join(f'{100 * x:+.1f}' for x in self.interval)})"
 
 

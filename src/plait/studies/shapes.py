@@ -22,6 +22,7 @@ from plait.analysis.comparisons import AspectStudy, aspect_study
 from plait.analysis.paired import seed_noise
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
+from plait.core.units import percent
 from plait.data import Corpus
 from plait.device.measurements import Measurements, noisy, values
 from plait.device.quantities import on_device, quantity
@@ -81,7 +82,7 @@ class ShapeStudy:
         if len(equal) < self.models:
             raise UserError(
                 f"{self.space.name} gave {len(equal)} models of {target:,.0f} decoder parameters ± "
-                f"{self.tolerance:.1%}, not {self.models}; allow more with --tolerance, or another --params."
+                f"{percent(self.tolerance, 1)}, not {self.models}; allow more with --tolerance, or another --params."
             )
         ratio = np.log(aspect_N[equal])
         chosen: list[int] = []

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from plait.core.units import percent
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
 from plait.papers.conventions import mad_flops, mad_terms
@@ -27,7 +28,8 @@ def size_formula() -> tuple[str, str, bool]:
         same += counted.total_params - sum(counted.norms) - counted.parts["final norm"] == formula
     good = sum(abs(gap) <= 0.02 for gap in gaps.values())
     worst = max(gaps, key=lambda m: abs(gaps[m]))
-    ours = f"{tally(good, 35)}; worst {worst}M {gaps[worst]:+.1%}; the formula counts {same} presets exactly"
+    gap = percent(gaps[worst], 1, sign=True)
+    ours = f"{tally(good, 35)}; worst {worst}M {gap}; the formula counts {same} presets exactly"
     # The one preset it does not count is the 70M row, whose heads do not fill its width (E06).
     return "30 of 35 rows; worst 8M −9.9 %", ours, good == 30 and worst == 8 and same == 34
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from plait import tasks
 from plait.core.random_streams import stream
+from plait.core.units import percent
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost
 from plait.papers.verify import FactTable, tally
@@ -77,7 +78,7 @@ def recall_baselines() -> tuple[str, str, bool]:
     sample = noisy.generate(stream("M02"), 1000, training=False).inputs_NT
     share = float((sample >= noisy.ids("noise").start).mean())
     motif = fuzzy.settings()["motif"]
-    ours = f"{sum(layouts)} of 3 vocabularies, {sum(shapes)} of 3 shapes, motifs to {motif}, noise {share:.1%}"
+    ours = f"{sum(layouts)} of 3 vocabularies, {sum(shapes)} of 3 shapes, motifs to {motif}, noise {percent(share, 1)}"
     good = all(layouts + shapes) and motif == 3 and abs(share - 0.2) < 0.01
     return "3 of 3 vocabularies, 3 of 3 shapes, motifs to 3, noise 20 %", ours, good
 

@@ -19,6 +19,7 @@ from plait.analysis.scaling_frontier import Surface
 from plait.analysis.scaling_laws import Laws, fit_laws
 from plait.analysis.scaling_runs import Runs
 from plait.analysis.scaling_simulation import CHINCHILLA, SIX, Design, joined, pitfall, simulated, surface
+from plait.core.units import percent
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost
 from plait.papers.mad.scaling_presets import TABLE_C2
@@ -75,7 +76,7 @@ def known_surface() -> tuple[str, str, bool]:
     exact = sum(abs(found[name].value / value - 1) < 1e-3 for name, value in truth.items())
     a = clean.powers.a if clean.powers else float("nan")
     share = held / (20 * len(truth))
-    ours = f"{exact} of 7 without noise; with it {share:.0%} in their 90 % intervals; by parabolas a = {a:.3f}"
+    ours = f"{exact} of 7 without noise; with it {percent(share)} in their 90 % intervals; by parabolas a = {a:.3f}"
     expected = "7 of 7 without noise; with it 90 % in their intervals; a = 0.513"
     return expected, ours, exact == 7 and share >= 0.8 and abs(a - truth["a"]) < 0.01
 
@@ -125,7 +126,7 @@ def _ratios() -> Laws:
     parts: list[Runs] = []
     for share, extra in ((0.0, 0.6), (1 / 12, 0.03), (0.25, 0.0), (0.5, 0.02), (1.0, 0.045)):
         truth = surface(1.817, 482.0 * (1 + extra), 2085.0 * (1 + extra), 0.348, 0.366)
-        runs = simulated(truth, design, 0.001, draw, name=f"{share:.0%} attention")
+        runs = simulated(truth, design, 0.001, draw, name=f"{percent(share)} attention")
         # State grows with the size, with as much of it attention's cache as there is attention.
         state = runs.params**0.5 * (1 + 6 * share)
         parts.append(replace(runs, state=state, attention=np.full(len(runs), share)))
@@ -136,7 +137,7 @@ def _ratios() -> Laws:
 def ratio() -> tuple[str, str, bool]:
     found = document(_ratios())["attention"]
     compute, state = found["compute_optimal"], found["state_optimal"]
-    ours = f"{compute['attention']:.0%}, P {compute['probability']:.2f}; with state {state['attention']:.0%}"
+    ours = f"{percent(compute['attention'])}, P {compute['probability']:.2f}; with state {percent(state['attention'])}"
     return "25 %; with state 8 %", ours, compute["attention"] == 0.25 and abs(state["attention"] - 1 / 12) < 1e-9
 
 
