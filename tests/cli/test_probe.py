@@ -189,7 +189,7 @@ def test_a_store_of_a_newer_plait_is_left_alone(plait, store):
 def test_a_damaged_store_is_left_alone(plait, store):
     store.write_bytes(b"no database" + store.read_bytes()[11:])
     before = store.read_bytes()
-    refused(plait("probe", *UNKNOWN), "It was left as it is")
+    refused(plait("probe", *UNKNOWN), "It was left unchanged")
     assert store.read_bytes() == before
 
 

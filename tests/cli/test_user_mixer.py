@@ -135,7 +135,7 @@ def test_a_training_interrupted_before_an_edit_is_not_gone_on_with(run: Json, mo
     trained = run(*TRAIN)
     assert trained["run"] != begun.name
     assert [note for note in said if note] == [
-        f"my-mixer has changed since {begun.name} was begun with it, so this is another training and starts from step 0"
+        f"my-mixer has changed since {begun.name} was started with it, so this is a new training and starts from step 0"
     ]
 
 

@@ -41,13 +41,13 @@ def test_a_clear_winner() -> None:
     assert "a looser limit of latency, for it uses 95 % of the latency and 30 % of the memory" in said
     assert "entropy" not in said
     assert "other budgets" not in said
-    assert "beyond what this race" not in said
+    assert "beyond the range of this race" not in said
 
 
 def test_a_tie_is_called_one() -> None:
     tie = {"gla+attn": 1.71, "attn×2": 1.7, "gla×2": 1.9}
     said = advice(clear(equals=["gla+attn", "attn×2"], pick="attn×2", loss=tie))
-    assert "probability 80 %; gla+attn cannot be told from it." in said
+    assert "probability 80 %; not distinguishable from gla+attn." in said
     assert "It beats gla×2 by 0.200" in said
     assert "That is a plain Transformer" in said
     assert "a longer --time, for the race left 1 of the others undecided;" in said
@@ -75,7 +75,7 @@ def test_other_budgets_and_one_too_far() -> None:
     told = advice(timed)
     assert "With equal tokens for all: up to about 1 M tokens attn×2" in told
     assert "(in the same 42s the others see 200 K to 200 K)" in told
-    assert "The budget, 400 M tokens, is beyond what this race can speak about." in advice(clear(beyond=100.0))
+    assert "The budget, 400 M tokens, is beyond the range of this race's forecasts." in advice(clear(beyond=100.0))
 
 
 def test_room_below_the_limits() -> None:
@@ -89,7 +89,7 @@ def test_known_entropy_and_a_single_model() -> None:
     said = advice(
         document(accuracy={"gla×2": EVEN}, params={"gla×2": 950_000}, pick="gla×2", equals=["gla×2"], entropy=1.6)
     )
-    assert "No other held the limits" in said
+    assert "No other model met the limits" in said
     assert "Transformer" not in said
     assert "+25 % against the text's true entropy" in said
 

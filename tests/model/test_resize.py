@@ -87,7 +87,7 @@ def test_what_matches_is_left_alone() -> None:
         ("attn mlp", {"state": 4096}, "no layer has a fixed state"),
         ("hyena", {"params": 100}, "no layer has an inner width or an expansion"),
         ("hyena", {}, "nothing to match"),
-        ("hyena", {"state": 0}, "least target is 1"),
+        ("hyena", {"state": 0}, "must be at least 1"),
     ],
 )
 def test_what_cannot_be_reached_is_said(given: str, targets: dict[str, int], message: str) -> None:

@@ -49,7 +49,7 @@ def test_load(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["mine.py", "here/mine.py:Mine"])
 def test_load_tells_a_mixers_file(given: str) -> None:
-    with pytest.raises(SpecError, match="is a Python file, and a spec is wanted here"):
+    with pytest.raises(SpecError, match="is a Python file, but a spec is needed here"):
         load(given)
 
 

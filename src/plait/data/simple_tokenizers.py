@@ -65,7 +65,7 @@ class Characters(OwnTokenizer):
         if not alphabet and not unknown:
             raise UserError("an alphabet needs at least one character.")
         if len(set(alphabet)) != len(alphabet):
-            raise UserError("a character stands in the alphabet twice.")
+            raise UserError("a character is in the alphabet twice.")
         self.alphabet = alphabet
         self.unknown = unknown
         codes = _codes(alphabet)
@@ -132,7 +132,7 @@ class Words(OwnTokenizer):
         self._text_of_id = [*SPECIAL, *words]
         self._id_of_text = {word: number for number, word in enumerate(self._text_of_id)}
         if len(self._id_of_text) != len(self._text_of_id):
-            raise UserError("a word stands in the vocabulary twice.")
+            raise UserError("a word is in the vocabulary twice.")
 
     @property
     def vocab(self) -> int:

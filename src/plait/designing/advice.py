@@ -70,17 +70,17 @@ def limited(d: DesignDocument) -> list[tuple[Quantity, Row, float]]:
 def _why(d: DesignDocument) -> str:
     mine, number = _raced(d)[d["pick"]["pattern"]], len(d["race"]["architectures"])
     if number == 1:
-        return "No other held the limits."
+        return "No other model met the limits."
     at = f"{count(d['budget']['spoken_for'])} tokens of {d['config']['data']}"
     loss = f"{mine['loss']:.3f} nats per token{_range(mine['interval'])}"
     others = [name for name in d["not_distinguishable"] if name != d["pick"]["pattern"]]
     sure = f"the best of {number} with probability {percent(mine['p_best'])}"
     if seen := _tokens_of_others(d):
         at += f" (in the same {d['budget']['stated']} the others see {count(min(seen))} to {count(max(seen))})"
-    told = f"; {listed(others)} cannot be told from it" if others else ""
+    told = f"; not distinguishable from {listed(others)}" if others else ""
     beyond = ""
     if d["budget"]["spoken_for"] < 0.99 * d["budget"]["tokens"]:
-        beyond = f" The budget, {count(d['budget']['tokens'])} tokens, is beyond what this race can speak about."
+        beyond = f" The budget, {count(d['budget']['tokens'])} tokens, is beyond the range of this race's forecasts."
     for few in d["race"].get("notes", []):
         beyond += f" {few[0].upper()}{few[1:]}."
     return f"In the race it is forecast to reach {loss} after {at}, {sure}{told}.{beyond}"

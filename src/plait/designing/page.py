@@ -166,5 +166,5 @@ def _making(d: DesignDocument) -> Element:
                 note("What an earlier call had stored was not computed again, and took no time here."),
             ),
         ),
-        card(commands(d["commands"]), title="The same again, whole and in parts"),
+        card(commands(d["commands"]), title="Reproduce it, as a whole or step by step"),
     )

@@ -54,9 +54,7 @@ def probe_section(d: DesignDocument) -> Element:
     )
     words += " Whiskers are 95 % intervals of test accuracy." if many > 1 else " One seed: no intervals, no verdict."
     if found["scale"] < 1:
-        words += (
-            f" To fit the time they were cut to {percent(found['scale'])} of their steps: a longer --time tells more."
-        )
+        words += f" To fit the time they were cut to {percent(found['scale'])} of their steps: give more --time."
     notes = [note(f"{row['name']}: {row['note']}.") for row in found["architectures"] if row["note"]]
     panels = [panel("mean", None), *(panel(task, task) for task in found["tasks"])]
     words += " This says what a pattern can do, not what its loss will be: it decided nothing."

@@ -44,7 +44,7 @@ def match(
     arch = architecture(given)
     for name, target in (("state", state), ("params", params)):
         if target is not None and target < 1:
-            raise UserError(f"{name}={target} given, but the least target is 1.")
+            raise UserError(f"{name}={target} given; must be at least 1.")
     if state is None and params is None:
         raise UserError("nothing to match: give a state, a parameter count, or both.")
     if params is None or _inner_layers(arch):

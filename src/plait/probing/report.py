@@ -184,7 +184,7 @@ def _shortfall(asked: Asked, ran: Ran) -> list[str]:
             fewer.setdefault(seeds, []).append(task)
     everywhere = len(fewer) == 1 and len(next(iter(fewer.values()))) == len(ran.seeds)
     parts = [f"{seeds} on {'every task' if everywhere else ', '.join(tasks)}" for seeds, tasks in fewer.items()]
-    room = f": {duration(asked.seconds)} hold no more; give a longer --time" if asked.seconds else ""
+    room = f": {duration(asked.seconds)} are not enough for more; give a longer --time" if asked.seconds else ""
     return [f"of {asked.seeds} seeds asked for, ran {'; '.join(parts)}{room}"] if parts else []
 
 

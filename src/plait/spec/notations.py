@@ -47,7 +47,9 @@ def written(layers: Sequence[Layer], notation: str) -> str:
         raise UserError(f"unknown notation '{notation}'.{near} Known: {', '.join(NOTATIONS)}.")
     tied = sorted({layer.name for layer in layers if layer.name in TIED or "share" in dict(layer.options)})
     if tied:
-        raise UserError(f"{notation} has no sign for layers that share or read of others: {', '.join(tied)}.")
+        raise UserError(
+            f"{notation} has no notation for layers that share weights or read from others: {', '.join(tied)}."
+        )
     if notation == "megatron":
         missing = sorted({layer.name for layer in layers} - set(MEGATRON))
         if missing:

@@ -196,7 +196,7 @@ def processes(device: str = "cpu", sharding: str = "ddp", tensor: int = 1) -> It
             f"torchrun --nproc-per-node {max(2, tensor)} -m plait train …"
         )
     if tensor > 1 and sharding != "ddp":
-        raise UserError(f"--tensor-parallel {tensor} goes together with --sharding ddp, not {sharding}.")
+        raise UserError(f"--tensor-parallel {tensor} works only with --sharding ddp, not {sharding}.")
     place = _device_of_process(device, world)
     if world == 1:
         yield Processes(0, 1, place, sharding)

@@ -41,7 +41,7 @@ class Budget:
         if not all(0 < value < math.inf for value in given.values()):
             raise UserError(f"the length of a training must be positive and finite; given: {given}.")
         if (self.steps or 0) > MOST_STEPS:
-            raise UserError(f"--steps {self.steps}: at most {MOST_STEPS:,}, which would take a lifetime as it is.")
+            raise UserError(f"--steps {self.steps}: at most {MOST_STEPS:,}.")
 
 
 @dataclass(frozen=True)
