@@ -67,13 +67,13 @@ def test_the_probe_is_told_as_what_it_is() -> None:
 
 def test_other_budgets_and_one_too_far() -> None:
     rows = [{"tokens": 1e6, "best": "attn×2", "p_best": {}}, {"tokens": 4e6, "best": "gla+attn", "p_best": {}}]
-    assert "At other budgets: up to about 1 M tokens attn×2, beyond that gla+attn." in advice(clear(foresight=rows))
+    assert "At other budgets: attn×2 is best up to about 1 M tokens, then gla+attn." in advice(clear(foresight=rows))
     timed = clear(foresight=rows)
     timed["budget"]["stated"] = "42s"
     for row in timed["race"]["architectures"]:
         row["tokens"] = 300e3 if row["name"] == timed["pick"]["pattern"] else 200e3
     told = advice(timed)
-    assert "With equal tokens for all: up to about 1 M tokens attn×2" in told
+    assert "With equal tokens for all: attn×2 is best up to about 1 M tokens" in told
     assert "(in the same 42s the others see 200 K to 200 K)" in told
     assert "The budget, 400 M tokens, is beyond the range of this race's forecasts." in advice(clear(beyond=100.0))
 

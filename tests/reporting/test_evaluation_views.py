@@ -112,7 +112,7 @@ def test_what_was_spent_has_its_unit() -> None:
         "train", {"protocol": 1}, {"seconds": 441.3, "tokens": 1664, "flops": 4.85622e12, "mfu": 0.123}, {}
     )
     words = text_of(making(record))
-    for told in ("7.36 min", "1,664", "4.86 T", "12.3 %"):
+    for told in ("7 m 21 s", "1,664", "4.86 T", "12.3 %"):
         assert told in words, told
 
 

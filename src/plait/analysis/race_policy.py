@@ -33,7 +33,7 @@ from plait.analysis.forecast import Forecast, Prediction
 from plait.analysis.learning_curve import CALIBRATION, WAY, Calibration, Observations, extrapolate
 from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
-from plait.core.units import percent
+from plait.core.units import probability
 
 FIRST = 0.6  # of the limit, at most, for the rounds that everybody takes part in
 LEAST = 3  # rungs before anybody stops
@@ -140,7 +140,7 @@ def decide(
     stopped |= {name: p for name, p in p_best.items() if p < NEGLIGIBLE}
     able = [n for n in state.names if n not in stopped and state.reached[n] < len(state.rungs)]
     if len(stopped) >= len(state.names) - 1 or max(p_best.values()) >= CERTAIN:
-        return Decision([], stopped, forecast, f"P(best) is {percent(max(p_best.values()))}")
+        return Decision([], stopped, forecast, f"P(best) is {probability(max(p_best.values()))}")
     least = min((state.reached[name] for name in able), default=len(state.rungs))
     if least < first:
         train = [name for name in able if state.reached[name] == least]

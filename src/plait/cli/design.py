@@ -29,7 +29,7 @@ from plait.cli.options import (
     limit_options,
 )
 from plait.cli.output import ProgressLines, console, plain, print_json, table, within_time
-from plait.core.units import percent, short
+from plait.core.units import probability, short
 from plait.device.quantities import in_rows
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _print(document: DesignDocument, page: str) -> None:
             short(row[document["size"]]),
             *(f"{row[each.column]['measured']:.3g}" for each in shown),
             "diverged" if raced["loss"] is None else f"{raced['loss']:.3f}{ends}",
-            percent(raced["p_best"]),
+            probability(raced["p_best"]),
             f"{probed[raced['name']]['accuracy']:.2f}",
             style="bold" if chosen else "",
         )

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from plait.cli.options import AsJson, FormerLength, Log, Mixers, StoreUrl, read_count
 from plait.cli.output import ProgressLines, console, count, plain, print_json, table, within_time
 from plait.core.errors import UserError
-from plait.core.units import parse_duration, percent, short
+from plait.core.units import duration, parse_duration, percent, short
 
 if TYPE_CHECKING:
     from plait.api.sweep import SweepResult
@@ -216,13 +216,13 @@ def _bits(result: TrainResult) -> str:
 def _print(result: TrainResult) -> None:
     out = console()
     made = table(what="left", value="right")
-    gap = ""
+    bound = ""
     if result.entropy is not None and result.above_entropy is not None:
-        gap = f"{result.entropy:.4f} ({percent(result.above_entropy, 1, sign=True)})"
+        bound = f"{result.entropy:.4f} (loss {percent(result.above_entropy, 1)} above)"
     rows = {
         "validation loss": f"{result.loss:.4f} nats per token",
         "perplexity": f"{result.perplexity:.4g}",
-        "true entropy": gap,
+        "true entropy": bound,
         "bits per character": _bits(result),
         "parameters": count(result.params),
         "steps": count(result.steps) + (f" ({result.skipped} skipped)" if result.skipped else ""),
@@ -230,7 +230,7 @@ def _print(result: TrainResult) -> None:
         "FLOPs": short(result.flops),
         "tokens per second": count(result.tokens_per_second),
         "MFU": "unknown" if result.mfu is None else percent(result.mfu),
-        "time": f"{result.seconds:.0f} s",
+        "time": duration(result.seconds),
     }
     for what, value in rows.items():
         if value:

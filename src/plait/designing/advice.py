@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plait.analysis.foresight import count
-from plait.core.units import percent, short
+from plait.core.units import percent, probability, short
 from plait.designing.document import DesignDocument, Row
 from plait.device.quantities import Quantity, quantity
 from plait.probing.verdict import SummaryRow
@@ -74,7 +74,7 @@ def _why(d: DesignDocument) -> str:
     at = f"{count(d['budget']['spoken_for'])} tokens of {d['config']['data']}"
     loss = f"{mine['loss']:.3f} nats per token{_range(mine['interval'])}"
     others = [name for name in d["not_distinguishable"] if name != d["pick"]["pattern"]]
-    sure = f"the best of {number} with probability {percent(mine['p_best'])}"
+    sure = f"the best of {number} with probability {probability(mine['p_best'])}"
     if seen := _tokens_of_others(d):
         at += f" (in the same {d['budget']['stated']} the others see {count(min(seen))} to {count(max(seen))})"
     told = f"; not distinguishable from {listed(others)}" if others else ""

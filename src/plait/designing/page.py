@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 from xml.etree.ElementTree import Element
 
-from plait.core.units import percent, short
+from plait.core.units import percent, probability, short
 from plait.designing.advice import limited, listed
 from plait.designing.document import DesignDocument, Row
 from plait.designing.page_front import front_section, front_sheets
@@ -94,7 +94,7 @@ def _figures(d: DesignDocument) -> Element:
             ("parameters in its layers", short(pick[d["size"]]), f"{short(pick['total_params'])} in all"),
             (
                 "probability of being the best",
-                percent(raced["p_best"]),
+                probability(raced["p_best"]),
                 f"of {len(d['race']['architectures'])} raced",
             ),
             (

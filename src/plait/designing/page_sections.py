@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
-from plait.core.units import percent, short
+from plait.core.units import percent, probability, short
 from plait.designing.document import DesignDocument
 from plait.probing.verdict import SummaryRow
 from plait.reporting import charts, page_charts
@@ -105,7 +105,7 @@ def race_section(d: DesignDocument) -> Element:
                 short(row["trained_tokens"]),
                 "diverged" if row["loss"] is None else f"{row['loss']:.3f}",
                 ends,
-                percent(row["p_best"]),
+                probability(row["p_best"]),
                 f"{row['lr']:g}",
             ]
         )

@@ -65,7 +65,8 @@ def trend(loss_NT: np.ndarray, trained_length: int) -> Trend:
         raise UserError("an interval needs at least 2 sequences, better 30.")
     if trained_length < 2 or 2 * trained_length > T:
         raise UserError(
-            f"{T} positions for a trained length of {trained_length}: extrapolation needs at least twice that many."
+            f"{T} positions for a trained length of {trained_length}: extrapolation needs at least twice as many; "
+            "give a larger --length."
         )
     ends = [trained_length]
     while 2 * ends[-1] <= T:

@@ -10,7 +10,7 @@ import numpy as np
 from plait.analysis.forecast import Prediction
 from plait.analysis.foresight import Foresight
 from plait.analysis.paired import NOT_DISTINGUISHABLE
-from plait.core.units import percent
+from plait.core.units import probability
 from plait.racing.comparison import Comparison
 from plait.racing.race import Raced
 
@@ -141,4 +141,4 @@ def _verdict(prediction: Prediction, pick: str) -> str:
     others = [name for name in prediction.names if name != pick and prediction.p_better(pick, name) < SURE]
     if not others:
         return f"{pick} is best" if len(prediction.names) > 1 else f"{pick} alone"
-    return f"{pick} is the one to take (P(best) {percent(prediction.p_best[pick])}); {', '.join(others)} not excluded"
+    return f"{pick} is the best choice (P(best) {probability(prediction.p_best[pick])}); not ruled out: {', '.join(others)}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from plait.core.units import percent, short
+from plait.core.units import probability, short
 from plait.records.record import Record
 from plait.reporting import page_charts
 from plait.reporting.axes import Axis
@@ -128,7 +128,7 @@ def _view(document: Document) -> View:
     parts = [
         _figures(document, ordered[0]),
         section(
-            "Held-out loss",
+            "Validation loss",
             note(reading(document)),
             _table(document, ordered),
             *(note(sentence(words)) for words in document["notes"]),
@@ -161,7 +161,7 @@ def reading(document: Document) -> str:
 def _figures(document: Document, best: Mapping[str, Any]) -> Element:
     noise = "?" if document["noise"] is None else f"{document['noise']:.4f}"
     loss = "diverged" if best["loss"] is None else f"{best['loss']:.4f}"
-    chance = "?" if best["p_best"] is None else percent(best["p_best"])
+    chance = "?" if best["p_best"] is None else probability(best["p_best"])
     return tiles(
         [
             ("lowest loss", loss, best["name"]),
@@ -207,7 +207,7 @@ def loss_text(row: Mapping[str, Any]) -> str:
 
 
 def chance_text(row: Mapping[str, Any]) -> str:
-    return "?" if row["p_best"] is None else percent(row["p_best"])
+    return "?" if row["p_best"] is None else probability(row["p_best"])
 
 
 def difference_text(row: Mapping[str, Any]) -> str:

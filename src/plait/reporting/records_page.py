@@ -93,8 +93,8 @@ def summary_tiles(records: Sequence[Record]) -> Element:
     machines = distinct(records, "gpu") or distinct(records, "cpu")
     return tiles([
         ("records", f"{len(records):,}", ", ".join(f"{count} {kind}" for kind, count in kinds.items())),
-        ("computed for", time_text(seconds_of(records)), f"{days[0]} to {days[-1]}"),
-        ("on", " · ".join(machines)[:60] or "unknown", f"plait {', '.join(distinct(records, 'plait'))}"),
+        ("compute time", time_text(seconds_of(records)), " to ".join(dict.fromkeys((days[0], days[-1])))),
+        ("hardware", " · ".join(machines)[:60] or "unknown", f"plait {', '.join(distinct(records, 'plait'))}"),
     ])  # fmt: skip
 
 
@@ -222,7 +222,7 @@ def _answers(kind: str, records: Sequence[Record], context: Context) -> Element:
         words = found.words or found.name
         rows.append([link(address, words) if address else words, found.name, found.source, started_text(record)])
     title = TITLES.get(kind, kind)
-    return section(title, table(("found", "of", "on", "started"), rows, name=kind))
+    return section(title, table(("result", "what", "data", "started"), rows, name=kind))
 
 
 TITLES = {"compare": "Comparisons", "design": "Designs", "probe-verdict": "Probe results", "search": "Searches",

@@ -28,7 +28,7 @@ def side_by_side(records: Sequence[Record], context: Context) -> list[Child]:
         ["of", *(summary(record).name for record in records)],
         ["found", *(summary(record).words for record in records)],
         ["started", *map(started_text, records)],
-        ["computed for", *(time_text(record.provenance.get("seconds")) for record in records)],
+        ["compute time", *(time_text(record.provenance.get("seconds")) for record in records)],
         ["", *(context.linked(record.key, "the record") for record in records)],
     ]
     same, rows = _differences([flat(record.config) for record in records])

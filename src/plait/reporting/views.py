@@ -224,7 +224,7 @@ def making(record: Record) -> Element:
     if spent:
         cards.append(card(table(("", ">"), spent, fixed=True), title="Cost"))
     return section(
-        "Provenance",
+        "Provenance and cost",
         grid(*cards),
         folded("Config: everything that determines the result", field_table(flat(record.config), "config")),
     )
