@@ -141,4 +141,5 @@ def _verdict(prediction: Prediction, pick: str) -> str:
     others = [name for name in prediction.names if name != pick and prediction.p_better(pick, name) < SURE]
     if not others:
         return f"{pick} is best" if len(prediction.names) > 1 else f"{pick} alone"
-    return f"{pick} is the best choice (P(best) {probability(prediction.p_best[pick])}); not ruled out: {', '.join(others)}"
+    chance = probability(prediction.p_best[pick])
+    return f"{pick} is the best choice (P(best) {chance}); not ruled out: {', '.join(others)}"
