@@ -97,6 +97,16 @@ def test_a_run_is_opened_with_the_mixer_it_was_trained_with(run: Json) -> None:
         open_run(trained["run"]).arch  # noqa: B018
 
 
+def test_a_report_draws_it_if_its_file_is_given(run: Json) -> None:
+    key = run(*TRAIN)["run"].removeprefix("train-")
+    without, given = (
+        Path(run("report", key, *mixers)["page"]).read_text() for mixers in ((), ("--mixers", "my_mixer.py"))
+    )
+    assert "give its file with --mixers" in without
+    assert "give its file with --mixers" not in given
+    assert "fixed state per sequence" in given
+
+
 def test_an_edited_file_is_trained_anew(run: Json) -> None:
     first = run(*TRAIN)
     assert not run(*TRAIN)["trained_now"]

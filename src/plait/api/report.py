@@ -12,6 +12,7 @@ from plait.api.arguments import opened_store
 from plait.api.runs import find, named
 from plait.core.errors import UserError
 from plait.core.result import Result
+from plait.model.architecture import load_mixers
 from plait.records.store import Store
 
 if TYPE_CHECKING:
@@ -41,20 +42,22 @@ def report(
     png: str | Path | None = None,
     csv: str | Path | None = None,
     limit: int = NEWEST,
+    mixers: Sequence[str | Path] = (),
     store: str | Store | None = None,
 ) -> ReportResult:
-    """Write one self-contained page of the records with these keys, or of the newest `limit` of a kind or of all:
-    curves, fronts, heat maps, tables, a paragraph on how they were made, and BibTeX of what was used.
+    """Write one self-contained HTML page of the records with these keys, or of the newest `limit` of a kind or of all:
+    curves, fronts, heat maps, tables, a paragraph for a methods section, and BibTeX.
 
-    svg, png  folders for the figures of those that the page shows from close, a file each; PNG needs CairoSVG or
-              Chromium
-    csv       a folder for their numbers, a file per record
+    svg, png  folders for the figures of the records shown in detail, one file each; PNG needs CairoSVG or Chromium
+    csv       folder for their numbers, one file per record
+    mixers    files with your own mixers, to draw their architectures and costs
     """
     from plait.reporting.citation import references_of
     from plait.reporting.figure_files import require_png, write_figures, write_tables
     from plait.reporting.page import check_writable, write
     from plait.reporting.records_page import close_records, records_page
 
+    load_mixers(mixers)
     page = Path(out)
     check_writable(page)
     if png is not None:

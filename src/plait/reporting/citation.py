@@ -16,7 +16,7 @@ ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
 
 def methods(records: Sequence[Record]) -> str:
     kinds = Counter(record.kind for record in records)
-    what = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    what = ", ".join(f"{count} of kind {kind}" for kind, count in kinds.most_common())
     texts = sorted({str(record.result["data"]) for record in records if isinstance(record.result.get("data"), str)})
     seeds = seeds_used(records)
     where = distinct(records, "gpu") or distinct(records, "cpu")

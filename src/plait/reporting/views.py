@@ -171,7 +171,7 @@ def architecture_parts(view: View) -> list[Child]:
     cost = cost_of(view.spec, view.seq)
     spec = tag("div", tag("code", view.spec, data_copy="the spec"), class_="taken")
     if cost is None:
-        words = "Its spec names a mixer that is not installed here: no drawing and no cost."
+        words = "Its spec names a mixer that is not known here: give its file with --mixers to see drawing and cost."
         return [section("Architecture", spec, note(words))]
     rows: list[list[Child]] = [[name, value] for name, value in cost_facts(cost)]
     return [

@@ -6,13 +6,14 @@ import ipaddress
 import secrets
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from plait.api.arguments import opened_store
 from plait.core.errors import UserError
+from plait.model.architecture import load_mixers
 from plait.records.store import Store
 from plait.serving.app import INSTALL, application
 from plait.serving.guard import LOOPBACK
@@ -62,17 +63,20 @@ def serve(
     host: str = "127.0.0.1",
     port: int = PORT,
     token: str | None = None,
+    mixers: Sequence[str | Path] = (),
     on_start: Callable[[Address], object] = lambda address: None,
 ) -> None:
-    """Show a store in a browser, live, until it is interrupted: what runs, every record with its curves, fronts, heat
-    maps and provenance, records side by side, a permanent address for each. It only reads.
+    """Show a store in a browser, live, until interrupted: running commands, every record with its curves, fronts, heat
+    maps and provenance, records side by side, each at a permanent address. It is read-only.
 
     runs      folder of the trainings; default: that of the store's file
-    host      on another than the loopback, a token is asked for
-    port      0: any that is free
-    token     made where one is needed and none is given
-    on_start  hears where it can be found (`address.url`), once it answers
+    host      any but the loopback requires a token
+    port      0: any free port
+    token     generated if one is needed and none is given
+    mixers    files with your own mixers, to draw their architectures and costs
+    on_start  called with its address (`address.url`) once it answers
     """
+    load_mixers(mixers)
     held = checked_token(host, token)
     if not 0 <= port <= 65535:
         raise UserError(f"--port {port}: must be from 0 (any free port) to 65535.")
