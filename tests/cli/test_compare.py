@@ -33,7 +33,7 @@ def test_table_picture_verdict_and_files(plait: Any, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "standard deviation between seeds 0." in ran.stdout
     assert "a attn swiglu   b gla swiglu" in ran.stdout
-    assert "after 2.05 k tokens at equal tokens." in ran.stdout
+    assert "(after 2.05 k tokens; equal tokens for all)." in ran.stdout
     assert "At other budgets: " in ran.stdout
     assert (tmp_path / "c.svg").read_text().startswith("<svg")
     page = (tmp_path / "page.html").read_text()

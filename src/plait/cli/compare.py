@@ -221,4 +221,4 @@ def sentence(document: dict[str, Any]) -> str:
     tokens = [row["tokens"] for row in document["architectures"]]
     least, most = short(min(tokens)), short(max(tokens))
     after = least if least == most else f"{least} to {most}"
-    return f"{document['verdict']}, after {after} tokens at equal {document['equal']}."
+    return f"{document['verdict']} (after {after} tokens; equal {document['equal']} for all)."

@@ -224,7 +224,7 @@ def print_front(found: FrontResult) -> None:
         out.print(f"measured above a limit, so left out: {cell(', '.join(each))}", style="yellow")
     if found.seeds is not None:
         _print_seeds(found, found.seeds)
-    out.print(f"key {found.key[:10]}; one to train: plait front pick {found.key[:10]}", style="dim")
+    out.print(f"key {found.key[:10]}; pick a model to train: plait front pick {found.key[:10]}", style="dim")
 
 
 def _units(found: FrontResult) -> str:
@@ -270,7 +270,7 @@ def _costs(row: Row, found: FrontResult) -> dict[str, str]:
     for each in in_rows(found.front).values():
         cells[each.heading], cells[f"predicted_{each.heading}"] = _measured_and_predicted(row.get(each.column))
     state = {"state": short(row["state"])} if "state" in found.limits else {}
-    return {**cells, **state, "limits": verdict(row)}
+    return {**cells, **state, "limits": verdict(row) if found.limits else ""}
 
 
 def _shapes_of(found: FrontResult) -> list[dict[str, str]]:

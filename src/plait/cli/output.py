@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.table import Table
 
 from plait.core.progress import OnProgress, ignore
-from plait.core.units import duration, parse_duration, percent
+from plait.core.units import duration, parse_duration, percent, short
 
 FIRST_LINE, LAST_LINE = 3.0, 120.0  # seconds to the first line of progress in a log, and at most between two
 LEAST_ADVANCE = 0.02  # of a stage, before the time that is left can be told
@@ -217,6 +217,6 @@ def character_plot(marks: Sequence[Mark], x_label: str, y_label: str) -> str:
         rows[HIGH - 1 - row][column] = mark
     labels = {0: f"{max(up):.4g}", HIGH - 1: f"{low:.4g}"}
     lines = [f"{labels.get(place, ''):>8} │{''.join(row).rstrip()}" for place, row in enumerate(rows)]
-    ends = f"{math.exp(left):.3g}", f"{math.exp(max(across)):.3g}"
+    ends = short(math.exp(left)), short(math.exp(max(across)))
     middle = f"{ends[0]}{x_label:^{WIDE - len(ends[0]) - len(ends[1])}}{ends[1]}"
     return "\n".join([f"{y_label:>8}", *lines, " " * 9 + "└" + "─" * WIDE, " " * 10 + middle])
