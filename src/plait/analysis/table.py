@@ -142,7 +142,7 @@ def read_table(given: str) -> Table:
     except UnicodeDecodeError:
         raise UserError(f"cannot read {given}: it is not UTF-8 text.") from None
     except json.JSONDecodeError as wrong:
-        raise UserError(f"cannot read {given}: no JSON in line {wrong.lineno}: {wrong.msg}.") from None
+        raise UserError(f"cannot read {given}: invalid JSON in line {wrong.lineno}: {wrong.msg}.") from None
     except csv.Error as wrong:
         raise UserError(f"cannot read {given}: {wrong}.") from None
     except RecursionError:
@@ -175,7 +175,7 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
             try:
                 rows += _objects([loads(line)], path)
             except json.JSONDecodeError as wrong:
-                raise UserError(f"cannot read {path}: no JSON in line {number}: {wrong.msg}.") from None
+                raise UserError(f"cannot read {path}: invalid JSON in line {number}: {wrong.msg}.") from None
     return rows
 
 

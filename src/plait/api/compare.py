@@ -43,7 +43,7 @@ class CompareResult(Result):
     def headline(self) -> str:
         return self.verdict
 
-    def picture(self) -> str:
+    def figure(self) -> str:
         return comparison_figure(self.document)
 
     def rows(self) -> list[dict[str, Any]]:

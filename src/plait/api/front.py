@@ -76,10 +76,10 @@ class FrontResult(Result):
     def headline(self) -> str:
         return f"{len(self.front)} of {self.on_front:,} models on the front of {self.evaluated:,} candidates"
 
-    def picture(self) -> str:
-        from plait.reporting.front import front_picture
+    def figure(self) -> str:
+        from plait.reporting.front import front_chart
 
-        return front_picture(self.as_dict())
+        return front_chart(self.as_dict())
 
     def rows(self) -> list[Row]:
         shown = in_rows(self.front)
@@ -177,9 +177,9 @@ def show(
         found = document(record, _looked_up(record, known, front))
         result = FrontResult.of(found, opened)
     if svg is not None:
-        from plait.reporting.front import front_picture
+        from plait.reporting.front import front_chart
 
-        save(front_picture(found), Path(svg))
+        save(front_chart(found), Path(svg))
     if cube is not None:
         from plait.reporting.front import search_cube
 

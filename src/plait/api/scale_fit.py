@@ -28,7 +28,7 @@ class ScalingFit(Result):
     def as_dict(self) -> dict[str, Any]:
         return self.document
 
-    def picture(self) -> str:
+    def figure(self) -> str:
         from plait.reporting.scaling import scaling_figure
 
         return scaling_figure(self.laws)
@@ -87,7 +87,7 @@ def fit(
     if svg is not None:
         from plait.reporting.svg import save
 
-        save(found.picture(), Path(svg))
+        save(found.figure(), Path(svg))
     if page is not None:
         from plait.reporting.page import write
         from plait.reporting.scaling_page import scaling_page

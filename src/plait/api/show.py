@@ -152,8 +152,8 @@ class ShowResult(Result):
     def headline(self) -> str:
         return self.spec
 
-    def picture(self) -> str:
-        return self.cost.picture() if self.cost is not None else ""
+    def figure(self) -> str:
+        return self.cost.figure() if self.cost is not None else ""
 
 
 def show(

@@ -70,7 +70,7 @@ class TrainResult(Result):
     def headline(self) -> str:
         return f"{self.loss:.3f} nats per token after {self.steps:,} steps: {self.spec}"
 
-    def picture(self) -> str:
+    def figure(self) -> str:
         from plait.reporting.studies import loss_figure
 
         curves = {"training": self.curve, "validation": self.validation_curve}

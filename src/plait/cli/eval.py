@@ -71,8 +71,8 @@ def _print(found: EvaluateResult) -> None:
         if own:
             said = "these runs were not evaluated under equal conditions; set --data and --length to make them equal"
             out.print(said, style="yellow", markup=False)
-        for path in next(iter(by_run.values())).pictures:
-            out.print(f"picture {path}", markup=False, soft_wrap=True)
+        for path in next(iter(by_run.values())).figures:
+            out.print(f"figure {path}", markup=False, soft_wrap=True)
 
 
 def finetune_command(

@@ -27,9 +27,9 @@ from plait.evals.per_token import (
     curves,
     doubling,
     length_table,
-    loss_picture,
+    loss_figures,
     losses_by_position,
-    perplexity_picture,
+    perplexity_figures,
     sequences,
 )
 
@@ -129,6 +129,6 @@ class ExtrapolationEvaluation(Evaluation):
             row += [f"{found['slope']:+.4f} ({low:+.4f} to {high:+.4f})", found["verdict"]]
         return columns, rows
 
-    def pictures(self, results: Results) -> dict[str, str]:
-        drawn = {**loss_picture(results), **perplexity_picture(results)}
+    def figures(self, results: Results) -> dict[str, str]:
+        drawn = {**loss_figures(results), **perplexity_figures(results)}
         return {f"extrapolation-{name}": picture for name, picture in drawn.items()}

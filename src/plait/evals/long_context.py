@@ -253,7 +253,7 @@ class LongContextEvaluation(Evaluation):
                 rows.append([run, curve["task"], *cells, chance, _effective(curve)])
         return columns, rows
 
-    def pictures(self, results: Results) -> dict[str, str]:
+    def figures(self, results: Results) -> dict[str, str]:
         drawn = {}
         for run, found in results.items():
             ending = f"-{run}" if len(results) > 1 else ""

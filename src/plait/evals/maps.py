@@ -231,7 +231,7 @@ class MapsEvaluation(Evaluation):
         ]
         return columns, rows
 
-    def pictures(self, results: Results) -> dict[str, str]:
+    def figures(self, results: Results) -> dict[str, str]:
         """F and A side by side, one row per head."""
         drawn = {}
         for run, found in results.items():

@@ -163,7 +163,7 @@ class NeedleEvaluation(Evaluation):
                 rows.append([run, mode, *means, *cells])
         return columns, rows
 
-    def pictures(self, results: Results) -> dict[str, str]:
+    def figures(self, results: Results) -> dict[str, str]:
         drawn = {}
         for run, found in results.items():
             name = f"-{run}" if len(results) > 1 else ""

@@ -1,4 +1,4 @@
-"""A comparison (`plait compare --json`'s document) as rows, a picture and a page."""
+"""A comparison (`plait compare --json`'s document) as rows, a figure and a page."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _view(document: Document) -> View:
             _table(document, ordered),
             *(note(sentence(words)) for words in document["notes"]),
         ),
-        *_pictures(document),
+        *_plots(document),
         _pairs(document),
         _making(document),
     ]
@@ -250,7 +250,7 @@ def _lines(series: Sequence[Series], order: Mapping[str, int], keys: Mapping[str
     ]
 
 
-def _pictures(document: Document) -> list[Element]:
+def _plots(document: Document) -> list[Element]:
     order = {row["name"]: number for number, row in enumerate(document["architectures"])}
 
     def names() -> Element:

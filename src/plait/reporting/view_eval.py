@@ -290,7 +290,7 @@ def _needle_figure(mode: str, found: Mapping[str, Any]) -> str:
 
 
 def maps_section(maps: Sequence[Mapping[str, Any]]) -> Element:
-    cards = [card(tag("div", *_pictures(one), class_="maps"), title=_place(one)) for one in maps]
+    cards = [card(tag("div", *_map_images(one), class_="maps"), title=_place(one)) for one in maps]
     rows: list[list[Child]] = [
         [
             _place(one),
@@ -317,7 +317,7 @@ def _matrix(values: object) -> np.ndarray | None:
     return np.array(rows) if rows and rows[0] and len({len(row) for row in rows}) == 1 else None
 
 
-def _pictures(one: Mapping[str, Any]) -> list[Element]:
+def _map_images(one: Mapping[str, Any]) -> list[Element]:
     made = []
     for name, values in (("F", one.get("forget")), ("A", one.get("attention"))):
         matrix = _matrix(values)

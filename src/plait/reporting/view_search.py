@@ -15,7 +15,7 @@ from plait.device.quantities import on_device, quantity
 from plait.records.record import Record
 from plait.reporting.axes import Axis
 from plait.reporting.charts import Panel, Series, figure
-from plait.reporting.front import Model, axis_start, cube_drawing, cube_picture
+from plait.reporting.front import Model, axis_start, cube_chart, cube_drawing
 from plait.reporting.models import ModelSheet
 from plait.reporting.page import Child, card, code, folded, grid, json_script, legend, note, section, table, tag, tiles
 from plait.reporting.page_charts import Mark, swatch
@@ -106,7 +106,7 @@ def search_view(record: Record, context: Context) -> View:
     if len(asked) > 1:
         figures["front"] = lambda: _figure(rows, asked, groups, title)
     if len(asked) > 2:
-        figures["cube"] = lambda: cube_picture(_models(rows, asked), [one.label for one in asked[:3]], title)
+        figures["cube"] = lambda: cube_chart(_models(rows, asked), [one.label for one in asked[:3]], title)
     if (drawn := _mixture(found)) is not None:
         figures["layers"] = drawn
     sheets = [
