@@ -82,7 +82,7 @@ def cores() -> int:
 
 
 def read_setting(mode: str, answer: int | None, **others: Any) -> Setting:
-    """The setting of a measurement or prediction; `answer`, the tokens of an answer, goes with mode both."""
+    """The setting of a measurement or prediction; `answer`, the tokens of an answer, needs mode both."""
     from plait.device.setting import BOTH, Setting
 
     return Setting(mode, **others, answer=answer or (ANSWER if mode == BOTH else 0))

@@ -1,4 +1,4 @@
-"""Is everything here that plait can use, and how fast is this machine? `plait.doctor`.
+"""What this machine has of what plait can use, and how fast it is: `plait.doctor`.
 
 What can end the process that tries it (a CPU that says it multiplies bf16 and does not) is tried in one of its own.
 """
@@ -54,7 +54,7 @@ class DoctorResult(Result):
 
 def doctor(*, store: str | Store | None = None, on_progress: OnProgress = ignore) -> DoctorResult:
     """Look at versions, extras, the processor, memory, the compiler, GPUs and their kernels and the store, and time
-    products and copies. Optional things that are not here are `missing`; only what plait needs can be `bad`."""
+    products and copies. Optional things are `missing` if absent; only what plait needs can be `bad`."""
     examinations: list[Callable[[], Iterator[Finding]]] = [
         _packages,
         _processor,

@@ -85,15 +85,15 @@ def evaluate(
     store: str | Store | None = None,
     on_progress: OnProgress = ignore,
 ) -> EvaluateResult:
-    """Evaluate trained models; what the store holds of the same weights on the same text is not measured again.
+    """Evaluate trained models. Results in the store for the same weights and text are not measured again.
 
     runs      a run or several: a folder, the beginning of a key, or latest; or a Hugging Face folder, which is
               imported once
     on        evaluations (`plait.listing("evaluations")`), as a list or separated by commas
     settings  theirs, such as {"length": 4096}
-    data      a corpus; the run's own unless given
-    root      where trained models are kept
-    out       the folder of the figures; RUN/evals unless given
+    data      a corpus; default: the run's own
+    root      folder of the trained models
+    out       folder for the figures; default: RUN/evals
     """
     from plait.evals.evaluation import evaluated
 

@@ -260,8 +260,7 @@ def check_ending(path: Path) -> Path:
 
 
 def restored_search(store: Store, key: str, method: str | None = None) -> Record:
-    """The search whose key begins so; or the latest, where `method` is given of those by it. Its mixers are known
-    from then on."""
+    """The search with this key prefix, or the latest (by `method`, if given). Its mixers are known from then on."""
     from plait.model.user_mixers import restore
 
     if key == LATEST:

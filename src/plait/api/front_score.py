@@ -23,7 +23,7 @@ DATA = "builtin:stdlib"
 @dataclass(frozen=True)
 class FrontScores(Result):
     """`models`: the best score first; `on_front`: no other has a higher score and is as good in the search's other
-    objectives. By compare the score is minus the held-out loss, with `p_best` beside it."""
+    objectives. By compare the score is minus the validation loss, with `p_best` beside it."""
 
     key: str  # of the search
     by: str
@@ -52,9 +52,9 @@ def score(
     store: str | Store | None = None,
     on_progress: OnProgress = ignore,
 ) -> FrontScores:
-    """Score models of a stored search (`front` of them, 0 for all) by what is too dear for the search itself: a proxy
-    of `plait list objectives` (snip, grad_norm …), short_training, or compare, which trains all of them on the text
-    for so much `time` in all ("10m" unless given)."""
+    """Score models of a stored search (`front` of them, 0 for all) by something too expensive for the search itself:
+    a proxy of `plait list objectives` (snip, grad_norm …), short_training, or compare, which trains them on the text
+    for a total `time` (default: "10m")."""
     from plait.api.arguments import writable_store
     from plait.api.front import show
     from plait.data import open_corpus

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MeasuredModel:
-    """`result` has an entry per quantity, in seconds, bytes …, with what says how far to trust it."""
+    """`result` has one entry per quantity, in seconds, bytes …, with its uncertainty."""
 
     spec: str
     key: str

@@ -127,7 +127,7 @@ class NewPlugin(Result):
 
 
 def new_plugin(folder: str | Path) -> NewPlugin:
-    """Write a package of that name into a new folder: pyproject, source, tests. What is there already is never
+    """Write a package of that name into a new folder: pyproject, source, tests. Existing files are never
     overwritten."""
     folder = Path(folder)
     name, module = folder.name.replace("_", "-"), folder.name.replace("-", "_")

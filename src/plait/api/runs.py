@@ -153,7 +153,7 @@ def verify(*, store: str | Store | None = None) -> Verified:
 
 
 def repair(*, store: str | Store | None = None) -> Repaired:
-    """Save what is whole of a damaged store; what was there before is kept under another name."""
+    """Save the intact records of a damaged store; the old store is kept as a backup."""
     from plait.records.repair import repair as save
 
     with opened_store(store) as opened:

@@ -31,7 +31,7 @@ SCALING = "mad-scaling"
 
 @dataclass(frozen=True)
 class TrainResult(Result):
-    """Losses are in nats per token; `loss` is that of the validation text, `train_loss` the last one logged."""
+    """Losses are in nats per token: `loss` on the validation text, `train_loss` the last one logged."""
 
     key: str
     run: str

@@ -91,7 +91,7 @@ def finetune_command(
     mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fine-tune a trained model on a task of GLUE or on SQuAD v1.1, and score it on the dev files."""
+    """Fine-tune a trained model on a GLUE task or on SQuAD v1.1, and score it on the dev files."""
     from plait.api.downstream import finetune
 
     with progress_bar(quiet=as_json) as on_progress:

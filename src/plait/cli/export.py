@@ -32,7 +32,7 @@ def command(
     runs: Runs = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
-    """Write a trained model in another program's format, read it again and compare."""
+    """Write a trained model in another program's format, then read it again and compare the logits."""
     from plait.api.export import export
 
     with _busy("exporting", as_json):
