@@ -114,7 +114,7 @@ def test_the_seeds_of_several_searches_count_together(layers: Any) -> None:
     with pytest.raises(UserError, match=r"1\.json is given twice"):
         layers("0.json", "1.json", "1.json")
     Path("other.json").write_text(json.dumps(result_of("sffs") | {"choices": [CHOICES[:2]] * 4}))
-    with pytest.raises(UserError, match=r"0\.json and other\.json had other choices"):
+    with pytest.raises(UserError, match=r"0\.json and other\.json had different choices"):
         layers("0.json", "other.json")
 
 
