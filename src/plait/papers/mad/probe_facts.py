@@ -121,7 +121,7 @@ def exposure() -> tuple[str, str, bool]:
     return "32, 16, 8, 4, 2, 1", ours, rates == counted == [32, 16, 8, 4, 2, 1]
 
 
-@facts.fact("M06", "sweep and selection: 66 settings × 6 = 396 runs, 5,384,400 steps an architecture; the best counts")
+@facts.fact("M06", "sweep and selection: 66 settings × 6 = 396 runs, 5,384,400 steps per architecture; the best counts")
 def sweep() -> tuple[str, str, bool]:
     from plait.probing.protocol import full
     from plait.probing.trial import best
@@ -223,7 +223,7 @@ def channel_mixers() -> tuple[str, str, bool]:
     return " / ".join(f"{n:,}" for n in expected), " / ".join(f"{n:,}" for n in ours), ours == expected
 
 
-@facts.fact("M13", "outer-product heads hold M² states, mSISO channels × M; key-value caches 2·d a token")
+@facts.fact("M13", "outer-product heads hold M² states, mSISO channels × M; key-value caches 2·d per token")
 def state_expansion() -> tuple[str, str, bool]:
     cases = {
         "gla[heads=8]": 8 * 16**2,
@@ -236,7 +236,7 @@ def state_expansion() -> tuple[str, str, bool]:
     cache = _layer("attn[heads=16]").cost(128, 100).kv_cache
     listed = ", ".join(f"{text.partition('[')[0]} {n}" for text, n in ours.items())
     good = ours == cases and cache == 2 * 128 * 100
-    return "2048, 2048, 2048, 2048, 1024; 256 a token", f"{listed}; attn {cache / 100:.0f} a token", good
+    return "2048, 2048, 2048, 2048, 1024; 256 per token", f"{listed}; attn {cache / 100:.0f} per token", good
 
 
 @facts.fact("M14", "routing: softmax over the top-K scores equals the dense sum with masked weights")

@@ -309,7 +309,7 @@ def growth() -> tuple[str, str, bool]:
     )
     scores, block, block_far, mlp = (value or nan for value in (near.mixing, near.whole, far.whole, linear.whole))
     ours = (
-        f"attention's scores N^{scores:.2f}, feed-forward N^{mlp:.2f}; attention's block N^{block:.2f} "
+        f"attention scores N^{scores:.2f}, feed-forward N^{mlp:.2f}; attention's block N^{block:.2f} "
         f"to {lengths[-1]:,} tokens, N^{block_far:.2f} to {longest[-1]:,}"
     )
     good = abs(scores - 2) < 1e-9 and abs(mlp - 1) < 1e-9 and linear.mixing is None
