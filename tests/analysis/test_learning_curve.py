@@ -261,7 +261,9 @@ class TestForesight:
         late_DC = np.broadcast_to([0.5, 0.8, 0.8], (1000, 3))
         seen = foresee(Forecast(["a", "b", "c"], budgets, np.stack([early_DC, late_DC], 1), 0.01, 4e6, 8.0, "drawn"))
         assert not seen.crossings
-        assert seen.text.startswith("a from about 4 M tokens on, before which none is clearly the best (P(best) 100 %")
+        assert seen.text.startswith(
+            "a is best from about 4 M tokens on (P(best) 100 % at 4 M tokens); before that none is clearly the best"
+        )
         assert [row.best for row in seen.rows] == ["b", "a"]  # each row names its most probable one
 
     def test_a_lead_that_fades_is_not_claimed_beyond_its_end(self) -> None:
