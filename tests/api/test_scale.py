@@ -131,7 +131,7 @@ def test_a_plan_is_read_again(tmp_path: Path) -> None:
     found = tiny_plan(out=path)
     assert read_plan(path) == found.plan
     path.write_text(json.dumps({"runs": []}))
-    with pytest.raises(UserError, match="is no plan"):
+    with pytest.raises(UserError, match="is not a plan"):
         read_plan(path)
     with pytest.raises(UserError, match="cannot read"):
         read_plan(tmp_path / "none.json")

@@ -68,7 +68,11 @@ def test_an_overrun_of_the_time_given_is_told(
 
     now = [0.0]
     monkeypatch.setattr(output.time, "perf_counter", lambda: now[0])
-    for given, took, told in (("60s", 60.9, ""), ("60s", 90.0, "1 m 30 s, 50% more than the 1 m 0 s"), (None, 1e6, "")):
+    for given, took, told in (
+        ("60s", 60.9, ""),
+        ("60s", 90.0, "1 m 30 s, 50 % more than the 1 m 0 s"),
+        (None, 1e6, ""),
+    ):
         with output.within_time(given):
             now[0] += took
         found = capsys.readouterr()

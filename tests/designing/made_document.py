@@ -114,7 +114,7 @@ def document(
                  "rungs": [250_000, 1_000_000, 4_000_000], "cost": {"share": 0.25, "seconds": 90.0}},
         "budget": {"stated": "4e+06 tokens", "tokens": 4e6 * beyond, "spoken_for": 4e6},
         "foresight": foresight or seen,
-        "foresight_text": "up to about 1 M tokens attn×2, beyond that gla+attn" if foresight else "",
+        "foresight_text": "attn×2 is best up to about 1 M tokens, then gla+attn" if foresight else "",
         "recommended": SPECS[pick],
         "rule": "the rule",
         "pick": rows[pick],

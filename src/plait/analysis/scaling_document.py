@@ -16,6 +16,7 @@ from plait.analysis.scaling_laws import CANNOT_SAY, SHARED_LEVEL, Estimate, Law,
 from plait.analysis.scaling_range import LEVEL, contradiction
 from plait.analysis.scaling_runs import ALL, Runs
 from plait.analysis.scaling_state import chances_of_least
+from plait.core.units import percent
 
 FAR = 100.0  # times the largest budget
 ODD_COST = 0.1  # runs' FLOPs per token further off κ N^p than this are told
@@ -182,7 +183,7 @@ def notes(laws: Laws) -> list[str]:
             caveats.append(f"{whose}two budgets: intervals were only checked with three and more; train a third")
         if law.cost.spread > ODD_COST:
             caveats.append(
-                f"{whose}FLOPs per token lie up to {law.cost.spread:.0%} off {law.cost}, which determines N*"
+                f"{whose}FLOPs per token lie up to {percent(law.cost.spread)} off {law.cost}, which determines N*"
             )
         caveats += _disagreement(law, whose)
     caveats += _units(laws.runs)
@@ -195,8 +196,8 @@ def notes(laws: Laws) -> list[str]:
         )
     if laws.draws.group_noise:
         caveats.append(
-            f"groups lie off the surface together by {laws.draws.group_noise:.2%} (p = {laws.draws.group_p:.3f}); the "
-            "intervals hold that"
+            f"groups lie off the surface together by {percent(laws.draws.group_noise, 2)} "
+            f"(p = {laws.draws.group_p:.3f}); the intervals include that"
         )
     if laws.shared_p is not None and not laws.shared:
         caveats.append(

@@ -157,7 +157,7 @@ def _progress(*, quiet: bool) -> Iterator[OnProgress]:
         with progress_bar(quiet=quiet) as bar:
             yield bar
     except KeyboardInterrupt:
-        console(stderr=True).print("interrupted; what is trained is saved. The same command resumes from there.")
+        console(stderr=True).print("interrupted; finished training is saved. The same command resumes.")
         raise typer.Exit(130) from None
 
 
@@ -177,7 +177,7 @@ def print_comparison(found: CompareResult) -> None:
     if found.foresight:
         out.print(f"At other budgets: {found.foresight}.", markup=False, soft_wrap=True)
     cost = document["cost"]
-    out.print(f"{duration(cost['seconds'])}; {duration(cost['trained_seconds'])} of training in all", style="dim")
+    out.print(f"{duration(cost['seconds'])}; {duration(cost['trained_seconds'])} of training in total", style="dim")
 
 
 def curves_of_characters(curves: Sequence[Series]) -> str:
@@ -221,4 +221,4 @@ def sentence(document: dict[str, Any]) -> str:
     tokens = [row["tokens"] for row in document["architectures"]]
     least, most = short(min(tokens)), short(max(tokens))
     after = least if least == most else f"{least} to {most}"
-    return f"{document['verdict']}, after {after} tokens at equal {document['equal']}."
+    return f"{document['verdict']} (after {after} tokens; equal {document['equal']} for all)."

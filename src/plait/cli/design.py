@@ -29,7 +29,7 @@ from plait.cli.options import (
     limit_options,
 )
 from plait.cli.output import ProgressLines, console, plain, print_json, table, within_time
-from plait.core.units import short
+from plait.core.units import probability, short
 from plait.device.quantities import in_rows
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def command(
             )
         except (KeyboardInterrupt, SearchStopped, TrainingStopped):
             display.stop()
-            console(stderr=True).print("interrupted; all of it is saved. The same command resumes from here.")
+            console(stderr=True).print("interrupted; everything is saved. The same command resumes.")
             raise typer.Exit(130) from None
     print_json(found.as_dict()) if as_json else _print(found.document, found.report)
 
@@ -178,7 +178,7 @@ def _print(document: DesignDocument, page: str) -> None:
             short(row[document["size"]]),
             *(f"{row[each.column]['measured']:.3g}" for each in shown),
             "diverged" if raced["loss"] is None else f"{raced['loss']:.3f}{ends}",
-            f"{raced['p_best']:.0%}",
+            probability(raced["p_best"]),
             f"{probed[raced['name']]['accuracy']:.2f}",
             style="bold" if chosen else "",
         )
@@ -195,6 +195,6 @@ def _print(document: DesignDocument, page: str) -> None:
     out.print()
     out.print(document["pick"]["spec"], style="bold", markup=False, soft_wrap=True)
     took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in document["stages"].items())
-    out.print(f"\n{document['machine']['seconds']:.0f} s in all: {took}", style="dim")
+    out.print(f"\n{document['machine']['seconds']:.0f} s in total: {took}", style="dim")
     out.print(f"trained weights: {document['train']['folder']}", style="dim", markup=False)
     out.print(f"the page: {page}", markup=False)

@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.table import Table
 
 from plait.core.progress import OnProgress, ignore
-from plait.core.units import duration, parse_duration
+from plait.core.units import duration, parse_duration, percent, short
 
 FIRST_LINE, LAST_LINE = 3.0, 120.0  # seconds to the first line of progress in a log, and at most between two
 LEAST_ADVANCE = 0.02  # of a stage, before the time that is left can be told
@@ -47,7 +47,7 @@ def within_time(given: str | None) -> Iterator[None]:
     took = time.perf_counter() - began
     allowed = parse_duration(given) if given else math.inf
     if took > OVERRUN * allowed:
-        over = f"{took / allowed - 1:.0%} more than the {duration(allowed)} given"
+        over = f"{percent(took / allowed - 1)} more than the {duration(allowed)} given"
         console(stderr=True).print(f"it took {duration(took)}, {over}", style="yellow", markup=False)
 
 
@@ -157,8 +157,8 @@ class ProgressLines:
             return
         self._wait = min(LAST_LINE, 1.5 * self._wait)
         self._next = now + self._wait
-        done = f", {100 * share:.0f} %" if share is not None else ""
-        passed = f"after {now - self._began:.0f} s{left}"
+        done = f", {percent(share)}" if share is not None else ""
+        passed = f"after {duration(now - self._began)}{left}"
         print(f"plait: {what}{done} {passed}{f'; {more}' if more else ''}", file=self._out, flush=True)
 
     def _time_left(self, now: float, share: float | None) -> str:
@@ -217,6 +217,6 @@ def character_plot(marks: Sequence[Mark], x_label: str, y_label: str) -> str:
         rows[HIGH - 1 - row][column] = mark
     labels = {0: f"{max(up):.4g}", HIGH - 1: f"{low:.4g}"}
     lines = [f"{labels.get(place, ''):>8} │{''.join(row).rstrip()}" for place, row in enumerate(rows)]
-    ends = f"{math.exp(left):.3g}", f"{math.exp(max(across)):.3g}"
+    ends = short(math.exp(left)), short(math.exp(max(across)))
     middle = f"{ends[0]}{x_label:^{WIDE - len(ends[0]) - len(ends[1])}}{ends[1]}"
     return "\n".join([f"{y_label:>8}", *lines, " " * 9 + "└" + "─" * WIDE, " " * 10 + middle])

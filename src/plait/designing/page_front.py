@@ -135,7 +135,7 @@ def _candidates(d: DesignDocument) -> Element:
             ]
         )
     columns = ("model", ">params", *_columns(d), ">state MB", ">probe")
-    told = note("Milliseconds with ≈ were measured while the machine was busy; state is what one sequence holds.")
+    told = note("Milliseconds with ≈ were measured while the machine was busy; state is that of one sequence.")
     made = table(columns, rows, chosen=pick, keys=[row["spec"] for row in ordered], name="candidates")
     return card(made, told, title="The models that were raced, the best first")
 

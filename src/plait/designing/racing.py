@@ -111,7 +111,7 @@ def train(
     job = Job(fitted(spec, corpus), corpus, recipe, budget, config.seed, validation_tokens=VALIDATION_TOKENS)
     with processes(config.device, "ddp") as dist:
         result = fit(job, dist, store, Options(config.runs, log=config.log), report=report)
-    on_progress("train", 1.0, f"{result['loss']:.3f} nats per token held out")
+    on_progress("train", 1.0, f"{result['loss']:.3f} nats per token on validation text")
     record = store.get(job.key)
     assert record is not None
     curves = {name: record.result[name] for name in ("curve", "held_out_curve")}

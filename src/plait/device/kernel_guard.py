@@ -80,7 +80,7 @@ class Guarded:
 
 def case_of(mixer: str) -> KernelCase:
     if mixer not in OPS:
-        raise UserError(f"{mixer} has no kernels that can be guarded; those that have: {', '.join(sorted(OPS))}.")
+        raise UserError(f"{mixer} has no kernels to check; these have: {', '.join(sorted(OPS))}.")
     return CASES[OPS[mixer]]
 
 

@@ -60,8 +60,8 @@ class Course:
         if warm < WARM_SHARE * steps:
             return ""
         return (
-            f"the longest training has {steps} steps, {warm} of them warm-up: after so few the rate and the seed weigh "
-            "as much as the architecture, and who learns late is not seen; more tokens or a smaller --batch would show"
+            f"the longest training has {steps} steps, {warm} of them warm-up: after so few, learning rate and seed "
+            "matter as much as the architecture, and late learners are missed; use more tokens or a smaller --batch"
         )
 
     def steps(self, tokens: float) -> int:

@@ -105,7 +105,7 @@ def read_plan(path: Path) -> Plan:
     except (ValueError, KeyError, TypeError) as wrong:
         if isinstance(wrong, UserError):
             raise
-        raise UserError(f"{path} is no plan: write one with `plait scale plan … --out {path}`.") from None
+        raise UserError(f"{path} is not a plan: write one with `plait scale plan … --out {path}`.") from None
 
 
 def tokens_per_byte(corpus: Corpus) -> float | None:
@@ -145,7 +145,7 @@ def make_plan(
     """Every architecture at every budget. `explicit` sizes (in parameters) replace those around `per_parameter` tokens
     per parameter, and are the same in every group."""
     if sizes < 3 and not explicit:
-        raise UserError(f"--sizes {sizes}: a parabola needs 3 sizes or more; 7 give it some room.")
+        raise UserError(f"--sizes {sizes}: a parabola needs at least 3 sizes, better 7.")
     if not (1 < span < math.inf and 0 < per_parameter < math.inf):
         raise UserError(f"--span {span:g} should be above 1 and --tokens-per-param {per_parameter:g} above 0.")
     if seq_len < 1:

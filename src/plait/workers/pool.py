@@ -105,7 +105,7 @@ class Place:
         host, _, port = self.cluster.removeprefix("ray://").rpartition(":")
         if self.cluster == "auto" or (host and port.isdecimal()):
             return "ray"
-        raise UserError(f"--cluster {self.cluster}: known are ray://HOST:PORT, auto, and slurm.")
+        raise UserError(f"--cluster {self.cluster}: known: ray://HOST:PORT, auto, slurm.")
 
     @property
     def gpus(self) -> float:
