@@ -50,11 +50,13 @@ GROUPS = {
     1e14: (96, 128, 64, 192, 48),
     1e15: (96, 128, 192, 256),
     1e16: (256, 320, 384, 448, 512, 640),
+    3e16: (320, 384, 448, 512, 640, 768),
 }
 SMALL_BATCH = 32  # sequences, below the budget of SEARCHED, where rates are the usual ones too
 SEARCHED = (1e14, 96)  # budget and width at which rates are tried
-#: Budgets that runs of a larger one pass: they are annealed there as well, and resume. Their batch is the rule's too.
-PASSED = {1e16: (3e15,)}
+#: Budgets that runs of a larger one pass: they are annealed there as well, and resume. The batch is the rule's for the
+#: smallest of them.
+PASSED = {1e16: (3e15,), 3e16: (1e16,)}
 FACTORS = (1.0, 0.5, 2.0)  # of an architecture's usual rate
 TELLS = 0.005  # nats: where the best is at the edge and better by more, one further is tried
 LARGE = 2e15  # FLOPs from which on few runs go at a time
@@ -62,6 +64,7 @@ LEAST_CUT = 0.5  # of its steps that a run which does not fit has, or it gives n
 LEAST_LEFT = (15.0, 90.0)  # seconds with which a small and a large run are begun
 LENIENT = 1.15  # a run that is so much too slow in its first half goes on: others end
 GRACE = 8.0  # seconds after the end in which a decay under way may end
+TELL_EVERY = 10.0  # seconds
 SLACK = 1.3  # what a run may take longer than it should
 BUSY = 1.2e12  # FLOPs of a step that take as long as its launches
 GDN = f"gated-deltanet[head_dim={HEAD}] swiglu"
@@ -130,7 +133,8 @@ def jobs(budgets: list[float], shrink: float = 1.0) -> list[Job]:
                 costs[name, width] = (spec, token_flops(architecture(spec), SEQ_LEN), rate * RATE_WIDTH / width)
         flops = budget / shrink
         shortest = min(flops / each for _, each, _ in costs.values())
-        batch = max(1, int(min(batch_tokens(flops), shortest / LEAST_STEPS)) // SEQ_LEN)
+        ruled = min(batch_tokens(each / shrink) for each in (budget, *PASSED.get(budget, ())))
+        batch = max(1, int(min(ruled, shortest / LEAST_STEPS)) // SEQ_LEN)
         batch -= batch % 8 if batch > 8 else 0
         batch = SMALL_BATCH if budget < SEARCHED[0] else batch
         for width in widths:
@@ -234,7 +238,7 @@ def train(job: Job, factor: float, compiled: bool, text: Any, options: argparse.
         return float(track.annealed(steps, decay_steps(steps), in_time).mean())
 
     passed = [replace(job, group=each, budget=each / options.shrink) for each in PASSED.get(job.group, ())]
-    pause, recent, before = 0.0, began, track.step
+    pause, recent, before, told_at = 0.0, began, track.step, began
     while track.step < steps - decay_steps(steps):
         stops = [each.steps - decay_steps(each.steps) for each in passed]
         track.advance_to(min([steps - decay_steps(steps), *stops, track.step + max(8, job.steps // 100)]))
@@ -242,6 +246,9 @@ def train(job: Job, factor: float, compiled: bool, text: Any, options: argparse.
         each = max((now - began - pause) / max(1, track.step - 4), (now - recent) / max(1, track.step - before))
         recent, before = now, track.step
         left = (options.until - now) / each  # in steps
+        if job.group > LARGE and now > told_at + TELL_EVERY:
+            told(f"{job.name} d={job.width} {job.budget:.0e}: step {track.step}, {1000 * each:.1f} ms each", options)
+            told_at = now
         if options.cut and job.group > LARGE:
             cut = round(track.step / (1 - DECAY))  # the decay is still a fifth of all
             if track.step + LENIENT * left < LEAST_CUT * job.steps:
@@ -613,9 +620,10 @@ def predict(options: argparse.Namespace) -> None:
 
     laws = plait.scale.fit(options.file, target=options.target, where=options.where).laws
     where = " ".join(f"--where '{each}'" for each in options.where)
+    runs = " --runs " + " ".join(f"'{each}'" for each in options.runs) if options.runs else ""
     lines = [
-        f"# Forecasts for {options.target:.0e} FLOPs, made before any run there", "",
-        f"`python benchmarks/scaling_runs.py predict {options.file.name} --target {options.target:g} {where}`: the "
+        f"# Forecasts for {options.target:.0e} FLOPs, made before {'these runs' if options.runs else 'any run there'}", "",
+        f"`python benchmarks/scaling_runs.py predict {options.file.name} --target {options.target:g} {where}{runs}`: the "
         f"laws of {len(laws.runs)} runs up to {laws.runs.flops.max():.3g} FLOPs, one E for all: "
         f"{'yes' if laws.shared else 'no'}. A run deviates from its law by {laws.draws.noise:.2%} of the loss (one "
         f"standard deviation), groups by {laws.draws.group_noise:.2%}. The single run's 90 % interval is what a "
@@ -625,7 +633,8 @@ def predict(options: argparse.Namespace) -> None:
     ]  # fmt: skip
     order = list(ARCHITECTURES)
     passing = next((large for large, passed in PASSED.items() if options.target in passed), options.target)
-    wanted = [replace(job, budget=options.target) for job in jobs([passing])]
+    wanted = [replace(job, budget=options.target) for job in jobs([passing])
+              if not options.runs or f"{job.name}@{job.width}" in options.runs]  # fmt: skip
     for job in sorted(wanted, key=lambda job: (order.index(job.name), job.width)):
         law = laws.laws[job.name]
         best = law.frontier_estimates()["N_star"]
@@ -834,6 +843,7 @@ def main() -> None:
     predicting.add_argument("-o", "--out", type=Path, required=True)
     predicting.add_argument("--target", type=float, default=1e16)
     predicting.add_argument("--where", action="append", default=[])
+    predicting.add_argument("--runs", nargs="*", default=[], help="these alone: ARCHITECTURE@WIDTH")
     options = parser.parse_args()
     {"run": run, "check": check, "speed": speed, "join": join, "predict": predict, "report": report}[options.verb](
         options
