@@ -84,9 +84,10 @@ def train(options: argparse.Namespace) -> None:
                 if fresh:
                     write.writerow(COLUMNS)
                     fresh = False
+                date = time.strftime("%Y-%m-%d", time.gmtime())
+                shape = (options.architecture, width, batch, options.steps, options.seq_len)
                 for replica, loss in zip(replicas, losses, strict=True):
-                    write.writerow((options.architecture, width, batch, options.steps, options.seq_len, replica.lr,
-                                    float(loss), round(took, 1), options.device, time.strftime("%Y-%m-%d", time.gmtime())))  # fmt: skip
+                    write.writerow((*shape, replica.lr, float(loss), round(took, 1), options.device, date))
             told = ", ".join(f"{each}: {loss:.4f}" for each, loss in zip(options.rates, losses, strict=True))
             print(f"width {width}, {batch} tokens per step, rate × width: {told} ({took:.0f} s)", flush=True)
             del track
@@ -152,9 +153,10 @@ def fit(options: argparse.Namespace) -> None:
                 cost = loss_at(*trials[width, batch], rate) - min(trials[width, batch][1])
                 cells.append(f"{rate * width:.3f}, +{max(0.0, cost):.4f}")
             bound = ", at the end of the rates tried" if one.end else ""
-            lines.append(f"| {width} | {batch:,} | {one.rate * width:.3f}{bound} | {one.loss:.4f} | {' | '.join(cells)} |")
-        if found := powers(best):
-            lines += ["", f"Best rate ∝ width^{found['width']:.2f} · batch^{found['batch']:.2f}."]
+            found = f"{one.rate * width:.3f}{bound} | {one.loss:.4f}"
+            lines.append(f"| {width} | {batch:,} | {found} | {' | '.join(cells)} |")
+        if power := powers(best):
+            lines += ["", f"Best rate ∝ width^{power['width']:.2f} · batch^{power['batch']:.2f}."]
     text = "\n".join(lines) + "\n"
     options.out.write_text(text, encoding="utf-8") if options.out else print(text)
 

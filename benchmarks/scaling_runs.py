@@ -621,10 +621,11 @@ def predict(options: argparse.Namespace) -> None:
     laws = plait.scale.fit(options.file, target=options.target, where=options.where).laws
     where = " ".join(f"--where '{each}'" for each in options.where)
     runs = " --runs " + " ".join(f"'{each}'" for each in options.runs) if options.runs else ""
+    before = "these runs" if options.runs else "any run there"
     lines = [
-        f"# Forecasts for {options.target:.0e} FLOPs, made before {'these runs' if options.runs else 'any run there'}", "",
-        f"`python benchmarks/scaling_runs.py predict {options.file.name} --target {options.target:g} {where}{runs}`: the "
-        f"laws of {len(laws.runs)} runs up to {laws.runs.flops.max():.3g} FLOPs, one E for all: "
+        f"# Forecasts for {options.target:.0e} FLOPs, made before {before}", "",
+        f"`python benchmarks/scaling_runs.py predict {options.file.name} --target {options.target:g} {where}{runs}`: "
+        f"the laws of {len(laws.runs)} runs up to {laws.runs.flops.max():.3g} FLOPs, one E for all: "
         f"{'yes' if laws.shared else 'no'}. A run deviates from its law by {laws.draws.noise:.2%} of the loss (one "
         f"standard deviation), groups by {laws.draws.group_noise:.2%}. The single run's 90 % interval is what a "
         "training is held against.", "",
