@@ -494,3 +494,14 @@ def test_a_surface_that_nobody_could_mean_overflows_nowhere() -> None:
         params, tokens, loss = wild.optimum(1e9, cost)
         found = (params, tokens, loss, wild.gap(1e9, cost, 0.25), wild.overhead(1e9, cost, 0.25))
     assert not any(np.isnan(each).any() for each in found)
+
+
+def test_an_interval_that_says_nothing_is_told_in_words() -> None:
+    from plait.analysis.scaling_document import shown
+    from plait.analysis.scaling_laws import CANNOT_SAY, Estimate
+
+    assert shown(Estimate(2.0, 1.0, 3.0), sign="+") == "+2 (1 … 3)"
+    assert shown(Estimate(2.0, 1.0, 9.0).over(4), sign="×") == "[×2 (1 … 9)]"
+    assert shown(Estimate(1276, 1e-109, 2086).over(4)) == CANNOT_SAY
+    assert shown(Estimate(0.5, -0.1, 1.6).wider_than(0.2)) == CANNOT_SAY
+    assert shown(Estimate(0.01, -0.01, 0.03)) == "0.01 (-0.01 … 0.03)"  # narrow, whatever its sign

@@ -19,6 +19,7 @@ from plait.analysis.scaling_state import chances_of_least
 
 FAR = 100.0  # times the largest budget
 ODD_COST = 0.1  # runs' FLOPs per token further off κ N^p than this are told
+HOPELESS = 100.0  # times: between the ends of an interval that is not worth reading
 ODD_UNITS = 30.0  # times 6 N D
 
 
@@ -39,9 +40,11 @@ def ends(one: Estimate, digits: int = 4) -> str:
     return f"{number(one.low, digits)} … {number(one.high, digits)}"
 
 
-def shown(one: Estimate, digits: int = 4) -> str:
-    """A value and its interval; in brackets if the data do not determine it."""
-    told = f"{number(one.value, digits)} ({ends(one, digits)})"
+def shown(one: Estimate, digits: int = 4, sign: str = "") -> str:
+    """A value and its interval; in brackets if the interval is too wide to go by, and in words if it says nothing."""
+    if one.wide and not 0 < one.high <= HOPELESS * one.low:
+        return CANNOT_SAY
+    told = f"{sign}{number(one.value, digits)} ({ends(one, digits)})"
     return f"[{told}]" if one.wide else told
 
 

@@ -104,7 +104,7 @@ def read_plan(path: Path) -> Plan:
     except (ValueError, KeyError, TypeError) as wrong:
         if isinstance(wrong, UserError):
             raise
-        raise UserError(f"{path} is no plan: write one with `plait scale plan … --out {path}`.") from None
+        raise UserError(f"{path} is no plan; `plait scale plan … --out plan.json` writes one.") from None
 
 
 def tokens_per_byte(corpus: Corpus) -> float | None:
@@ -209,7 +209,10 @@ def warnings(plan: Plan, corpus_tokens: int | None = None) -> list[str]:
         groups[run.architecture, run.budget] = groups.get((run.architecture, run.budget), 0) + (run.seed == 0)
     few = [f"{name} at {flops:.3g}" for (name, flops), count in groups.items() if count < 3]
     if few:
-        found.append(f"fewer than three sizes for {', '.join(few[:4])}: these sizes are not in the family")
+        found.append(
+            f"fewer than three sizes for {', '.join(few[:4])}: a parabola needs three. The sizes wanted lie between "
+            "those the architecture has; larger budgets, or narrower heads in the spec, give more"
+        )
     if len(plan.budgets) < 3:
         found.append("fewer than three groups: the exponents will be unsure")
     repeated = [run for run in plan.runs if corpus_tokens and run.tokens > corpus_tokens]
