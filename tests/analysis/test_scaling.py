@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from benchmark_modules import load_benchmark
+from benchmark_modules import FOLDER, load_benchmark
 from scipy.optimize import minimize_scalar
 
 from plait.analysis.scaling_bootstrap import bootstrap, interval
-from plait.analysis.scaling_document import document, notes
+from plait.analysis.scaling_document import document, notes, shown
 from plait.analysis.scaling_findings import CONTRADICTED, OPEN, SHOWN, findings
 from plait.analysis.scaling_frontier import TokenCost
 from plait.analysis.scaling_isoflop import groups_of
-from plait.analysis.scaling_laws import CANNOT_SAY, Laws, fit_laws
+from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Laws, fit_laws
 from plait.analysis.scaling_range import within_law
 from plait.analysis.scaling_runs import ALL, Runs, rename_columns, runs_of
 from plait.analysis.scaling_simulation import CHINCHILLA, SIX, Design, joined, pitfall, simulated, surface
@@ -497,11 +498,33 @@ def test_a_surface_that_nobody_could_mean_overflows_nowhere() -> None:
 
 
 def test_an_interval_that_says_nothing_is_told_in_words() -> None:
-    from plait.analysis.scaling_document import shown
-    from plait.analysis.scaling_laws import CANNOT_SAY, Estimate
-
     assert shown(Estimate(2.0, 1.0, 3.0), sign="+") == "+2 (1 … 3)"
     assert shown(Estimate(2.0, 1.0, 9.0).over(4), sign="×") == "[×2 (1 … 9)]"
     assert shown(Estimate(1276, 1e-109, 2086).over(4)) == CANNOT_SAY
     assert shown(Estimate(0.5, -0.1, 1.6).wider_than(0.2)) == CANNOT_SAY
     assert shown(Estimate(0.01, -0.01, 0.03)) == "0.01 (-0.01 … 0.03)"  # narrow, whatever its sign
+
+
+def test_a_page_keeps_what_is_written_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))  # it imports the script of the runs
+    with_parts = load_benchmark("scaling_report").with_parts
+    page = "# Title\n\nBy hand.\n\n<!-- begin runs -->\nold\n<!-- end runs -->\n\nAlso by hand.\n"
+    assert with_parts(page, {"runs": ["| a |", "| b |"]}) == page.replace("old", "| a |\n| b |")
+    more = with_parts(page, {"notes": ["- one"]})
+    assert more.startswith(page)
+    assert more.endswith("## Notes\n\n<!-- begin notes -->\n- one\n<!-- end notes -->\n")
+
+
+def test_the_rule_of_rates_is_found_again() -> None:
+    rates = load_benchmark("scaling_rates")
+    best = {}
+    for width in (64, 128):
+        for batch in (2**13, 2**16):
+            truth = 0.3 / width * (batch / 2**13) ** 0.5
+            tried = [each / width for each in (0.128, 0.256, 0.512, 1.024, 2.048)]
+            best[width, batch] = rates.best_rate(tried, [1 + 0.05 * math.log2(lr / truth) ** 2 for lr in tried])
+            assert best[width, batch].rate == pytest.approx(truth)
+            assert best[width, batch].loss == pytest.approx(1)
+    assert rates.powers(best) == pytest.approx({"width": -1.0, "batch": 0.5})
+    assert rates.best_rate([1e-3, 2e-3, 4e-3], [3.0, 2.0, 1.0]).end
+    assert rates.powers({key: one._replace(end=True) for key, one in best.items()}) == {}
