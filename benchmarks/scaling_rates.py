@@ -17,7 +17,7 @@ import csv
 import math
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -96,9 +96,8 @@ def train(options: argparse.Namespace) -> None:
 
 def read_rows(path: Path) -> list[Row]:
     rows = csv.DictReader(path.open(encoding="utf-8"))
-    kinds: dict[str, Any] = Row.__annotations__
-    makers = {"int": int, "float": float, "str": str}
-    return [Row(**{name: makers[kind](row[name]) for name, kind in kinds.items()}) for row in rows]
+    return [Row(row["architecture"], *(int(row[name]) for name in ("width", "batch", "steps", "seq_len")),
+                float(row["lr"]), float(row["loss"])) for row in rows]  # fmt: skip
 
 
 def best_rate(rates: list[float], losses: list[float]) -> Best:

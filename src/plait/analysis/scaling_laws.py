@@ -75,7 +75,7 @@ class Law:
     def surface_estimates(self) -> dict[str, Estimate]:
         values = {name: Estimate.of(getattr(self.surface, name), getattr(self.draws, name)) for name in SURFACE}
         values["E"] = replace(values["E"], wide=True) if self.bends else values["E"].wider_than(0.25 * self.lowest)
-        factors = {"alpha": 2.0, "beta": 2.0, "A": 10.0, "B": 10.0}
+        factors = {"alpha": 2.0, "beta": 2.0, "A": 100.0, "B": 100.0}
         return {name: one.over(factors[name]) if name in factors else one for name, one in values.items()}
 
     def frontier_estimates(self, target: float | None = None) -> dict[str, Estimate]:
