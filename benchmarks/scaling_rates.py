@@ -1,13 +1,12 @@
 """How the best learning rate depends on the batch and the width: the rule that `plait scale plan` transfers rates by.
 
     python benchmarks/scaling_rates.py train -o rates.csv [--device cuda] [--widths 64 128] [--batches 8192 65536]
-    python benchmarks/scaling_rates.py fit rates.csv -o rates.md
+    python benchmarks/scaling_rates.py fit rates.csv …
 
 Trains one architecture at several widths, batches (in tokens per step) and rates, all for the same number of steps, on
 bytes of Python sources; the rates of one width and batch are replicas of one track, so they read the same bytes in the
-same order. A parabola through the losses over log rate gives the best rate of each width and batch, and from these
-follow the powers of batch and width. A best rate at either end of the rates tried is only a bound, and is said to be
-one.
+same order. `fit` also reads the rows of `scaling_runs.py`: it prints the best rate of each setting, the power of the
+batch over all of them, and what the rates of three rules would cost.
 """
 
 from __future__ import annotations
@@ -22,21 +21,34 @@ from typing import NamedTuple
 import numpy as np
 
 WARMUP, DECAY = 30, 0.2
+BASE = 2**13  # tokens per step
+NEAR = 0.15  # log losses this far above the best are still near a parabola
 COLUMNS = ("architecture", "width", "batch", "steps", "seq_len", "lr", "loss", "seconds", "device", "date")
 
 
 class Row(NamedTuple):
     architecture: str
     width: int
-    batch: int
+    batch: int  # tokens per step
     steps: int
-    seq_len: int
     lr: float
     loss: float
 
 
+class Setting(NamedTuple):
+    """What trainings at several rates have in common."""
+
+    architecture: str
+    width: int
+    batch: int
+    steps: int
+
+
+Trial = dict[float, float]  # rate → loss
+
+
 class Best(NamedTuple):
-    """The best rate of one width and batch. `end`: it is the lowest or highest rate tried, so only a bound."""
+    """The best rate of one setting. `end`: it is the lowest or highest rate tried, so only a bound."""
 
     rate: float
     loss: float
@@ -95,69 +107,106 @@ def train(options: argparse.Namespace) -> None:
 
 
 def read_rows(path: Path) -> list[Row]:
-    rows = csv.DictReader(path.open(encoding="utf-8"))
-    return [Row(row["architecture"], *(int(row[name]) for name in ("width", "batch", "steps", "seq_len")),
-                float(row["lr"]), float(row["loss"])) for row in rows]  # fmt: skip
+    """Rows of `train`, or of `scaling_runs.py`, whose width is in the spec."""
+    found = []
+    for row in csv.DictReader(path.open(encoding="utf-8")):
+        width = row.get("width") or row["spec"].split()[0].removeprefix("d=")
+        counts = (int(width), int(row["batch"]), int(row["steps"]))
+        found.append(Row(row["architecture"], *counts, float(row["lr"]), float(row["loss"])))
+    return found
 
 
-def best_rate(rates: list[float], losses: list[float]) -> Best:
+def trials_of(rows: list[Row]) -> dict[Setting, Trial]:
+    """Settings that were trained at several rates."""
+    found: dict[Setting, Trial] = {}
+    for row in rows:
+        found.setdefault(Setting(row.architecture, row.width, row.batch, row.steps), {})[row.lr] = row.loss
+    return {setting: trial for setting, trial in sorted(found.items()) if len(trial) > 1}
+
+
+def best_rate(trial: Trial) -> Best:
     """The minimum of the parabola through the best rate and its neighbours, in log rate."""
-    order = np.argsort(rates)
-    x, y = np.log2(np.asarray(rates))[order], np.asarray(losses)[order]
-    at = int(np.argmin(y))
-    if at in (0, len(x) - 1):
-        return Best(float(2 ** x[at]), float(y[at]), True)
-    curve = np.polynomial.Polynomial.fit(x[at - 1 : at + 2], y[at - 1 : at + 2], 2)
+    rates = sorted(trial)
+    at = min(range(len(rates)), key=lambda i: trial[rates[i]])
+    if at in (0, len(rates) - 1):
+        return Best(rates[at], trial[rates[at]], True)
+    near = rates[at - 1 : at + 2]
+    curve = np.polynomial.Polynomial.fit(np.log(near), [trial[rate] for rate in near], 2)
     lowest = float(curve.deriv().roots()[0].real)
-    return Best(float(2**lowest), float(curve(lowest)), False)
+    return Best(math.exp(lowest), float(curve(lowest)), False)
 
 
-def loss_at(rates: list[float], losses: list[float], rate: float) -> float:
+def loss_at(trial: Trial, rate: float) -> float:
     """Losses between the rates tried, linear in log rate; beyond them that of the last."""
-    order = np.argsort(rates)
-    return float(np.interp(math.log(rate), np.log(rates)[order], np.asarray(losses)[order]))
+    rates = sorted(trial)
+    return float(np.interp(math.log(rate), np.log(rates), [trial[each] for each in rates]))
 
 
-def powers(best: dict[tuple[int, int], Best]) -> dict[str, float]:
-    """Least squares of log best rate on log width and log batch, of best rates inside the range tried."""
-    inside = {key: one for key, one in best.items() if not one.end}
-    if len({width for width, _ in inside}) < 2 or len({batch for _, batch in inside}) < 2 or len(inside) < 3:
-        return {}
-    design = np.array([[1.0, math.log(width), math.log(batch)] for width, batch in inside])
-    found, *_ = np.linalg.lstsq(design, np.array([math.log(one.rate) for one in inside.values()]), rcond=None)
-    return {"width": float(found[1]), "batch": float(found[2])}
+class Rule(NamedTuple):
+    """Best rate × width: `constants` by architecture at 8k tokens per step, times (batch / 8k) to the `power`."""
+
+    constants: dict[str, float]
+    power: float
+
+
+def fit_rule(trials: dict[Setting, Trial], near: float = NEAR) -> Rule:
+    """Least squares of log L = base of the setting + k (log(rate · width) − log c − p log(batch / 8k))², with one k for
+    all: linear in k, k log c and k p. Of each setting the rates whose log L is within `near` of its best."""
+    names = sorted({setting.architecture for setting in trials})
+    design, losses = [], []
+    for setting, trial in trials.items():
+        kept = {rate: loss for rate, loss in trial.items() if math.log(loss / min(trial.values())) < near}
+        x_N = np.log(list(kept)) + math.log(setting.width)
+        columns = [x_N**2, *(x_N * (setting.architecture == name) for name in names),
+                   x_N * math.log(setting.batch / BASE)]  # fmt: skip
+        part_NK, loss_N = np.stack(columns, 1), np.log(list(kept.values()))
+        design.append(part_NK - part_NK.mean(0))  # what a setting's losses have in common is its own base
+        losses.append(loss_N - loss_N.mean())
+    (k, *linear, last), *_ = np.linalg.lstsq(np.concatenate(design), np.concatenate(losses), rcond=None)
+    return Rule({name: math.exp(-c / (2 * k)) for name, c in zip(names, linear, strict=True)}, float(-last / (2 * k)))
+
+
+def rule_intervals(trials: dict[Setting, Trial], draws: int = 1000) -> dict[str, tuple[float, float]]:
+    """90 % intervals of the rule's numbers: a bootstrap over settings."""
+    settings, rng = list(trials), np.random.default_rng(0)
+    found: dict[str, list[float]] = {}
+    for _ in range(draws):
+        drawn = {settings[i]._replace(steps=n): trials[settings[i]]
+                 for n, i in enumerate(rng.integers(len(settings), size=len(settings)))}  # fmt: skip
+        with np.errstate(all="ignore"):
+            rule = fit_rule(drawn)
+        for name, value in {**rule.constants, "p": rule.power}.items():
+            found.setdefault(name, []).append(value)
+    return {name: tuple(np.nanpercentile(values, [5, 95])) for name, values in found.items()}
+
+
+def settings_table(trials: dict[Setting, Trial]) -> list[str]:
+    """The best rate of each setting, and what the rates of three rules would cost there."""
+    powers = {"0.256": 0.0, "· (batch / 8k)^¼": 0.25, "· √(batch / 8k)": 0.5}
+    names = ("architecture", "width", "tokens per step", "steps", "best rate × width", *powers)
+    lines = [f"| {' | '.join(names)} |", "|---|" + "---:|" * (len(names) - 1)]
+    for setting, trial in trials.items():
+        best, cells = best_rate(trial), []
+        for power in powers.values():
+            rate = 0.256 / setting.width * max(1.0, setting.batch / BASE) ** power
+            cells.append(f"+{max(0.0, loss_at(trial, rate) - min(trial.values())):.4f}")
+        bound = " or beyond" if best.end else ""
+        lines.append(f"| {setting.architecture} | {setting.width} | {setting.batch:,} | {setting.steps:,} | "
+                     f"{best.rate * setting.width:.3f}{bound} | {' | '.join(cells)} |")  # fmt: skip
+    return lines
 
 
 def fit(options: argparse.Namespace) -> None:
-    """The best rates, the powers, and what transferring from the smallest width and batch costs by each rule."""
-    lines = []
-    for path in options.files:
-        rows = read_rows(path)
-        trials: dict[tuple[int, int], tuple[list[float], list[float]]] = {}
-        for row in rows:
-            rates, losses = trials.setdefault((row.width, row.batch), ([], []))
-            rates.append(row.lr)
-            losses.append(row.loss)
-        best = {key: best_rate(*trial) for key, trial in sorted(trials.items())}
-        first = min(best)
-        lines += [
-            "", f"`{path.name}`: {rows[0].architecture}, {rows[0].steps} steps, sequences of {rows[0].seq_len}", "",
-            "| width | tokens per step | best rate × width | loss | as 1/d alone | as 1/d · √batch |",
-            "|---:|---:|---:|---:|---:|---:|",
-        ]  # fmt: skip
-        for (width, batch), one in best.items():
-            alone = best[first].rate * first[0] / width
-            cells = []
-            for rate in (alone, alone * math.sqrt(batch / first[1])):
-                cost = loss_at(*trials[width, batch], rate) - min(trials[width, batch][1])
-                cells.append(f"{rate * width:.3f}, +{max(0.0, cost):.4f}")
-            bound = ", at the end of the rates tried" if one.end else ""
-            found = f"{one.rate * width:.3f}{bound} | {one.loss:.4f}"
-            lines.append(f"| {width} | {batch:,} | {found} | {' | '.join(cells)} |")
-        if power := powers(best):
-            lines += ["", f"Best rate ∝ width^{power['width']:.2f} · batch^{power['batch']:.2f}."]
-    text = "\n".join(lines) + "\n"
-    options.out.write_text(text, encoding="utf-8") if options.out else print(text)
+    """The rule over all files, and the table of their settings."""
+    trials = trials_of([row for path in options.files for row in read_rows(path)])
+    rule, ends = fit_rule(trials), rule_intervals(trials)
+    several = sum(len(trial) for trial in trials.values())
+    print(f"{len(trials)} settings, {several} trainings; best rate × width = c · (batch / 8k)^p, 90 % intervals:")
+    for name, value in {"p": rule.power, **rule.constants}.items():
+        low, high = ends[name]
+        print(f"{name}: {value:.2f} ({low:.2f} … {high:.2f})")
+    shown = {setting: trial for setting, trial in trials.items() if len(trial) >= options.least}
+    print("\n".join(settings_table(shown)))
 
 
 def main() -> None:
@@ -176,7 +225,7 @@ def main() -> None:
     training.add_argument("--seconds", type=float, default=math.inf)
     fitting = verbs.add_parser("fit")
     fitting.add_argument("files", nargs="+", type=Path)
-    fitting.add_argument("-o", "--out", type=Path)
+    fitting.add_argument("--least", type=int, default=3, help="rates tried of settings in the table")
     options = parser.parse_args()
     {"train": train, "fit": fit}[options.verb](options)
 

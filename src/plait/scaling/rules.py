@@ -9,13 +9,12 @@ batch   TABLE_BATCH · (C / TABLE_FLOPS)^(1/3) tokens, rounded to a power of two
 decay   the cosine ends at 0: the tables' tenth of the peak would leave a short training above the loss it can reach
 rate    found at one width and batch, and transferred to others as
 
-            rate ∝ 1 / d · √batch        for batches from SMALL_BATCH to LARGE_BATCH tokens
+            rate ∝ 1 / d · batch^(1/4)        from SMALL_BATCH tokens per step on; below it the batch does not count
 
-        1 / d as a matrix of d inputs moves d times as far at the same rate (Yang et al. 2022); the square root as the
-        noise of a gradient falls with the batch (Malladi et al. 2022). Below SMALL_BATCH the rate stays as it is: what
-        is stable bounds it there, not noise. Nothing was measured above LARGE_BATCH, where it stays as well: the
-        tables' rates, of 2^18 tokens and more, are 0.5 to 0.8 / d, and this rule's are 0.72 / d there.
-        Measured: benchmarks/results/2026-11-17-scaling-rates.md
+        1 / d as a matrix of d inputs moves d times as far at the same rate (Yang et al. 2022). The power of the batch
+        was measured on bytes, 0.28 (0.06 … 0.56), between none and the square root that holds where noise alone bounds
+        the rate (Malladi et al. 2022): benchmarks/results/2026-11-17-scaling-rates.md. From SMALL_RATE it leads to
+        0.72 / d at 2^19 tokens per step, where the tables have 0.5 to 0.8 / d
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from plait.core.errors import UserError
 from plait.training.recipe import Recipe
 
 TABLE_FLOPS, TABLE_BATCH = 4e18, 2**19
-SMALL_BATCH, LARGE_BATCH = 2**13, 2**16  # tokens per step, between which the best rate depends on the batch
+SMALL_BATCH, BATCH_POWER = 2**13, 0.25  # tokens per step from which on the best rate goes with the batch, and how
 #: The learning rate, and the width it was found at, of models far smaller than the tables'.
 SMALL_RATE, SMALL_WIDTH = 4e-3, 64
 LEAST_STEPS = 500  # runs with fewer lie above the law of longer ones
@@ -47,7 +46,8 @@ class Rate:
     batch: int = SMALL_BATCH
 
     def at(self, width: int, batch: int) -> float:
-        return float(self.value * (self.width / width) * math.sqrt(_counted(batch) / _counted(self.batch)))
+        more = max(batch, SMALL_BATCH) / max(self.batch, SMALL_BATCH)
+        return float(self.value * (self.width / width) * more**BATCH_POWER)
 
     @classmethod
     def read(cls, text: str) -> Rate:
@@ -63,10 +63,6 @@ class Rate:
                 "step it was found at: 4e-3@64@8192."
             )
         return rate
-
-
-def _counted(batch: int) -> int:
-    return min(max(batch, SMALL_BATCH), LARGE_BATCH)
 
 
 def batch_tokens(flops: float) -> int:
