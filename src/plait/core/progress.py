@@ -34,7 +34,7 @@ class TimeLeft:
 
     ADVANCE, SECONDS = 0.05, 5.0
     LONG_SECONDS, MANY = 60.0, 10
-    APART = 0.002  # advances that are remembered
+    APART = 0.0005  # advances that are remembered
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
