@@ -16,9 +16,10 @@ from plait.core.errors import UserError
 from plait.model.architecture import Architecture
 from plait.racing import comparison, planning
 from plait.racing.budget import SHARES, Plan, Workload, rungs, weights
-from plait.racing.comparison import Terms, compare
+from plait.racing.comparison import compare
 from plait.racing.contenders import Contender, read_contenders
 from plait.racing.leg import KIND, Course, Leg
+from plait.racing.planning import Terms
 from plait.racing.rates import best_rate, rate_steps
 from plait.racing.workers import seconds_of_all
 from plait.records import Record, Store, provenance_of

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from plait.racing.comparison import Comparison, Terms, compare
+from plait.racing.comparison import Comparison, compare
 from plait.racing.contenders import Contender, read_contenders
 from plait.racing.document import document
 from plait.racing.leg import Course
+from plait.racing.planning import Terms
 from plait.racing.rates import _rates_beyond as beyond
 from plait.racing.rates import best_rate, stacks
 from plait.records import Store

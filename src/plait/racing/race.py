@@ -186,8 +186,11 @@ def rungs_to(target: float, course: Course) -> list[int]:
     return sorted({max(4, round(steps / 2**k)) for k in range(doublings + 1)})
 
 
-def speeds(contenders: Sequence[Contender], pool: Workers, course: Course | None = None) -> dict[str, float]:
-    """Seconds per token of each candidate, timed with all workers busy; stored, so that a resumed race plans alike."""
+def speeds(
+    contenders: Sequence[Contender], pool: Workers, course: Course | None = None, most: float | None = None
+) -> dict[str, float]:
+    """Seconds per token of each candidate, timed with all workers busy for about `most` seconds; stored, so that a
+    resumed race plans alike."""
     course = course or pool.course
     config = {
         "protocol": PROTOCOL,
@@ -198,7 +201,7 @@ def speeds(contenders: Sequence[Contender], pool: Workers, course: Course | None
     known = pool.store.get(record_key(SPEED, config))
     if known is None:
         begun = time.time()
-        timed = pool.step_seconds([c.arch for c in contenders], course)
+        timed = pool.step_seconds([c.arch for c in contenders], course, most)
         result = {"seconds_per_token": [took / course.tokens_per_step for took in timed]}
         known = Record.of(SPEED, config, result, provenance_of(begun, time.time() - begun))
         pool.store.put(known)
