@@ -74,7 +74,7 @@ def test_other_budgets_and_one_too_far() -> None:
         row["tokens"] = 300e3 if row["name"] == timed["pick"]["pattern"] else 200e3
     told = advice(timed)
     assert "With equal tokens for all: up to about 1 M tokens attn×2" in told
-    assert "(in the same 42s the others see 200 K to 200 K)" in told
+    assert "(in the same 42s the others see 200 k to 200 k)" in told
     assert "The budget, 400 M tokens, is beyond what this race can speak about." in advice(clear(beyond=100.0))
 
 

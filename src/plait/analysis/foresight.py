@@ -66,6 +66,9 @@ class Foresight:
             last = at == len(self.crossings) - 1
             until = "beyond that" if last else f"then up to about {count(self.crossings[at + 1].tokens)}"
             parts.append(f"{until} {crossing.after} (crossing {span(crossing.low, crossing.high)})")
+        last_clear = max(row.tokens for row in self.rows if _leader(row.p_best) is not None)
+        if last_clear < self.rows[-1].tokens:
+            parts.append(f"clearly up to about {count(last_clear)}, and none is clearly the best from there on")
         return ", ".join(parts) + end
 
     def _one_leader(self, end: str) -> str:
@@ -138,9 +141,9 @@ def span(low: float | None, high: float | None) -> str:
 
 
 def count(tokens: float) -> str:
-    """Tokens with two significant digits: 20 M, 1.3 G."""
-    for letter, size in sorted(COUNTS.items(), key=lambda unit: -unit[1]):
+    """Tokens with two significant digits: 190 k, 20 M, 1.3 G."""
+    for unit, size in sorted(COUNTS.items(), key=lambda unit: -unit[1]):
         if tokens >= 0.95 * size:
-            value = tokens / size
+            value, letter = tokens / size, unit.replace("K", "k")
             return f"{value:.2g} {letter}" if value < 99.5 else f"{value:.0f} {letter}"
     return f"{tokens:.0f}"

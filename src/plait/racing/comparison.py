@@ -74,8 +74,8 @@ class Comparison:
 
     @cached_property
     def foresight(self) -> Foresight | None:
-        """Who is best, from the shortest observed budget to `REACH` times the longest. None if budgets are not equal in
-        tokens, or fewer than two contenders have a finite loss."""
+        """Who is best, from the shortest observed budget beyond the warm-up to `REACH` times the longest. None if
+        budgets are not equal in tokens, fewer than two contenders have a finite loss, or none trained that far."""
         observations = {
             row.contender.name: {
                 seed: [(at[seed].result["tokens"], loss_of(at[seed])) for at in row.records]
@@ -86,7 +86,9 @@ class Comparison:
         }
         if len(observations) < 2 or self.terms.equal != "tokens":
             return None
-        budgets = [float(tokens) for tokens, _ in self.rows[0].curve]
+        budgets = [float(tokens) for tokens, _ in self.rows[0].curve if not self.course.starved(tokens)]
+        if not budgets:
+            return None
         longest = budgets[-1]
         budgets += [longest * 2**k for k in range(1, int(math.log2(min(REACH, CALIBRATION.reach))) + 1)]
         archs = {row.contender.name: row.contender.arch for row in self.rows if row.contender.name in observations}

@@ -48,7 +48,6 @@ RATES_AT_MOST = 0.35  # share of the race's cost that a search of rates may take
 BEYOND_AT_MOST = 0.55  # with the rates beyond the three: always enough for one of them
 SLACK = 1.25  # for time in which workers wait for the last one of a round
 REACH = 4.0  # how far beyond the target foresight goes, in multiples of it
-WARMUPS = 3  # forecasts from trainings of fewer steps than so many warm-ups say nothing about who will be best
 
 #: Called with the name of the stage and the share of the race that is done, from 0 to 1.
 OnStage = Callable[[str, float], object]
@@ -92,9 +91,8 @@ class Raced:
 
     @property
     def starved(self) -> bool:
-        """Whether no candidate trained far beyond its warm-up: what such losses tell of architectures was never
-        measured, and forecasts from them are too sure."""
-        return self.course.steps(self.longest) < WARMUPS * self.course.recipe.warmup
+        """Whether no candidate trained far beyond its warm-up."""
+        return self.course.starved(self.longest)
 
     @property
     def observations(self) -> dict[str, dict[int, list[tuple[float, float]]]]:
