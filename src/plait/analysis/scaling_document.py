@@ -186,7 +186,8 @@ def notes(laws: Laws) -> list[str]:
             caveats.append(f"{whose}only two budgets; the intervals were validated with three or more: train a third")
         if law.cost.spread > ODD_COST:
             caveats.append(
-                f"{whose}FLOPs per token differ by up to {percent(law.cost.spread)} from {law.cost}, which determines N*"
+                f"{whose}FLOPs per token differ by up to {percent(law.cost.spread)} from {law.cost}, "
+                "which determines N*"
             )
         caveats += _disagreement(law, whose)
     caveats += _units(laws.runs)

@@ -21,7 +21,8 @@ from plait.workers.pool import Place
 
 if TYPE_CHECKING:
     from plait.data import Corpus
-    from plait.racing.comparison import Comparison, Terms
+    from plait.racing.comparison import Comparison
+    from plait.racing.planning import Terms
 
 DEFAULT_TIME = "10m"
 WARMUP = 10  # steps
@@ -157,7 +158,7 @@ def _terms(
     lr: float | None,
 ) -> Terms:
     from plait.racing.budget import require_equal
-    from plait.racing.comparison import Terms
+    from plait.racing.planning import Terms
 
     given = {"--time": time, "--tokens": tokens, "--flops": flops}
     several = [name for name, value in given.items() if value is not None]
