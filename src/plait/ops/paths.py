@@ -13,7 +13,7 @@ a chunked form in half precision, and their errors would travel through the stat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import reduce, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -108,8 +108,7 @@ def full_precision(op: Callable[Params, Result]) -> Callable[Params, Result]:
     def run(*args: Params.args, **kwargs: Params.kwargs) -> Result:
         first = args[0]
         assert isinstance(first, Tensor)
-        device = first.device.type
-        if device == "meta" or not torch.is_autocast_enabled(device):
+        if not _under_autocast(first):
             return op(*args, **kwargs)
         given = [x for x in (*args, *kwargs.values()) if _floating(x)]
         widest = reduce(torch.promote_types, (x.dtype for x in given))  # type: ignore[attr-defined]
@@ -117,18 +116,26 @@ def full_precision(op: Callable[Params, Result]) -> Callable[Params, Result]:
         def cast(x: Any) -> Any:
             return x.to(widest) if _floating(x) else x
 
-        with torch.autocast(device, enabled=False):
+        with outside_autocast(first):
             return op(*map(cast, args), **{key: cast(x) for key, x in kwargs.items()})
 
     return run
 
 
+def outside_autocast(x: Tensor) -> AbstractContextManager[object]:
+    """Where operations keep the dtypes that they are given."""
+    return torch.autocast(x.device.type, enabled=False) if _under_autocast(x) else nullcontext()
+
+
+def _under_autocast(x: Tensor) -> bool:
+    return x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
+
+
 def autocast_dtype(x: Tensor) -> torch.dtype:
     """What autocast would make of x in a matrix product; without autocast its own dtype."""
-    device = x.device.type
-    if device == "meta" or x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+    if x.dtype == torch.float64 or not _under_autocast(x):
         return x.dtype
-    return torch.get_autocast_dtype(device)
+    return torch.get_autocast_dtype(x.device.type)
 
 
 def _floating(x: object) -> bool:
