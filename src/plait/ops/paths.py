@@ -102,16 +102,16 @@ Result = TypeVar("Result")
 
 
 def full_precision(op: Callable[Params, Result]) -> Callable[Params, Result]:
-    """Under autocast: run `op` outside of it, on inputs of the widest dtype among them. Otherwise leave it alone."""
+    """Run `op` on inputs of the widest dtype among them, and outside of autocast."""
 
     @wraps(op)
     def run(*args: Params.args, **kwargs: Params.kwargs) -> Result:
         first = args[0]
         assert isinstance(first, Tensor)
-        if not _under_autocast(first):
+        dtypes = {x.dtype for x in (*args, *kwargs.values()) if _floating(x)}  # type: ignore[attr-defined]
+        if len(dtypes) == 1 and not _under_autocast(first):
             return op(*args, **kwargs)
-        given = [x for x in (*args, *kwargs.values()) if _floating(x)]
-        widest = reduce(torch.promote_types, (x.dtype for x in given))  # type: ignore[attr-defined]
+        widest = reduce(torch.promote_types, dtypes)
 
         def cast(x: Any) -> Any:
             return x.to(widest) if _floating(x) else x
