@@ -93,13 +93,12 @@ def test_narrow_heads_are_held_to_the_definition(name):
         assert (found.width, found.members) == (width, members)
 
 
-def test_digits_that_cancel_are_held_to_the_definition_in_fp32():
-    """Under gates that forget at once a query sees its own key alone, whose gradient is the difference of two numbers a
-    million times as large. A wrong gradient of keys is seen all the same."""
+def test_digits_that_cancel_are_not_asked_for():
+    """Under gates that forget at once a query sees little but its own key, whose gradient is then the difference of two
+    numbers a thousand times as large. A wrong gradient of keys is seen all the same."""
     case, sharp = CASES["fox"], Setting(torch.float32, 65, "strong")
-    found = guard(case, sharp, CPU)
-    assert found.right
-    assert 1e-5 < found.error < found.limit < 0.1
+    assert guard(case, sharp, CPU).right
+    assert guard(dataclasses.replace(case, softmax=False), sharp, CPU).error > 1e-4
     wrong = dataclasses.replace(case, ours=lambda x: case.ours(x | {"k": 1.2 * x["k"] - 0.2 * x["k"].detach()}))
     found = guard(wrong, sharp, CPU)
     assert not found.right

@@ -36,7 +36,7 @@ DECAYS: dict[str, Callable[[Tensor], Tensor]] = {
 SHORT, LONG = (1, 2, 63, 64, 65, 200), (1000, 16384)
 DTYPES = (torch.bfloat16, torch.float32)
 MEMBERS = 3  # of a fleet, where members are stacked
-CANCELLED = 10  # times the error of the definition in fp32 that is allowed where digits cancel
+TORCHS = {"sdpa", "cudnn"}  # paths that are torch's own kernels, which may add in another order every time
 
 
 class Setting(NamedTuple):
@@ -66,7 +66,7 @@ class Guarded:
 
     @property
     def right(self) -> bool:
-        return self.same and self.error <= self.limit
+        return (self.same or self.path in TORCHS) and self.error <= self.limit
 
     @property
     def setting(self) -> str:
@@ -106,34 +106,25 @@ def guard(case: KernelCase, setting: Setting, device: torch.device) -> Guarded:
     given = [_drawn(case, setting, stream) for _ in range(members)]
     with watched_paths() as taken, unwritten_memory_is_nan():
         found, again = (_results(case.ours, given) for _ in range(2))
-    exact = [_exact(case, inputs) for inputs in given]
     names = ("output", *(f"gradient of {name}" for name in given[0]))
-    errors, limits = _errors(found, exact), [TOLERANCES[dtype]] * len(names)
-    if tokens <= SHORT[-1] and max(errors) > TOLERANCES[dtype]:
-        # A key's gradient under a sharp softmax is a small difference of large numbers, of which fp32 keeps few digits
-        # however it is computed: the definition in fp32 says how few.
-        lost = _errors([_results(case.definition, [_cast(x, torch.float32)])[0] for x in given], exact)
-        limits = [max(limit, CANCELLED * error) for limit, error in zip(limits, lost, strict=True)]
-    worst = max(range(len(names)), key=lambda i: errors[i] / limits[i])
+    errors = dict.fromkeys(names, 0.0)
+    for ours, inputs in zip(found, given, strict=True):
+        wanted = _exact(case, inputs)
+        sizes = [float(exact.abs().max()) for exact in wanted]
+        for name, x, exact, size in zip(names, ours, wanted, sizes, strict=True):
+            if case.softmax:
+                size = max(size, sizes[names.index("gradient of v")])
+            # What cancels to nothing is measured by the other tensors.
+            size = size if size > 1e-12 * max(sizes) else max(sizes)
+            error = float((x.double() - exact).abs().max()) / max(size, 1e-30)
+            errors[name] = max(errors[name], error if error == error else math.inf)
+    worst = max(errors, key=lambda name: errors[name])
     same = all(torch.equal(a, b) for x, y in zip(found, again, strict=True) for a, b in zip(x, y, strict=True))
     path = ", ".join(dict.fromkeys(taken.values())) or "plain"
     kind = str(dtype).removeprefix("torch.")
     return Guarded(
-        case.name, kind, tokens, decays, path, errors[worst], names[worst], same, limits[worst], members, width
+        case.name, kind, tokens, decays, path, errors[worst], worst, same, TOLERANCES[dtype], members, width
     )  # fmt: skip
-
-
-def _errors(found: list[list[Tensor]], exact: list[list[Tensor]]) -> list[float]:
-    """Of output and gradients, the largest over members, relative to the largest value of the same tensor."""
-    errors = [0.0] * len(exact[0])
-    for ours, wanted in zip(found, exact, strict=True):
-        sizes = [float(x.abs().max()) for x in wanted]
-        for i, (x, y, size) in enumerate(zip(ours, wanted, sizes, strict=True)):
-            # What cancels to nothing (one key's gradient under a softmax) is measured by the other tensors.
-            size = size if size > 1e-12 * max(sizes) else max(sizes)
-            error = float((x.double() - y).abs().max()) / max(size, 1e-30)
-            errors[i] = max(errors[i], error if error == error else math.inf)
-    return errors
 
 
 def _drawn(case: KernelCase, setting: Setting, stream: torch.Generator) -> Inputs:
@@ -144,17 +135,13 @@ def _drawn(case: KernelCase, setting: Setting, stream: torch.Generator) -> Input
 
 
 def _exact(case: KernelCase, given: Inputs) -> list[Tensor]:
-    wide = _cast(given, torch.float64)
+    wide = {name: x.double() for name, x in given.items()}
     if next(iter(given.values())).shape[1] <= SHORT[-1]:
         return _results(case.definition, [wide])[0]
     if case.exact_when_long is not None:
         return _results(case.exact_when_long, [wide])[0]
     with plain_ops():
         return _results(case.ours, [wide])[0]
-
-
-def _cast(given: Inputs, dtype: torch.dtype) -> Inputs:
-    return {name: x.to(dtype) for name, x in given.items()}
 
 
 def _results(run: Run, given: list[Inputs]) -> list[list[Tensor]]:
