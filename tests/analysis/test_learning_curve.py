@@ -219,8 +219,8 @@ class TestForesight:
         assert found.low is not None
         assert found.low < 16e6 < (found.high or math.inf)
         assert 10e6 < found.tokens < 60e6  # slopes fade: it may take longer than straight lines would
-        assert seen.text.startswith("up to about ")
-        assert "tokens early, beyond that late (crossing " in seen.text
+        assert seen.text.startswith("early is best up to about ")
+        assert "tokens, then late (crossing " in seen.text
         assert [row.best for row in seen.rows][:: len(seen.rows) - 1] == ["early", "late"]
         assert seen.rows[0].p_best["early"] > 0.95
 
@@ -248,8 +248,8 @@ class TestForesight:
     def test_none_where_one_leads_throughout(self, three: Runs) -> None:
         seen = foresee(extrapolate(three, BUDGETS))
         assert not seen.crossings
-        assert seen.text.startswith("low at every budget from 1 M tokens on (P(best) ")
-        assert seen.text.endswith("nothing is said beyond 128 M)")
+        assert seen.text.startswith("low is best at every budget from 1 M tokens on (P(best) ")
+        assert seen.text.endswith("; no forecast beyond 128 M tokens")
 
     def test_where_nobody_leads_at_first_the_later_leader_is_not_called_best_there(self) -> None:
         """P(best) of "a" is 10 % after 1 M tokens, where the other two are equal, and 100 % after 4 M."""
@@ -261,7 +261,9 @@ class TestForesight:
         late_DC = np.broadcast_to([0.5, 0.8, 0.8], (1000, 3))
         seen = foresee(Forecast(["a", "b", "c"], budgets, np.stack([early_DC, late_DC], 1), 0.01, 4e6, 8.0, "drawn"))
         assert not seen.crossings
-        assert seen.text.startswith("a from about 4 M tokens on, before which none is clearly the best (P(best) 100 %")
+        assert seen.text.startswith(
+            "a is best from about 4 M tokens on (P(best) 100 % at 4 M tokens); before that none is clearly the best"
+        )
         assert [row.best for row in seen.rows] == ["b", "a"]  # each row names its most probable one
 
     def test_a_lead_that_fades_is_not_claimed_beyond_its_end(self) -> None:
@@ -272,15 +274,27 @@ class TestForesight:
         seen = foresee(Forecast(["a", "b", "c"], [1e6, 4e6, 16e6], loss_DBC, 0.01, 4e6, 8.0, "drawn"))
         assert not seen.crossings
         assert seen.text == (
-            "a up to about 4 M tokens (P(best) 100 % at 4 M tokens), beyond that none is clearly the best; "
-            "nothing is said beyond 32 M"
+            "a is best up to about 4 M tokens (P(best) 100 % at 4 M tokens); beyond that none is clearly the best; "
+            "no forecast beyond 32 M tokens"
+        )
+
+    def test_a_lead_after_a_crossing_is_not_claimed_beyond_its_end(self) -> None:
+        """The late leader is ahead from 4 M tokens on; after 16 M both are even."""
+        even_DC = np.stack([np.where(np.arange(1000) % 2 == of, 0.9, 1.0) for of in range(2)], 1)
+        ahead_DBC = np.broadcast_to([[0.5, 0.8], [0.8, 0.5], [0.8, 0.5]], (1000, 3, 2))
+        loss_DBC = np.concatenate([ahead_DBC, even_DC[:, None]], 1)
+        seen = foresee(Forecast(["a", "b"], [1e6, 4e6, 8e6, 16e6], loss_DBC, 0.01, 4e6, 8.0, "drawn"))
+        assert [(c.before, c.after) for c in seen.crossings] == [("a", "b")]
+        assert ", beyond that b (crossing " in seen.text
+        assert seen.text.endswith(
+            "), clearly up to about 8 M, and none is clearly the best from there on; nothing is said beyond 32 M"
         )
 
     def test_sixty_to_forty_is_a_lead(self) -> None:
         worse_D = np.where(np.arange(10) < 4, 0.9, 1.1)
         loss_DBC = np.stack([np.ones(10), worse_D], 1)[:, None]
         seen = foresee(Forecast(["a", "b"], [1e6], loss_DBC, 0.01, 1e6, 8.0, "drawn"))
-        assert seen.text.startswith("a at every budget from 1 M tokens on (P(best) 60 %")
+        assert seen.text.startswith("a is best at every budget from 1 M tokens on (P(best) 60 %")
 
     def test_budgets_must_rise(self, three: Runs) -> None:
         with pytest.raises(UserError, match="increasing order"):

@@ -149,7 +149,7 @@ def test_letters() -> None:
 def test_a_rule_for_nothing_is_not_made_up() -> None:
     found = judge_placement([["f", "f", "none", "f"], ["f"] * 4], channel={"f"})
     assert (found.p, found.early, found.fitted, found.chance) == (None, None, None, None)
-    assert "there is no pattern to read off" in found.statement
+    assert "there is no pattern to fit" in found.statement
     json.dumps(found.as_dict(), allow_nan=False)
 
 

@@ -242,7 +242,7 @@ def test_truth_files_are_read(tmp_path: Path) -> None:
 def test_bad_input(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text("[]")
-    with pytest.raises(UserError, match="no truth file"):
+    with pytest.raises(UserError, match="not a truth table"):
         read_tables(path)
     with pytest.raises(UserError, match="halving, top-two, knowledge-gradient"):
         decide(RaceState(RUNGS, {"a": 0}, {"a": 1.0}, 0.1), {}, "luck", "last")

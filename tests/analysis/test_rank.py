@@ -92,7 +92,7 @@ def test_bins() -> None:
         (lambda: rank.common_ratio([1, 2], [1, 2], 0), "more than 0"),
         (lambda: rank.common_ratio([], [], 10), "nothing to rank"),
         (lambda: rank.spearman_by_size([1], [1], [1], 0), "at least 1"),
-        (lambda: rank.spearman_by_size([1], [1], [1], [2, 1]), "rise"),
+        (lambda: rank.spearman_by_size([1], [1], [1], [2, 1]), "increasing edges"),
     ],
 )
 def test_mistakes(call: Callable[[], object], message: str) -> None:

@@ -114,7 +114,7 @@ def test_a_prediction_is_what_the_command_prints(machine):
 
 def test_the_profile_that_is_kept_predicts(machine, tmp_path):
     spec = "d=64 vocab=64 tie=true | attn[heads=2] mlp[inner=64]"
-    with pytest.raises(plait.UserError, match="keeps no profile of this machine yet: name one with --profile"):
+    with pytest.raises(plait.UserError, match="has no profile of this machine yet: make one with `plait profile`"):
         plait.predict(spec, seq_len=32)
     kept = profile_path(tmp_path / "runs", Setting())
     kept.parent.mkdir(parents=True)

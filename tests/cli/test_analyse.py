@@ -129,7 +129,7 @@ def test_davg(analyse: Any) -> None:
 def test_twins(analyse: Any) -> None:
     (pair,) = analyse("matched-pairs", "--equal", "params,memory_mb", "--far", "latency_ms")["matched_pairs"]
     assert (pair["low"], pair["high"], pair["ratio"]) == ("c", "d", 2)
-    assert "no two rows" in analyse(
+    assert "no matched pairs found" in analyse(
         "matched-pairs", "--equal", "params,memory_mb", "--far", "latency_ms", "--ratio", "3", text=True
     )
 

@@ -97,7 +97,7 @@ def test_a_record_by_its_key_or_the_latest(layers: Any) -> None:
     assert layers(first[:12])["seeds"][0]["layers"] == "sfff"
     assert layers()["seeds"][0]["layers"] == "ssff"
     assert layers()["source"] == latest[:10]
-    with pytest.raises(UserError, match="holds no found architectures"):
+    with pytest.raises(UserError, match="contains no found architectures"):
         layers(other)
 
 
@@ -114,7 +114,7 @@ def test_the_seeds_of_several_searches_count_together(layers: Any) -> None:
     with pytest.raises(UserError, match=r"1\.json is given twice"):
         layers("0.json", "1.json", "1.json")
     Path("other.json").write_text(json.dumps(result_of("sffs") | {"choices": [CHOICES[:2]] * 4}))
-    with pytest.raises(UserError, match=r"0\.json and other\.json had other choices"):
+    with pytest.raises(UserError, match=r"0\.json and other\.json had different choices"):
         layers("0.json", "other.json")
 
 
@@ -167,7 +167,7 @@ def test_nothing_to_read_off(layers: Any) -> None:
     ("content", "message"),
     [
         ("{", "is not JSON"),
-        ("3", "holds no found architectures"),
+        ("3", "contains no found architectures"),
         ('{"seeds": [{"layers": "sff"}]}', "seeds.0 needs 'layers'"),
         ('{"seeds": [{"layers": ["attn"]}, {"layers": ["attn", "mlp"]}]}', r"\[1, 2\] layers"),
         ('{"seeds": [{"layers": ["attn", "mpl", "mlp"]}]}', "there is no mixer 'mpl'. Did you mean 'mlp'"),
@@ -183,7 +183,7 @@ def test_a_record_of_another_kind_is_refused(layers: Any) -> None:
     record = Record.of("train", {"protocol": 1}, result_of("sfff"), {})
     with open_store() as store:
         store.put(record)
-    wanted = f"^{record.key[:10]} is no front of `plait search` but a record of kind 'train'.$"
+    wanted = f"^{record.key[:10]} is not a front of `plait search` but a record of kind 'train'.$"
     with pytest.raises(UserError, match=wanted):
         layers(record.key)
     with pytest.raises(UserError, match=wanted):

@@ -33,7 +33,7 @@ def test_table_picture_verdict_and_files(plait: Any, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "standard deviation between seeds 0." in ran.stdout
     assert "a attn swiglu   b gla swiglu" in ran.stdout
-    assert "after 2.05 k tokens at equal tokens." in ran.stdout
+    assert "After 2.05 k tokens " in ran.stdout
     assert "At other budgets: " in ran.stdout
     assert (tmp_path / "c.svg").read_text().startswith("<svg")
     page = (tmp_path / "page.html").read_text()
@@ -57,9 +57,15 @@ def test_table_picture_verdict_and_files(plait: Any, tmp_path: Path) -> None:
         ((), "nothing to compare"),
         (("attn", "--at", "flop", "--tokens", "9"), "--at flop: must be one of tokens, flops, time."),
         (("attn", "--match", "size", "--tokens", "9"), "--match size: must be one of params, state, none."),
-        (("attn", "--tokens", "9", "--time", "1m"), "--time and --tokens are given; a comparison has one budget."),
+        (
+            ("attn", "--tokens", "9", "--time", "1m"),
+            "--time and --tokens are given; a comparison takes only one budget.",
+        ),
         (("attn", "--tokens", "-9"), "--tokens -9: must be greater than 0."),
-        (("attn", "--tokens", "2M", "--time", "1m"), "--time and --tokens are given; a comparison has one budget."),
+        (
+            ("attn", "--tokens", "2M", "--time", "1m"),
+            "--time and --tokens are given; a comparison takes only one budget.",
+        ),
         (("attn", "--tokens", "2 apples"), "'2 apples' given; write a number above 0 and a unit"),
         (("attn", "--flops", "1e9", "--at", "tokens"), "--flops with --at tokens"),
         (("bert-base", "--tokens", "9"), "not kind=encoder"),
@@ -82,8 +88,8 @@ def test_one_alone_on_a_short_text_is_told(plait: Any, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "the longest training read it" in ran.stdout
     assert "one architecture: there is nothing to compare it with" in ran.stdout
-    assert "one seed: no noise is known" in ran.stdout
-    assert "attn swiglu alone" in ran.stdout
+    assert "one seed: the noise is unknown" in ran.stdout
+    assert "attn swiglu has a loss of " in ran.stdout
 
 
 def test_an_edited_mixer_is_trained_again(plait: Any, tmp_path: Path) -> None:
@@ -147,5 +153,5 @@ def test_interrupted_it_says_how_to_go_on(tmp_path: Path) -> None:
     os.killpg(begun.pid, signal.SIGINT)  # as a terminal does: all processes of the group
     _, errors = begun.communicate(timeout=120)
     assert begun.returncode == 130
-    assert "interrupted; what is trained is saved. The same command resumes from there." in errors
+    assert "interrupted; finished training is saved. The same command resumes." in errors
     assert "Traceback" not in errors

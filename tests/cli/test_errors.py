@@ -53,7 +53,10 @@ MISTAKES = {
         ("measure", "d=16 | mlp", "--lengths", "8,16", "--answer", "4"),
         "--answer does not go with --lengths",
     ),
-    "no experiment file": (("config", "show", "nowhere.yaml"), "cannot read nowhere.yaml: No such file or directory"),
+    "not an experiment file": (
+        ("config", "show", "nowhere.yaml"),
+        "cannot read nowhere.yaml: No such file or directory",
+    ),
     "nothing to report": (("report",), "runs/plait.db holds no records yet"),
     "no profile": (
         ("predict", "attn", "--profile", "nowhere.json"),

@@ -94,5 +94,5 @@ def test_mistakes(run, tmp_path):
     with pytest.raises(UserError, match=r"torn\.yaml is no YAML"):
         run("train", "torn.yaml")
     (tmp_path / "spec.yaml").write_text("d: 16\n")
-    with pytest.raises(UserError, match="no experiment file"):
+    with pytest.raises(UserError, match="not an experiment file"):
         run("config", "show", "spec.yaml")

@@ -55,11 +55,14 @@ def test_a_file_that_is_there_stays(plait: Any, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("mixr", "mine.py"), "cannot make a new 'mixr'. Did you mean 'mixer'?"),
-        (("mixer", "mine.txt"), "mine.txt is no Python module's name"),
-        (("mixer", "my_mixer"), "my_mixer is no Python module's name: letters, digits and underscores, and .py at"),
+        (("mixer", "mine.txt"), "mine.txt is not a valid Python module name"),
+        (
+            ("mixer", "my_mixer"),
+            "my_mixer is not a valid Python module name: letters, digits and underscores, and .py at",
+        ),
         (("mixer", "attn.py"), "there is a mixer 'attn' already"),
         (("task", "selective_copying.py"), "there is a task 'selective-copying' already"),
-        (("mixer", "2-fast.py"), "2-fast.py is no Python module's name"),
+        (("mixer", "2-fast.py"), "2-fast.py is not a valid Python module name"),
         (("mixer", "nowhere/mine.py"), "cannot write nowhere/mine.py: No such file or directory"),
     ],
 )
@@ -117,4 +120,4 @@ def test_a_plugin_is_installed_by_pip_and_its_own_tests_pass(plait: Any, tmp_pat
 @pytest.mark.parametrize("name", ["1st", "My-Things", "a b"])
 def test_what_is_no_packages_name_is_refused(plait: Any, name: str) -> None:
     ran = plait("new", "plugin", name)
-    assert (ran.returncode, "is no package's name" in ran.stderr) == (2, True)
+    assert (ran.returncode, "is not a valid package name" in ran.stderr) == (2, True)

@@ -136,7 +136,7 @@ def test_export(plait: Any, filled: list[Record], tmp_path: Path) -> None:
 MISTAKES = {
     "no such key": (("show", "feed"), "no record in runs/plait.db has a key that begins with 'feed'"),
     "no such kind": (("list", "--kind", "prob"), "no records of kind 'prob' in runs/plait.db. Did you mean 'probe'?"),
-    "no condition": (("list", "--where", "seed"), "--where seed: should be field=value"),
+    "not a condition": (("list", "--where", "seed"), "--where seed: should be field=value"),
     "no URL": (("list", "--store", "x.db"), "Did you mean sqlite:///x.db?"),
     "no format": (("export", "out.xlsx"), "Known endings: .csv, .parquet, .json"),
     "no records": (("export", "out.csv", "--where", "seed=9"), "no records to export in runs/plait.db"),

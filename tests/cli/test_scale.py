@@ -140,7 +140,7 @@ def test_a_file_of_another_trainer(runs_file: Path) -> None:
         (["--target", "1e22", "--column", "loss=lost"], "has no column 'lost'"),
         (["--target", "much"], "a number of FLOPs"),
         (["--target", "-1"], "above 0"),
-        (["--target", "1e22", "--draws", "3"], "20 draws or more"),
+        (["--target", "1e22", "--draws", "3"], "at least 20 draws"),
         (["--target", "1e22", "--where", "flops<1"], "no row of"),
     ],
 )

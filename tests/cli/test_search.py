@@ -330,7 +330,7 @@ def test_fronts_that_are_not_there() -> None:
     with open_store() as store:
         store.put(record)
     with pytest.raises(
-        UserError, match=f"^{record.key[:10]} is no front of `plait search` but a record of kind 'train'.$"
+        UserError, match=f"^{record.key[:10]} is not a front of `plait search` but a record of kind 'train'.$"
     ):
         run("front", "table", record.key)
     with pytest.raises(UserError, match="there is no search in"):
@@ -342,8 +342,8 @@ def test_a_small_space_is_compared_whole_and_that_is_said() -> None:
     given = ("search", "--space", "gpt.txt", "--profile", "gpt.json", "--no-validate")
     for method in ("nsga2", "lts"):
         told = run(*given, "--method", method).stderr
-        assert f"all of it was compared, in place of {method}; --iterations asks for {method} itself" in told
-    assert "in place of" not in run(*given).stderr
+        assert f"all of it was compared instead of running {method}; --iterations forces {method}" in told
+    assert "instead of running" not in run(*given).stderr
     asked = run(*given, "--method", "nsga2", "--iterations", "2", "--population", "10", "--json")
     assert json.loads(asked.stdout)["method"] == "nsga2"
     assert "in place of" not in asked.stderr
@@ -357,7 +357,7 @@ def test_models_of_a_differentiable_search_are_trained_from_scratch_and_shown() 
     ]  # fmt: skip
     shown = CliRunner().invoke(app, asked, catch_exceptions=False)
     assert shown.exit_code == 0, shown.output
-    assert "retrained once each: the noise between seeds is not known" in shown.output
+    assert "retrained once each, so the noise between seeds is unknown" in shown.output
     found = json.loads(CliRunner().invoke(app, [*asked, "--json"], catch_exceptions=False).stdout)
     assert found["retrained"]["statement"] in " ".join(shown.output.split())
     assert all(row["retrained_loss"] > 0 for row in found["front"])

@@ -28,16 +28,14 @@ def test_json_holds_the_data(plait: Any) -> None:
 @pytest.mark.parametrize(
     ("variant", "name"), [*(("paper", name) for name in names()), *(("mad-lab", name) for name in names()[:6])]
 )
-def test_text_shows_what_is_read_above_what_is_asked(
-    plait: Any, monkeypatch: pytest.MonkeyPatch, variant: str, name: str
-) -> None:
+def test_text_shows_inputs_above_targets(plait: Any, monkeypatch: pytest.MonkeyPatch, variant: str, name: str) -> None:
     make_data = cache(tasks.make_data)
     monkeypatch.setattr(tasks, "make_data", make_data)  # drawn once, for the command and for this test
     ran = plait("task", "show", name, "--variant", variant, "--count", "1", "--set", "train_size=300")
     assert (ran.returncode, ran.stderr) == (0, "")
     lines = ran.stdout.splitlines()
-    read = [line[6:] for line in lines if line.startswith("read  ")]
-    asked = [line[6:] for line in lines if line.startswith("asked ")]
+    read = [line[7:] for line in lines if line.startswith("input  ")]
+    asked = [line[7:] for line in lines if line.startswith("target ")]
     task = baseline(name).with_settings({"variant": variant, "train_size": "300"})
     targets = make_data(task, 0).test.targets_NT[0]
     assert sum(len(line.split()) for line in read) == task.input_length

@@ -98,7 +98,7 @@ def test_pictures_replace_a_link_and_stay_in_their_folder(tmp_path: Path) -> Non
     from plait.core.errors import UserError
 
     class Drawn:
-        def pictures(self, results: object) -> dict[str, str]:
+        def figures(self, results: object) -> dict[str, str]:
             return {"curve": "<svg/>"}
 
     mine, evals = tmp_path / "mine.txt", tmp_path / "run" / "evals"

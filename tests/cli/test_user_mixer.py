@@ -93,8 +93,18 @@ def test_a_run_is_opened_with_the_mixer_it_was_trained_with(run: Json) -> None:
     assert architecture(SPEC).mixer_sources["my-mixer"].text != TEMPLATE
     Path(trained["folder"], "mixers", "my_mixer.py").write_text("pass")
     table._versions.clear()
-    with pytest.raises(UserError, match="was changed since the weights"):
+    with pytest.raises(UserError, match="was edited after the weights"):
         open_run(trained["run"]).arch  # noqa: B018
+
+
+def test_a_report_draws_it_if_its_file_is_given(run: Json) -> None:
+    key = run(*TRAIN)["run"].removeprefix("train-")
+    without, given = (
+        Path(run("report", key, *mixers)["page"]).read_text() for mixers in ((), ("--mixers", "my_mixer.py"))
+    )
+    assert "give its file with --mixers" in without
+    assert "give its file with --mixers" not in given
+    assert "fixed state per sequence" in given
 
 
 def test_an_edited_file_is_trained_anew(run: Json) -> None:
@@ -135,7 +145,7 @@ def test_a_training_interrupted_before_an_edit_is_not_gone_on_with(run: Json, mo
     trained = run(*TRAIN)
     assert trained["run"] != begun.name
     assert [note for note in said if note] == [
-        f"my-mixer has changed since {begun.name} was begun with it, so this is another training and starts from step 0"
+        f"my-mixer has changed since {begun.name} was started with it, so this is a new training and starts from step 0"
     ]
 
 

@@ -14,12 +14,12 @@ from plait.core.files import parse_json, read_object, sealed, understood, unseal
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "no JSON in line 1"),
+        ("{", "invalid JSON in line 1"),
         ("[" * 100_000, "nested too deeply"),
         ('{"a":' * 100_000, "nested too deeply"),
         ("9" * 400, "a number of 400 digits"),
         ("1e400", "too large"),
-        ("[NaN]", "NaN is no number"),
+        ("[NaN]", "NaN is not a number"),
         ("[1, 2]", "should hold an object, not a list"),
     ],
     ids=["cut", "lists", "objects", "digits", "exponent", "nan", "list"],

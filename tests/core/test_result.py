@@ -24,7 +24,7 @@ def pictures(html: str) -> list[str]:
 
 
 def test_names_are_text() -> None:
-    html = card([{EVIL: EVIL, "n": 1234567, "x": 0.123456}], headline=EVIL, picture=f"<svg>{EVIL}</svg>")
+    html = card([{EVIL: EVIL, "n": 1234567, "x": 0.123456}], headline=EVIL, figure=f"<svg>{EVIL}</svg>")
     assert "<script" not in html
     assert html.count("&lt;script&gt;") == 4  # headline, alt, column, cell
     assert "1,234,567" in html
@@ -58,8 +58,8 @@ def test_of_a_wide_table_the_columns_that_differ_are_shown_and_lists_are_words()
 class Undrawable(Result):
     name: str
 
-    def picture(self) -> str:
-        raise UserError("a picture has two axes")
+    def figure(self) -> str:
+        raise UserError("a figure needs two objectives")
 
 
 def test_what_cannot_be_drawn_is_a_table() -> None:

@@ -61,5 +61,5 @@ def test_an_empty_folder_and_one_with_pictures(tmp_path: Path, opened) -> None:
         opened(write(tmp_path / "empty", _dot_hidden="x"))
     root = write(tmp_path / "mixed", a_dot_txt="text")
     (root / "b.png").write_bytes(b"\x89PNG\r\n")
-    with pytest.raises(UserError, match=r"b\.png is no UTF-8 text: byte 0 is 0x89"):
+    with pytest.raises(UserError, match=r"b\.png is not UTF-8 text: byte 0 is 0x89"):
         opened(root)

@@ -84,7 +84,7 @@ def test_what_is_wrong_is_said(folder: Path, opened) -> None:
     with pytest.raises(UserError, match=r"the tokenizer has 5 ids, but meta.json states vocab 7"):
         opened(path)
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(UserError, match="was cut short: 1999 bytes"):
+    with pytest.raises(UserError, match="is truncated: 1999 bytes"):
         opened(path)
     (folder / "meta.json").write_text("{")
     with pytest.raises(UserError, match=r"meta\.json is damaged"):

@@ -34,20 +34,20 @@ def test_a_clear_winner() -> None:
     )
     assert "30 MB of the 100" in said
     assert "1.500 nats per token (1.400 to 1.600) after 4 M tokens of builtin:stdlib" in said
-    assert "the best of 3 with probability 80%." in said
+    assert "the best of 3 with probability 80 %." in said
     assert "It beats attn×2 by 0.200 (0.150 to 0.250) and gla×2 by 0.400 (0.350 to 0.450)." in said
-    assert "(attn×2, 1 M) it has 10% fewer parameters and takes the same time, with -0.200 nats (-0.250 to" in said
+    assert "(attn×2, 1 M) it has 10 % fewer parameters and takes the same time, with -0.200 nats (-0.250 to" in said
     assert "cannot be told" not in said
-    assert "a looser limit of latency, for it uses 95% of the latency and 30% of the memory" in said
+    assert "a looser limit of latency, for it uses 95 % of the latency and 30 % of the memory" in said
     assert "entropy" not in said
     assert "other budgets" not in said
-    assert "beyond what this race" not in said
+    assert "beyond the range of this race" not in said
 
 
 def test_a_tie_is_called_one() -> None:
     tie = {"gla+attn": 1.71, "attn×2": 1.7, "gla×2": 1.9}
     said = advice(clear(equals=["gla+attn", "attn×2"], pick="attn×2", loss=tie))
-    assert "probability 80%; gla+attn cannot be told from it." in said
+    assert "probability 80 %; not distinguishable from gla+attn." in said
     assert "It beats gla×2 by 0.200" in said
     assert "That is a plain Transformer" in said
     assert "a longer --time, for the race left 1 of the others undecided;" in said
@@ -62,25 +62,25 @@ def test_the_probe_is_told_as_what_it_is() -> None:
     assert said.startswith("Take the gla+attn model")
     assert "not what its loss will be, it scores 0.80 (0.78 to 0.82), rank 2 of 2" in said
     assert "if copying is what matters, look at attn×2 (0.95 against 0.70)" in said
-    assert "provisional, cut to 20% of its steps" in advice(clear(scale=0.2))
+    assert "provisional, cut to 20 % of its steps" in advice(clear(scale=0.2))
 
 
 def test_other_budgets_and_one_too_far() -> None:
     rows = [{"tokens": 1e6, "best": "attn×2", "p_best": {}}, {"tokens": 4e6, "best": "gla+attn", "p_best": {}}]
-    assert "At other budgets: up to about 1 M tokens attn×2, beyond that gla+attn." in advice(clear(foresight=rows))
+    assert "At other budgets: attn×2 is best up to about 1 M tokens, then gla+attn." in advice(clear(foresight=rows))
     timed = clear(foresight=rows)
     timed["budget"]["stated"] = "42s"
     for row in timed["race"]["architectures"]:
         row["tokens"] = 300e3 if row["name"] == timed["pick"]["pattern"] else 200e3
     told = advice(timed)
-    assert "With equal tokens for all: up to about 1 M tokens attn×2" in told
-    assert "(in the same 42s the others see 200 K to 200 K)" in told
-    assert "The budget, 400 M tokens, is beyond what this race can speak about." in advice(clear(beyond=100.0))
+    assert "With equal tokens for all: attn×2 is best up to about 1 M tokens" in told
+    assert "(in the same 42s the others see 200 k to 200 k)" in told
+    assert "The budget, 400 M tokens, is beyond the range of this race's forecasts." in advice(clear(beyond=100.0))
 
 
 def test_room_below_the_limits() -> None:
     assert (
-        "it uses only 25% of the latency and 30% of the memory allowed: the space small-hybrid ends before them"
+        "it uses only 25 % of the latency and 30 % of the memory allowed: the space small-hybrid ends before them"
         in advice(clear(ms=5.0))
     )
 
@@ -89,9 +89,9 @@ def test_known_entropy_and_a_single_model() -> None:
     said = advice(
         document(accuracy={"gla×2": EVEN}, params={"gla×2": 950_000}, pick="gla×2", equals=["gla×2"], entropy=1.6)
     )
-    assert "No other held the limits" in said
+    assert "No other model met the limits" in said
     assert "Transformer" not in said
-    assert "+25% against the text's true entropy" in said
+    assert "+25 % against the text's true entropy" in said
 
 
 def test_a_training_is_held_against_its_forecast() -> None:

@@ -82,5 +82,5 @@ def test_a_model_that_could_not_be_measured_is_only_predicted() -> None:
 
 
 def test_a_probe_cut_short_says_so() -> None:
-    assert "cut to 20% of their steps" in report_page(example(scale=0.2))
+    assert "cut to 20 % of their steps" in report_page(example(scale=0.2))
     assert "cut to" not in report_page(example())

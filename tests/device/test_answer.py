@@ -49,7 +49,7 @@ def test_its_parts_are_the_prompt_and_a_token_in_the_middle_of_the_answer() -> N
     prompt, token = Setting("both", PROMPT, answer=ANSWER).parts
     assert (prompt.mode, prompt.seq, token.mode, token.seq) == ("prefill", 32, "decode", 37)
     assert Setting("both", PROMPT, answer=ANSWER).words == "a prompt of 32 tokens and an answer of 10"
-    with pytest.raises(UserError, match="--answer goes with --mode both"):
+    with pytest.raises(UserError, match="--answer works only with --mode both"):
         Setting(answer=3)
     # What was measured before there was such a mode is found again.
     assert "answer" not in Setting().as_dict()
@@ -109,7 +109,7 @@ def test_a_search_holds_limits_of_either() -> None:
     assert held.limits["token_time"] == pytest.approx(middle / 1e3)
     assert len(held.front) > 0
     assert all(row["token_time_ms"]["interval"][1] <= middle * (1 + 1e-6) for row in held.front)
-    with pytest.raises(UserError, match="say the same"):
+    with pytest.raises(UserError, match="mean the same"):
         searched(tokens_per_second=5, token_time="1s")
 
 

@@ -90,7 +90,7 @@ def test_why_a_processor_cannot_tell(package: Path, monkeypatch: pytest.MonkeyPa
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_text", forbidden)
-        assert "root only. Allow it" in EnergyMeter.unavailable(Setting())
+        assert "by root. Allow it" in EnergyMeter.unavailable(Setting())
         assert "sudo chmod a+r" in EnergyMeter.unavailable(Setting())
     monkeypatch.setattr(energy, "POWERCAP", package / "nothing here")
     assert "there is no counter" in EnergyMeter.unavailable(Setting())

@@ -105,5 +105,5 @@ def test_a_mixer_without_a_file_is_refused(meter: MemoryMeter) -> None:
         name = "homeless"
 
     register(Options)
-    with pytest.raises(UserError, match="a process of its own, which cannot know 'homeless'"):
+    with pytest.raises(UserError, match="a separate process, which does not know 'homeless'"):
         meter.measure(architecture("d=32 vocab=50 | homeless"), Setting(seq=8))

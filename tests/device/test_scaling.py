@@ -81,7 +81,7 @@ def test_for_real_longer_takes_longer() -> None:
 
 def test_what_cannot_be_run_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = distinct_blocks([architecture("d=16 vocab=9 kind=encoder | attn[heads=2,causal=false]")])
-    with pytest.raises(UserError, match="does not decode"):
+    with pytest.raises(UserError, match="cannot decode"):
         measure_scaling(blocks, (8, 16), Setting(mode="decode"))
     if not torch.cuda.is_available():
         with pytest.raises(UserError, match="no GPU"):

@@ -38,7 +38,7 @@ def test_decoding_repeats_the_same_step() -> None:
 def test_an_encoder_has_no_state() -> None:
     encoder = architecture("d=32 vocab=50 kind=encoder | attn[heads=2,causal=false]")
     assert Workload(encoder, Setting(seq=5)).run()[1] is None
-    with pytest.raises(UserError, match="does not decode"):
+    with pytest.raises(UserError, match="cannot decode"):
         Workload(encoder, Setting(mode="decode", seq=5))
 
 

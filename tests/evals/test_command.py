@@ -1,4 +1,4 @@
-"""`plait eval` from a run's folder to tables, pictures and records."""
+"""`plait eval` from a run's folder to tables, figures and records."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_table_for_people(folder: Path) -> None:
     said = plait_eval("latest", "--on", "perplexity,per-token", "--length", "8", "--set", "documents=4")
     assert run.name in said
     assert "P(8)" in said
-    assert "picture" in said
+    assert "figure" in said
     assert {path.name for path in (run.folder / "evals").iterdir()} == {
         "per-token-loss.svg",
         "perplexity-by-length.svg",
@@ -86,7 +86,7 @@ def test_two_runs_share_a_picture(folder: Path) -> None:
     found = documents(*names, "--on", "extrapolation", "--set", "documents=3", "--out", "pictures")
     assert [one["run"] for one in found] == names
     drawn = folder / "pictures" / "extrapolation-perplexity-by-length.svg"
-    assert found[0]["pictures"] == found[1]["pictures"]
+    assert found[0]["figures"] == found[1]["figures"]
     assert all(name in drawn.read_text() for name in names)
 
 

@@ -70,7 +70,7 @@ def test_the_evaluation(subject: Subject) -> None:
     columns, rows = made.table({"a run": found})
     assert len(columns) == len(rows[0])
     assert rows[0][-1] == found["verdict"]
-    assert all("trained length" in picture for picture in made.pictures({"a run": found}).values())
+    assert all("trained length" in picture for picture in made.figures({"a run": found}).values())
 
 
 def test_short_texts_get_a_shorter_study(subject: Subject) -> None:

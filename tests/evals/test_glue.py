@@ -108,11 +108,11 @@ def test_torn_rows_of_qqp_are_skipped_and_counted(tmp_path: Path) -> None:
     ("name", "text", "message"),
     [
         ("sst2", "sentence\tlabel\na film\n", "train.tsv:2: 1 columns, where 2 were expected"),
-        ("sst2", "sentence\tlabel\nfine\t1\nodd\t2\n", "train.tsv:3: the label '2' is none of 0, 1"),
+        ("sst2", "sentence\tlabel\nfine\t1\nodd\t2\n", "train.tsv:3: the label '2' is not one of 0, 1"),
         ("sst2", "sentense\tlabel\nfine\t1\n", "train.tsv:1: no column 'sentence'. Did you mean 'sentense'?"),
         ("sst2", "", "train.tsv:1: no column 'sentence'"),
         ("sst2", "sentence\tlabel\n", "0 whole rows"),
-        ("rte", PUBLISHED["rte"][0] + "\n0\ta\tb\tyes\n", "the label 'yes' is none of entailment, not_entailment"),
+        ("rte", PUBLISHED["rte"][0] + "\n0\ta\tb\tyes\n", "the label 'yes' is not one of entailment, not_entailment"),
         ("stsb", PUBLISHED["stsb"][0] + "\n0\tm\tM\t12\t1\tn\tn\ta\tb\thigh\n", "train.tsv:2: the score 'high'"),
         ("stsb", PUBLISHED["stsb"][0] + "\n0\tm\tM\t12\t1\tn\tn\ta\tb\tnan\n", "train.tsv:2: the score 'nan'"),
         ("cola", "gj04\t1\tA sentence.\n", "train.tsv:1: 3 columns, where 4"),

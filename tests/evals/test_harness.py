@@ -291,7 +291,7 @@ MISTAKES = {
     "no data": ("bad.yaml", CHOICE_TASK.replace("test: choices.jsonl", "test: gone.jsonl"), "its data file gone.jsonl"),
     "broken data": ("bad.yaml", CHOICE_TASK.replace("test: choices", "test: broken"), "broken.jsonl:2: not JSON"),
     "unknown metric": ("bad.yaml", CHOICE_TASK.replace("acc_norm", "acc_nrom"), "Did you mean 'acc_norm'?"),
-    "a function": ("bad.yaml", CHOICE_TASK + "process_results: !function nowhere.f\n", "runs code of its own"),
+    "a function": ("bad.yaml", CHOICE_TASK + "process_results: !function nowhere.f\n", "runs its own code"),
     "no such split": (
         "bad.yaml",
         CHOICE_TASK.replace("test_split: test", "test_split: tset"),
@@ -318,7 +318,7 @@ def test_two_files_may_not_define_one_task(tasks: Path) -> None:
     with pytest.raises(UserError, match="both define the task 'toy_choices'"):
         evaluate(build(SPECS["attention"]), TOKENS, [tasks])
     (tasks / "empty").mkdir()
-    with pytest.raises(UserError, match="holds no task file"):
+    with pytest.raises(UserError, match="contains no task file"):
         evaluate(build(SPECS["attention"]), TOKENS, [tasks / "empty"])
     with pytest.raises(UserError, match="no task given"):
         evaluate(build(SPECS["attention"]), TOKENS, [])

@@ -272,7 +272,7 @@ def test_results_are_plain_and_enough_to_draw(evaluation):
     columns, rows = evaluation.table({"one": result, "two": result})
     assert len(rows) == 2 * (3 if evaluation.name == "ruler" else 1)
     assert all(len(row) == len(columns) for row in rows)
-    drawn = evaluation.pictures({"one": result, "two": result})
+    drawn = evaluation.figures({"one": result, "two": result})
     assert set(drawn) == {f"{evaluation.name}-one", f"{evaluation.name}-two"}
     assert all(picture.startswith("<svg") for picture in drawn.values())
 

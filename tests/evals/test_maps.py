@@ -127,7 +127,7 @@ def test_the_evaluation(subject: Subject) -> None:
     assert np.shape(found["maps"][0]["attention"]) == (32, 32)
     assert 1 <= found["maps"][0]["memory"] <= 32
     assert len(made.table({"a": found})[1]) == 2
-    assert made.pictures({"a": found})["maps"].count("<image") == 5  # two heads, F and A, and the ramp
+    assert made.figures({"a": found})["maps"].count("<image") == 5  # two heads, F and A, and the ramp
     everything = MapsEvaluation(length=16).resolved(subject).measure(subject)
     assert [(one["layer"], one["head"]) for one in everything["maps"]] == [(0, 0), (0, 1), (2, 0), (2, 1)]
 

@@ -207,7 +207,7 @@ def test_the_evaluation() -> None:
     assert np.shape(found["easy"]["exact"]) == (2, 2)
     columns, rows = made.table({"a": found})
     assert [len(row) for row in rows] == [len(columns)] * 2
-    pictures = made.pictures({"a": found})
+    pictures = made.figures({"a": found})
     assert set(pictures) == {
         f"needle-{mode}-{judge}" for mode in ("standard", "easy") for judge in ("exact", "likelihood")
     }

@@ -134,7 +134,7 @@ def test_the_evaluation_agrees_with_its_parts(subject: Subject) -> None:
     columns, body = made.table({"a run": found})
     assert list(columns) == ["run", "P(2)", "P(4)", "P(8)", "P(16)", "P(32)", "sequences"]
     assert body[0][0] == "a run"
-    assert set(made.pictures({"a": found, "b": found})) == {"per-token-loss", "perplexity-by-length"}
+    assert set(made.figures({"a": found, "b": found})) == {"per-token-loss", "perplexity-by-length"}
 
 
 def test_documents_need_a_token_between_them(subject: Subject) -> None:

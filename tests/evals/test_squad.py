@@ -72,7 +72,7 @@ def test_reads_the_published_layout(tmp_path: Path) -> None:
         ('{"data": [\n{"paragraphs": }]}', "train.json:2: not JSON"),
         ("[]", "'data' should be a list; found NoneType"),
         ('{"data": [{}]}', "data[0]: 'paragraphs' should be a list"),
-        ('{"data": []}', "holds no question"),
+        ('{"data": []}', "contains no question"),
         (json.dumps(document(id=7)), "data[0].paragraphs[0].qas[0]: 'id' should be a string; found int"),
         (json.dumps(document(answers=[])), "no answer; every question of SQuAD v1.1 has one"),
         (

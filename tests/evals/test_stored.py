@@ -94,7 +94,7 @@ def test_results_are_plain_and_enough_to_draw(name: str, subject: Subject) -> No
     columns, rows = evaluation.table({"one": result, "two": result})
     assert rows
     assert all(len(row) == len(columns) for row in rows)
-    assert all(picture.startswith("<svg") for picture in evaluation.pictures({"one": result}).values())
+    assert all(picture.startswith("<svg") for picture in evaluation.figures({"one": result}).values())
 
 
 def test_an_unknown_evaluation_is_refused() -> None:

@@ -73,7 +73,7 @@ def test_interleaving_is_that_of_the_format(tmp_path):
 
 def test_what_the_format_has_no_words_for_is_refused(tmp_path):
     for text in ("d=32 vocab=256 | (gla[heads=2] swiglu)x2", "d=32 vocab=256 | (attn[heads=4,window=9] swiglu)x2"):
-        with pytest.raises(UserError, match=r"is no Llama, Qwen2 or Qwen3|windows"):
+        with pytest.raises(UserError, match=r"is not a Llama, Qwen2 or Qwen3|windows"):
             export_gguf(build(text), Bytes(), tmp_path / "m.gguf")
     assert not list(tmp_path.iterdir())
 

@@ -232,7 +232,7 @@ def test_the_check_sees_what_is_wrong(tmp_path, monkeypatch):
         check_hf(ours, tokenizer, tmp_path / "out")
     with torch.no_grad():
         ours.output.weight.add_(0.01)
-    with pytest.raises(UserError, match="other logits"):
+    with pytest.raises(UserError, match="different logits"):
         check_hf(ours, None, tmp_path / "out")
 
 
@@ -264,7 +264,7 @@ def test_the_check_sees_one_weight_off_by_a_thousandth(weight, tmp_path):
     export_hf(ours, None, tmp_path / "out")
     with torch.no_grad():
         ours.get_parameter(weight)[3, 5].mul_(1.001)
-    with pytest.raises(UserError, match="other logits"):
+    with pytest.raises(UserError, match="different logits"):
         check_hf(ours, None, tmp_path / "out")
 
 

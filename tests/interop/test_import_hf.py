@@ -189,7 +189,7 @@ def test_what_the_mapping_does_not_know_is_refused(change, message, tmp_path):
         ("mamba2", {"use_bias": True}, "use_bias=True"),
         ("mamba2", {"layer_norm_epsilon": 1e-6}, "layer_norm_epsilon"),
         ("mamba2", {"num_heads": 7}, "7 heads of 8"),
-        ("mistral", {"layer_types": ["full_attention", "sliding_attention"]}, "every layer the same window"),
+        ("mistral", {"layer_types": ["full_attention", "sliding_attention"]}, "the same window in every layer"),
         ("qwen2", {"use_sliding_window": True, "layer_types": ["chunked_attention"] * 2}, "one per layer"),
         ("qwen3", {"use_sliding_window": True, "layer_types": ["sliding_attention"] * 2}, "sliding_window is None"),
         ("qwen3", {"model_type": "qwen3_moe"}, "Did you mean 'qwen3'"),

@@ -116,5 +116,5 @@ def test_what_plait_exported_is_imported_again(tmp_path):
         torch.testing.assert_close(again(tokens), model(tokens), rtol=0, atol=0)
     config = tmp_path / "out" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "spec": 3}))
-    with pytest.raises(UserError, match="lacks 'spec'"):
+    with pytest.raises(UserError, match="has no 'spec'"):
         import_hf(tmp_path / "out")

@@ -1,4 +1,4 @@
-"""ONNX Runtime gives our scores, for any batch and any length; a mixer without a form in ONNX is named."""
+"""ONNX Runtime gives our logits, for any batch and any length; a mixer that ONNX cannot express is named."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_file_gives_our_logits(tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".data"] == ["model.onnx"]
     with torch.no_grad():
         model.output.weight.mul_(1.1)
-    with pytest.raises(UserError, match="other logits"):
+    with pytest.raises(UserError, match="different logits"):
         check_onnx(model, file, 12)
     with pytest.raises(UserError, match="--force"):
         export_onnx(model, file, 12)

@@ -28,7 +28,7 @@ from plait.spec import SpecError, parse, to_json, to_yaml
         ("d=64 | attn[t_min=8,t_max=4]", "attn", "t_min=8.0 is larger than t_max=4.0"),
         ("d=64 | attn mlp attn[causal=false,pos=none]", "attn[causal", "only kind=encoder looks ahead"),
         ("d=64 kind=encoder | mlp attn", "attn", "it needs causal=false"),
-        ("d=64 kind=encoder | fox[causal=false]", "fox", "causal=false goes with neither forget gates"),
+        ("d=64 kind=encoder | fox[causal=false]", "fox", "causal=false cannot be combined with forget gates"),
         ("d=100 | mlp deltanet", "deltanet", "d=100 is not a multiple of head_dim=128"),
         ("d=64 | mh-hyena[heads=5]", "mh-hyena", "d=64 is not a multiple of heads=5"),
         ("d=64 | (mlp gla[heads=3])x2", "gla", "is not a multiple of heads=3"),

@@ -82,12 +82,12 @@ def test_what_matches_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("given", "targets", "message"),
     [
-        ("hyena swiglu", {"state": 1000}, r"within 1.0% of 1,000; the nearest reachable is 1,024: .*hyena\[state=8\]"),
+        ("hyena swiglu", {"state": 1000}, r"within 1.0 % of 1,000; the nearest reachable is 1,024: .*hyena\[state=8\]"),
         ("hyena swiglu", {"params": 1000}, r"nearest reachable is 71,680: .*swiglu\[inner=1\]"),
         ("attn mlp", {"state": 4096}, "no layer has a fixed state"),
         ("hyena", {"params": 100}, "no layer has an inner width or an expansion"),
         ("hyena", {}, "nothing to match"),
-        ("hyena", {"state": 0}, "least target is 1"),
+        ("hyena", {"state": 0}, "must be at least 1"),
     ],
 )
 def test_what_cannot_be_reached_is_said(given: str, targets: dict[str, int], message: str) -> None:

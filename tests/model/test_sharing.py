@@ -220,7 +220,7 @@ def test_text_and_yaml_say_the_same(tmp_path: Path) -> None:
 def test_fused_models_say_that_they_cannot() -> None:
     from plait.training.fusion import fuse
 
-    with pytest.raises(UserError, match="fused models share no weights"):
+    with pytest.raises(UserError, match="fused models cannot share weights"):
         fuse([SPECS["albert"], SPECS["yoco"]])
 
 
@@ -242,5 +242,5 @@ def test_resized_models_can_be_read_again() -> None:
 @pytest.mark.parametrize("notation", ["huggingface", "fla", "megatron"])
 @pytest.mark.parametrize("layers", ["attn mlp cross-attn mlp", "(attn[share=a] mlp)x2"])
 def test_notations_without_a_sign_for_sharing_say_so(layers: str, notation: str) -> None:
-    with pytest.raises(UserError, match="share or read"):
+    with pytest.raises(UserError, match="share weights or read"):
         written(parse(f"d=64 | {layers}").layers, notation)

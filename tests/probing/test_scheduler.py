@@ -262,7 +262,7 @@ def test_a_probe_corrects_its_plan_and_finds_it_again(protocol, store):
     (replan,) = outcome.replans
     assert changes([replan]) == (
         f"trainings took {replan.slowdown:.2f} times as long as measured at the start: "
-        "1 instead of 20 seeds and 10% instead of 125% of the steps for compression"
+        "1 instead of 20 seeds and 10 % instead of 125 % of the steps for compression"
     )
     again = run()
     assert (again.work, again.fresh) == (outcome.work, 0)

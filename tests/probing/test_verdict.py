@@ -172,7 +172,7 @@ def test_words():
 def test_words_where_nothing_differs():
     c = compared({"a": {"x": [0.5, 0.6]}, "b": {"x": [0.55, 0.54]}})
     assert "not distinguishable from b overall" in verdict(c, ["a"])
-    assert "more seeds may tell" in verdict(c, ["a"])
+    assert "more seeds may show one" in verdict(c, ["a"])
     assert verdict(compared({"a": {"x": [0.5, 0.6]}}), ["a"]).endswith("rank 1 of 1.")
 
 

@@ -23,7 +23,7 @@ def test_signals_are_held_against_the_truth(tmp_path: Path) -> None:
     assert np.isfinite(table.loss_ASB).all()
     truth = table.loss_ASB[:, :, -1].mean(axis=1)
     signals = {row["name"]: row for row in document["signals"]}
-    half = signals["loss at 50.0% of the tokens"]
+    half = signals["loss at 50.0 % of the tokens"]
     assert half["spearman"] == pytest.approx(spearman(table.loss_ASB[:, 0, 1], truth))
     assert half["regret"] == pytest.approx(truth[np.argmin(table.loss_ASB[:, 0, 1])] - truth.min())
     assert half["cost"] == 0.5

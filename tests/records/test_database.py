@@ -56,7 +56,7 @@ PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "busy_timeout": 60_000}
     ("url", "message"),
     [
         ("runs/plait.db", "Did you mean sqlite:///runs/plait.db?"),
-        ("mysql://localhost/x", "no store speaks 'mysql'"),
+        ("mysql://localhost/x", "no store for 'mysql'"),
         ("sqlite://", "names no file"),
         ("sqlite:///:memory:", "names no file"),
     ],

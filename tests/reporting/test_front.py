@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from plait.core.errors import UserError
-from plait.reporting.front import front_picture
+from plait.reporting.front import front_chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -38,7 +38,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
 def drawn(found: dict[str, Any]) -> tuple[ElementTree.Element, dict[str, ElementTree.Element]]:
     """The picture, and its marks by the first line of what they say."""
-    root = ElementTree.fromstring(front_picture(found))
+    root = ElementTree.fromstring(front_chart(found))
     marks = {}
     for mark in root.iter():
         title = mark.find(f"{SVG}title")
@@ -91,8 +91,8 @@ def test_without_latency_the_second_objective_is_the_other_axis() -> None:
     assert "flops, M" in {text.text for text in root.iter(f"{SVG}text")}
     limited, _ = drawn(document(objectives=["max:decoder_params", "min:flops"], limits={"flops": 30_000_000}))
     assert "limit 30 M" in {text.text for text in limited.iter(f"{SVG}text")}
-    with pytest.raises(UserError, match="this search had one objective, flops"):
-        front_picture(document(objectives=["min:flops"]))
+    with pytest.raises(UserError, match="this search had one, flops"):
+        front_chart(document(objectives=["min:flops"]))
 
 
 def test_losses_near_each_other_are_told_apart() -> None:
@@ -103,4 +103,4 @@ def test_losses_near_each_other_are_told_apart() -> None:
 
 
 def test_a_name_that_looks_like_a_colour_stays() -> None:
-    assert "var(--mine)" in front_picture(document(space="var(--mine)"))
+    assert "var(--mine)" in front_chart(document(space="var(--mine)"))

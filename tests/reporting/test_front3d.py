@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from plait.core.errors import UserError
-from plait.reporting.front import Model, cube_picture, search_cube
+from plait.reporting.front import Model, cube_chart, search_cube
 
 SVG = "{http://www.w3.org/2000/svg}"
 AXES = ["million parameters", "latency, ms", "memory, MB"]
@@ -26,7 +26,7 @@ def circles(picture: str, hint: str) -> list[tuple[float, float]]:
 def test_every_model_is_drawn_four_times_and_where_it_belongs() -> None:
     models = [Model((1.0, 10.0, 100.0), "low"), Model((2.0, 10.0, 100.0), "high"), Model((1.0, 30.0, 100.0), "slow"),
               Model((1.0, 10.0, 300.0), "large")]  # fmt: skip
-    picture = cube_picture(models, AXES, "a title")
+    picture = cube_chart(models, AXES, "a title")
     places = {model.hint: circles(picture, model.hint) for model in models}
     assert {hint: len(found) for hint, found in places.items()} == dict.fromkeys(places, 4)
     (x, y), high, slow, large = places["low"][0], places["high"][0], places["slow"][0], places["large"][0]
@@ -42,6 +42,6 @@ def test_every_model_is_drawn_four_times_and_where_it_belongs() -> None:
 
 def test_three_axes_are_needed() -> None:
     with pytest.raises(UserError, match="three axes; given: a, b"):
-        cube_picture([Model((1.0, 2.0, 3.0))], ["a", "b"], "t")
+        cube_chart([Model((1.0, 2.0, 3.0))], ["a", "b"], "t")
     with pytest.raises(UserError, match="needs three objectives; this search had decoder_params, flops"):
         search_cube({"objectives": ["max:decoder_params", "min:flops"], "front": [], "over_limit": []})

@@ -67,8 +67,9 @@ def test_every_kind_has_its_part_and_nothing_is_run() -> None:
 def test_methods_say_what_the_records_say() -> None:
     told = methods(RECORDS)
     assert told == (
-        "All results are records of plait 0.1 (source abc) with torch 2.13 on X: 3 track, 2 probe, 1 train, 1 search, "
-        "1 theirs, 4 min of computing in all. Models were trained on mine.txt. 3 seeds were used."
+        "All results are records of plait 0.1 (source abc) with torch 2.13 on X: 3 of kind track, 2 of kind probe, "
+        "1 of kind train, 1 of kind search, 1 of kind theirs, 4 m 0 s of computing in total. "
+        "Models were trained on mine.txt. 3 seeds were used."
     )
 
 

@@ -125,18 +125,20 @@ def test_a_loss_beyond_all_numbers_is_still_told(corpus: Corpus) -> None:
 def test_words(corpus: Corpus) -> None:
     undecided = made_up(corpus, [2.0, 3.0], [2.0, 3.0], [1.99, 2.99])
     assert undecided.statement == (
-        "With 1 attention block instead of 2, par p=4 is not surely worse than interleaved: "
+        "With 1 attention block instead of 2, par p=4 is not significantly worse than interleaved: "
         "perplexity -1.0 % (-1.0 … -1.0), 40 % fewer FLOPs."
     )
     dearer = PlacementFindings(undecided.study, [*undecided.rows[:2], replace(undecided.rows[2], flops=110.0)])
     assert dearer.statement.endswith("10 % more FLOPs.")
     below = made_up(corpus, [2.0, 3.0], [1.0, 2.0], [2.1, 3.1])  # always worse, but by less than seeds differ
     assert below.noise == pytest.approx(0.5**0.5)
-    assert "is not surely worse" in below.statement
+    assert "is not significantly worse" in below.statement
     worse = made_up(corpus, [2.0, 2.05], [1.0, 1.05], [2.1, 2.15])
-    assert worse.statement == "Every pattern with less attention than interleaved has surely a higher perplexity."
+    assert (
+        worse.statement == "Every pattern with less attention than interleaved has a significantly higher perplexity."
+    )
     one = made_up(corpus, [2.0], [2.0], [2.0])
-    assert "One seed cannot tell" in one.statement
+    assert "One seed cannot separate" in one.statement
     document = json.loads(json.dumps(one.as_dict(), allow_nan=False))
     assert document["patterns"][2]["interval"] is None
     assert [entry["attention"] for entry in document["patterns"]] == [2, 2, 1]

@@ -110,7 +110,7 @@ def test_workers_without_anything_to_score_are_refused(more: dict[str, object], 
 
 
 def test_a_cluster_of_no_kind_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="known are ray://HOST:PORT, auto, and slurm"):
+    with pytest.raises(UserError, match="known: ray://HOST:PORT, auto, slurm"):
         run(tmp_path, "none", cluster="nowhere")
 
 

@@ -77,5 +77,5 @@ def test_a_size_that_is_asked_for() -> None:
     assert all(abs(model_cost(arch).decoder_params / 150_000 - 1) <= 0.02 for arch in study.archs)
     with pytest.raises(UserError, match=r"gave 0 models of 9,000,000,000 decoder parameters"):
         _ = ShapeStudy(study_space("study-gpt2"), Setting(seq=32), params=9e9).archs
-    with pytest.raises(UserError, match="2 models or more"):
+    with pytest.raises(UserError, match="at least 2 models"):
         ShapeStudy(study_space("study-gpt2"), Setting(), models=1)

@@ -47,7 +47,7 @@ def test_flash_linear_attention():
     [
         ("kimi-linear", "megatron", "no symbol for kda"),
         ("kimi-linear", "fla", "this has kda, mla"),
-        ("hymba-1.5b", "fla", "no mixers side by side in one layer"),
+        ("hymba-1.5b", "fla", "no parallel mixers in one layer"),
         ("kimi-linear", "megatorn", "Did you mean 'megatron'"),
     ],
 )

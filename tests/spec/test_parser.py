@@ -100,7 +100,7 @@ ERRORS = [
     ("(attn)x1.5", 7, "whole number after 'x'"),
     ("(attn)x12mlp", 7, "whole number after 'x'"),
     ("(attn)x" + "9" * 31, 8, "more than 30 digits"),
-    ("(attn)x1000000000001", 8, "must lie within"),
+    ("(attn)x1000000000001", 8, "must be within"),
     ("attn[heads=8", 5, "never closed"),
     ("attn[heads=8 heads=9]", 14, "twice"),
     ("attn[heads=]", 12, "expected a value for 'heads'"),

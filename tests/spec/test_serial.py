@@ -49,7 +49,7 @@ def test_load(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["mine.py", "here/mine.py:Mine"])
 def test_load_tells_a_mixers_file(given: str) -> None:
-    with pytest.raises(SpecError, match="is a Python file, and a spec is wanted here"):
+    with pytest.raises(SpecError, match="is a Python file, but a spec is needed here"):
         load(given)
 
 
@@ -89,7 +89,7 @@ LAYER = {"mixer": "a"}
         ({"layers": [{"mixer": "megatron"}]}, "layers[0]", "begins a dialect"),
         ({"layers": [LAYER, {"mixer": "a", "heads": None}]}, "layers[1].heads", "not NoneType"),
         ({"layers": [{"mixer": "a", "heads": [1.5]}]}, "layers[0].heads", "whole numbers only"),
-        ({"layers": [{"mixer": "a", "heads": 10**13}]}, "layers[0].heads", "must lie within"),
+        ({"layers": [{"mixer": "a", "heads": 10**13}]}, "layers[0].heads", "must be within"),
         ({"layers": [{"mixer": "a", "x": 1, "X": 2}]}, "layers[0]", "given twice"),
         ({"layers": [{"repeat": 0, "layers": [LAYER]}]}, "layers[0].repeat", "at least 1"),
         ({"layers": [{"repeat": True, "layers": [LAYER]}]}, "layers[0].repeat", "whole number"),

@@ -187,7 +187,7 @@ def test_layers_that_read_of_earlier_ones_are_refused_before_anything_is_trained
 
 
 def test_spaces_that_leave_more_than_layers_open_are_refused() -> None:
-    with pytest.raises(UserError, match="all its layers are alike"):
+    with pytest.raises(UserError, match="all layers are the same"):
         layer_choices(Space(Declaration("s", "2..4", "32", [["attn"]], "vocab=9", alike=True)))
     with pytest.raises(UserError, match="--fix layers=16 --fix d=768"):
         layer_choices(load_space("hybrid"))
@@ -207,7 +207,7 @@ def test_retraining_trains_each_once_and_tells_how_far_it_is(job: SupernetJob, t
     assert list(found.losses) == specs
     assert all(0 < loss < 10 for (loss,) in found.losses.values())
     assert found.as_dict() == {"seeds": 1, "noise": None, "best": found.compared.best}
-    assert "noise between seeds is not known" in found.statement
+    assert "noise between seeds is unknown" in found.statement
     assert sorted(set(told)) == [0.5, 1.0, 1.5, 2.0]
     assert told == sorted(told)
 

@@ -42,7 +42,7 @@ def test_turns_count_what_they_say(steps: int, warmup: float, share: float, cycl
         ("steps", 0, "at least 1"),
         ("lr", float("inf"), "finite"),
         ("cycle", 1, "2 or more"),
-        ("warmup", 1.0, "up to, but not, 1"),
+        ("warmup", 1.0, "at least 0 and below 1"),
         ("share", 0.0, "between 0 and 1"),
         ("cold", 0.0, "greater than 0"),
         ("strength", -1.0, "not be negative"),

@@ -252,7 +252,7 @@ def test_costs_are_shares_of_the_whole_network() -> None:
     assert flops_LK[0, 0] / flops_LK[0, 1] == pytest.approx(attn / mlp)
     with pytest.raises(UserError, match="profile of the device"):
         cost_shares("latency", header, choices, seq=TIME)
-    with pytest.raises(UserError, match="cannot tell them apart"):
+    with pytest.raises(UserError, match="cannot distinguish them"):
         cost_shares("state", header, [[options[1], None]], seq=TIME)
 
 

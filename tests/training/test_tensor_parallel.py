@@ -163,7 +163,7 @@ def test_what_does_not_go_together_is_one_message(recipe, spec, message):
     ("options", "message"),
     [
         ({"tensor": 3}, "2 processes do not divide into groups of 3"),
-        ({"tensor": 2, "sharding": "fsdp"}, "goes together with --sharding ddp"),
+        ({"tensor": 2, "sharding": "fsdp"}, "works only with --sharding ddp"),
     ],
 )
 def test_processes_that_do_not_divide_are_refused(options, message, monkeypatch):

@@ -161,7 +161,7 @@ def test_places(monkeypatch: pytest.MonkeyPatch) -> None:
         "local", "ray", "ray", "ray", "slurm",
     ]  # fmt: skip
     for given in ("ray", "ray://head", "kubernetes", "slurmy"):
-        with pytest.raises(UserError, match=f"--cluster {given}: known are"):
+        with pytest.raises(UserError, match=f"--cluster {given}: known:"):
             Place(cluster=given)
     for share in (0.0, -1.0, 1.5):
         with pytest.raises(UserError, match="--gpus-per-training"):

@@ -22,7 +22,7 @@ from workers_tasks import asked_once_begun, record, square_task
 def test_parameters() -> None:
     assert _parameters("slurm") == {}
     assert _parameters("slurm:partition=gpu, account=me") == {"partition": "gpu", "account": "me"}
-    with pytest.raises(UserError, match="'gpu' is no key=value"):
+    with pytest.raises(UserError, match="'gpu' is not key=value"):
         _parameters("slurm:gpu")
     named = [_key(name, "slurm") for name in ("partition", "slurm_qos", "mem_gb")]
     assert named == ["slurm_partition", "slurm_qos", "mem_gb"]

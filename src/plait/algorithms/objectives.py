@@ -90,7 +90,7 @@ class Predicted(Objective):
     def __init__(self, name: str, predictor: Predictor | None = None) -> None:
         self.name = name
         if predictor is None:
-            raise UserError(f"{self.name} is predicted from a profile of the device, and none was given.")
+            raise UserError(f"{self.name} is predicted from a profile of the device: give one with --profile.")
         self.predictor = predictor
 
     def columns(self, batch: Batch) -> dict[str, Floats]:

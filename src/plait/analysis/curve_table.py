@@ -82,7 +82,7 @@ def read_tables(path: Path, cost: str = "flops_per_token") -> list[CurveTable]:
         document = loads(path.read_text(encoding="utf-8"), constants=True)
         runs, rows = document["runs"], {row["name"]: row for row in document["architectures"]}
     except (OSError, ValueError, KeyError, TypeError) as wrong:
-        raise UserError(f"{path} is no truth file: {wrong}.") from None
+        raise UserError(f"{path} is not a truth table: {wrong}.") from None
     tables = []
     for text in document["texts"]:
         found: dict[str, dict[int, dict[float, float]]] = {}

@@ -1,7 +1,7 @@
 """The best candidate as a function of the training budget: P(best) against tokens, and the crossings between leaders.
 
     outlook = foresee(extrapolate(observations, budgets))
-    outlook.text        "up to about 20 M tokens gdn, beyond that attn (crossing at 14–31 M)"
+    outlook.text        "gdn is best up to about 20 M tokens, then attn (crossing at 14–31 M)"
 
 A crossing is located in every posterior sample of the two curves: the last budget at which the early leader is still
 ahead. The estimate is the median over samples, clipped to the budgets between which each leads clearly; the range holds
@@ -18,7 +18,7 @@ import numpy as np
 
 from plait.analysis.forecast import Forecast
 from plait.core.errors import UserError
-from plait.core.units import COUNTS
+from plait.core.units import PREFIXES, probability
 
 HELD = 0.8  # fraction of the samples in a crossing's range
 AHEAD = 0.2  # lead in P(best) that makes a clear leader (of two candidates: 60 % to 40 %)
@@ -55,32 +55,35 @@ class Foresight:
 
     @property
     def text(self) -> str:
-        end = f"; nothing is said beyond {count(self.reach)}"
+        end = f"; no forecast beyond {count(self.reach)} tokens"
         if all(_leader(row.p_best) is None for row in self.rows):
             least, most = count(self.rows[0].tokens), count(self.rows[-1].tokens)
-            return f"none is clearly the best at any budget from {least} to {most} tokens{end}"
+            return f"no architecture is clearly the best at any budget from {least} to {most} tokens{end}"
         if not self.crossings:
             return self._one_leader(end)
-        parts = [f"up to about {count(self.crossings[0].tokens)} tokens {self.crossings[0].before}"]
+        parts = [f"{self.crossings[0].before} is best up to about {count(self.crossings[0].tokens)} tokens"]
         for at, crossing in enumerate(self.crossings):
             last = at == len(self.crossings) - 1
-            until = "beyond that" if last else f"then up to about {count(self.crossings[at + 1].tokens)}"
-            parts.append(f"{until} {crossing.after} (crossing {span(crossing.low, crossing.high)})")
+            until = "" if last else f" up to about {count(self.crossings[at + 1].tokens)}"
+            parts.append(f"then {crossing.after}{until} (crossing {span(crossing.low, crossing.high)})")
+        last_clear = max(row.tokens for row in self.rows if _leader(row.p_best) is not None)
+        if last_clear < self.rows[-1].tokens:
+            parts.append(f"clearly so up to about {count(last_clear)}; beyond that none is clearly the best")
         return ", ".join(parts) + end
 
     def _one_leader(self, end: str) -> str:
         """One candidate leads clearly, if not at every budget."""
         clear = [row for row in self.rows if _leader(row.p_best) is not None]
         first, last = clear[0], clear[-1]
-        share = f"P(best) {100 * last.p_best[last.leader]:.0f} % at {count(last.tokens)} tokens"
+        chance = f"P(best) {probability(last.p_best[last.leader])} at {count(last.tokens)} tokens"
         if last is not self.rows[-1]:
             since = "up to" if first is self.rows[0] else f"from about {count(first.tokens)} to"
             until = f"{since} about {count(last.tokens)} tokens"
-            return f"{last.leader} {until} ({share}), beyond that none is clearly the best{end}"
+            return f"{last.leader} is best {until} ({chance}); beyond that none is clearly the best{end}"
         if first is self.rows[0]:
-            return f"{last.leader} at every budget from {count(first.tokens)} tokens on ({share}{end})"
-        since = f"{last.leader} from about {count(first.tokens)} tokens on"
-        return f"{since}, before which none is clearly the best ({share}{end})"
+            return f"{last.leader} is best at every budget from {count(first.tokens)} tokens on ({chance}){end}"
+        since = f"{last.leader} is best from about {count(first.tokens)} tokens on ({chance})"
+        return f"{since}; before that none is clearly the best{end}"
 
 
 def foresee(forecast: Forecast) -> Foresight:
@@ -132,15 +135,15 @@ def _crossing(forecast: Forecast, rows: list[Row], begin: int, middle: int, end:
 
 def span(low: float | None, high: float | None) -> str:
     if low is None or high is None:
-        return "anywhere" if low == high else f"before {count(high)}" if high else f"after {count(low or 0.0)}"
+        return "not determined" if low == high else f"before {count(high)}" if high else f"after {count(low or 0.0)}"
     a, b = count(low), count(high)
     return f"at {a.split()[0]}–{b}" if a.split()[1:] == b.split()[1:] else f"at {a}–{b}"
 
 
 def count(tokens: float) -> str:
     """Tokens with two significant digits: 20 M, 1.3 G."""
-    for letter, size in sorted(COUNTS.items(), key=lambda unit: -unit[1]):
+    for size, prefix in PREFIXES:
         if tokens >= 0.95 * size:
             value = tokens / size
-            return f"{value:.2g} {letter}" if value < 99.5 else f"{value:.0f} {letter}"
+            return f"{value:.2g} {prefix}" if value < 99.5 else f"{value:.0f} {prefix}"
     return f"{tokens:.0f}"

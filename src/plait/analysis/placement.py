@@ -26,6 +26,7 @@ from plait.analysis.intervals import group_share_interval
 from plait.analysis.pareto import Floats, Mask
 from plait.analysis.placement_fit import Fit, chance, fit_patterns
 from plait.core.errors import UserError
+from plait.core.units import percent
 
 NOTHING = ("none", "identity")
 NOTHING_LETTER = "·"
@@ -98,7 +99,7 @@ class Placement:
         many = f"{len(self.patterns)} architectures" if len(self.patterns) > 1 else "1 architecture"
         found = f"{many} of {self.layers} layers, {np.mean(self.counts):.3g} of them attention on average"
         if self.early is None or self.fitted is None or self.chance is None:
-            return f"{found}: there is no pattern to read off."
+            return f"{found}: there is no pattern to fit."
         early, fitted = self.early, self.fitted
         return " ".join(
             (
@@ -107,9 +108,8 @@ class Placement:
                 f"share {early.value:.2f}{_brackets(early.low, early.high)} where {early.random:.2f} is expected of",
                 "places at random",
                 f"(chance {_percent(early.chance)}).",
-                f"{fitted.chosen.spec} agrees with them on {100 * fitted.agreement:.0f} % of the layers, as many "
-                f"blocks",
-                f"anywhere on {100 * fitted.random:.0f} %:",
+                f"{fitted.chosen.spec} agrees with them on {percent(fitted.agreement)} of the layers, as many blocks",
+                f"anywhere on {percent(fitted.random)}:",
                 "the pattern says something;" if self.says_something else "the pattern says nothing;",
                 f"random places are fitted as well in {_percent(self.chance)} of draws.",
                 *self._left_out(fitted),
@@ -138,7 +138,7 @@ class Placement:
     def _left_out(fitted: Fit) -> list[str]:
         if fitted.validation is None:
             return []
-        return [f"With architectures left out of the fit it agrees on {100 * fitted.validation:.0f} %."]
+        return [f"With architectures left out of the fit it agrees on {percent(fitted.validation)}."]
 
     def _better(self, fitted: Fit) -> list[str]:
         """An alternative with more skill, if any. Agreement alone is misleading: it rises with fewer blocks."""
@@ -197,7 +197,7 @@ def letters_of(found: Sequence[Sequence[str]], channel: Collection[str]) -> dict
 def _depth(found: Sequence[Sequence[str]]) -> int:
     depths = sorted({len(one) for one in found})
     if not depths:
-        raise UserError("there are no architectures to read a placement off.")
+        raise UserError("there are no architectures to fit a placement to.")
     if len(depths) > 1:
         raise UserError(f"placements are compared layer by layer, but the architectures have {depths} layers.")
     if depths[0] < 3:

@@ -33,6 +33,7 @@ from plait.analysis.forecast import Forecast, Prediction
 from plait.analysis.learning_curve import CALIBRATION, WAY, Calibration, Observations, extrapolate
 from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
+from plait.core.units import probability
 
 FIRST = 0.6  # of the limit, at most, for the rounds that everybody takes part in
 LEAST = 3  # rungs before anybody stops
@@ -128,7 +129,7 @@ def decide(
     """The next round. The answer depends on `observations` (losses at the rungs reached) and on nothing else, so a race
     that was killed goes on as it would have, and who stopped may be called back when the others disappoint."""
     if policy not in POLICIES:
-        raise UserError(f"there is no policy {policy!r} for a race; there are {', '.join(POLICIES)}.")
+        raise UserError(f"there is no policy {policy!r} for a race; known: {', '.join(POLICIES)}.")
     stopped = {name: 0.0 for name, runs in observations.items() if _diverged(runs)}
     least = min((count for name, count in state.reached.items() if name not in stopped), default=0)
     if least < min(LEAST, first := _first(state, policy)):
@@ -139,7 +140,7 @@ def decide(
     stopped |= {name: p for name, p in p_best.items() if p < NEGLIGIBLE}
     able = [n for n in state.names if n not in stopped and state.reached[n] < len(state.rungs)]
     if len(stopped) >= len(state.names) - 1 or max(p_best.values()) >= CERTAIN:
-        return Decision([], stopped, forecast, f"P(best) is {100 * max(p_best.values()):.0f} %")
+        return Decision([], stopped, forecast, f"P(best) is {probability(max(p_best.values()))}")
     least = min((state.reached[name] for name in able), default=len(state.rungs))
     if least < first:
         train = [name for name in able if state.reached[name] == least]

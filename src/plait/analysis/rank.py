@@ -113,7 +113,7 @@ def spearman_by_size(proxy: ArrayLike, truth: ArrayLike, size: ArrayLike, bins: 
         edges = np.asarray(bins, np.float64)
         if len(edges) < 2 or (np.diff(edges) <= 0).any():
             given = ", ".join(f"{edge:g}" for edge in edges)
-            raise UserError(f"the edges of bins should be two or more that rise; given: {given}.")
+            raise UserError(f"bins need at least two increasing edges; given: {given}.")
     if len(edges) == 1:  # all of one size
         edges = np.repeat(edges, 2)
     found = []

@@ -15,6 +15,7 @@ from plait.analysis.scaling_bootstrap import interval
 from plait.analysis.scaling_isoflop import common_budgets
 from plait.analysis.scaling_laws import SURE, Law, Laws
 from plait.analysis.scaling_surface import Floats
+from plait.core.units import percent
 
 SHOWN, CONTRADICTED, OPEN = "shown", "contradicted", "not distinguishable"
 #: Finding 6 is about sizes off the best; a quarter of it is what overtraining means in practice.
@@ -81,7 +82,7 @@ def _ratio(laws: Laws, shares: dict[str, float]) -> list[Finding]:
         loss_BK = np.column_stack([_least(laws.laws[name], flops) for name in names])
         best_B = np.array([shares[name] for name in names])[loss_BK.argmin(1)]
         chance = float(np.isin(best_B, quarter).mean())
-        chances_text = ", ".join(f"{share:.0%}: {np.mean(best_B == share):.2f}" for share in trained)
+        chances_text = ", ".join(f"{percent(share)}: {np.mean(best_B == share):.2f}" for share in trained)
         where = "the target" if flops == laws.target else f"{flops:.2g} FLOPs"
         statement = f"a quarter of attention is the best share at {where}"
         found.append(Finding(7, statement, verdict_of(chance), chance, f"P(best) by share: {chances_text}"))

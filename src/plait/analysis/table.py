@@ -122,7 +122,7 @@ class Table:
                 return column, found.group(), _value(text[found.end() :].strip())
         named = re.match(r"\s*([^=<>!]+?)\s*(?:[<>!]=|[=<>])", text)
         if named is None:
-            raise UserError(f"'{text}' is no condition: write column=value, or with one of {' '.join(COMPARISONS)}.")
+            raise UserError(f"'{text}' is not a condition: write column=value, or use one of {' '.join(COMPARISONS)}.")
         self.column(named.group(1))
         raise AssertionError("the loop above takes every known column")
 
@@ -134,7 +134,7 @@ def read_table(given: str) -> Table:
     path = Path(given)
     if path.suffix not in READERS:
         known = ", ".join(READERS)
-        raise UserError(f"cannot read a table from '{given}': known endings are {known}; a store is given by its URL.")
+        raise UserError(f"cannot read a table from '{given}': known endings: {known}; a store is given by its URL.")
     try:
         rows = READERS[path.suffix](path)
     except OSError as wrong:
@@ -142,7 +142,7 @@ def read_table(given: str) -> Table:
     except UnicodeDecodeError:
         raise UserError(f"cannot read {given}: it is not UTF-8 text.") from None
     except json.JSONDecodeError as wrong:
-        raise UserError(f"cannot read {given}: no JSON in line {wrong.lineno}: {wrong.msg}.") from None
+        raise UserError(f"cannot read {given}: invalid JSON in line {wrong.lineno}: {wrong.msg}.") from None
     except csv.Error as wrong:
         raise UserError(f"cannot read {given}: {wrong}.") from None
     except RecursionError:
@@ -175,7 +175,7 @@ def _read_jsonl(path: Path) -> list[dict[str, object]]:
             try:
                 rows += _objects([loads(line)], path)
             except json.JSONDecodeError as wrong:
-                raise UserError(f"cannot read {path}: no JSON in line {number}: {wrong.msg}.") from None
+                raise UserError(f"cannot read {path}: invalid JSON in line {number}: {wrong.msg}.") from None
     return rows
 
 

@@ -1,1 +1,1 @@
-"""The verbs, one function each: arguments in, a frozen result out; the command line parses and prints, these do."""
+"""The verbs, one function each: arguments in, a frozen result out. The command line only parses and prints."""

@@ -60,7 +60,7 @@ def difficulty(
     ]
     curves = difficulty_curves(probes, _called(suite) if suite else {})
     if not curves:
-        raise UserError("no task was probed at more than one setting: `plait probe ARCHITECTURE --full` does it.")
+        raise UserError("no task was probed at more than one setting; run `plait probe ARCHITECTURE --full`.")
     if svg is not None:
         from plait.reporting.studies import difficulty_figure
         from plait.reporting.svg import save
@@ -68,7 +68,7 @@ def difficulty(
         for task in dict.fromkeys(curve.task for curve in curves):
             save(difficulty_figure(task, [curve for curve in curves if curve.task == task]), Path(svg) / f"{task}.svg")
     rows = [row for curve in curves for row in curve.rows()]
-    notes = ["test accuracy: mean, lowest and highest seed", f"drawn: {svg}" if svg else ""]
+    notes = ["test accuracy: mean, lowest and highest of the seeds", f"drawn: {svg}" if svg else ""]
     return analysis({"curves": rows}, "curves", notes=notes)
 
 
@@ -90,9 +90,7 @@ def accuracy(
     evaluated = [record.document() for record in _records(store, "harness", "plait harness RUN --tasks FOLDER")]
     models = against_latency(evaluated, measured)
     if not models:
-        raise UserError(
-            "no model was both evaluated by `plait harness` and measured by `plait measure` in this setting."
-        )
+        raise UserError("no model has records of both `plait harness` and `plait measure` in this setting.")
     tasks = list(dict.fromkeys(task for model in models for task in model.accuracy))
     rows: list[dict[str, Any]] = [
         {
@@ -110,7 +108,7 @@ def accuracy(
         columns = [*tasks, *(["average"] if any(row["average"] is not None for row in rows) else [])]
         values = {name: [float("nan") if row[name] is None else row[name] for row in rows] for name in columns}
         save(accuracy_figure([m.model for m in models], [m.latency_ms for m in models], values), Path(svg))
-    notes = ["accuracy in per cent; average: over the ten short-context tasks", f"drawn: {svg}" if svg else ""]
+    notes = ["accuracy in %; average: over the ten short-context tasks", f"drawn: {svg}" if svg else ""]
     return analysis({"models": rows}, "models", notes=notes)
 
 
@@ -138,14 +136,14 @@ def option(
     open_ = {one.setting for one in found if one.tied}
     wins: Counter[str] = Counter(one.value for one in found if one.best and one.setting not in open_)
     told = ", ".join(f"{value} in {count}" for value, count in wins.most_common()) or "none"
-    note = f"quality: mean {quality}; best {option}, told from all others: {told} of {settings} settings"
+    note = f"quality: mean {quality}; best {option}, distinguishable from all others: {told} of {settings} settings"
     noise = [one.noise for one in found if one.noise is not None]
     if noise:
         note += (
-            f"; standard deviation between seeds {min(noise):.4f} to {max(noise):.4f}, no difference below it is one"
+            f"; noise between seeds {min(noise):.4f} to {max(noise):.4f}; smaller differences are not distinguishable"
         )
     else:
-        note += "; one seed each: the noise between seeds is not known, so no value is called the best"
+        note += "; one seed each: the noise between seeds is unknown, so no value is significantly best"
     return analysis({"values": rows, "best": dict(wins)}, "values", notes=[note])
 
 

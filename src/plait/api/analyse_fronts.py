@@ -22,6 +22,7 @@ from plait.api.analyse_table import (
     read,
 )
 from plait.core.errors import UserError
+from plait.core.units import percent
 
 if TYPE_CHECKING:
     from plait.analysis.pareto import Floats
@@ -134,7 +135,7 @@ def front_distance(
         for claimed, nearest, gap in zip(distance.claimed, distance.nearest, distance.gaps, strict=True)
     ]
     notes = [
-        f"d_avg {100 * distance.mean:.2f} % over the {len(points)} models of the front that {proxy} finds",
+        f"d_avg {percent(distance.mean, 2)} over the {len(points)} models of the front that {proxy} finds",
         direction(quality, lower, higher),
         left_out(missing),
     ]
@@ -160,7 +161,7 @@ def matched_pairs(
 
     columns = names(equal)
     if not columns:
-        raise UserError("name with --equal one column or more in which matched pairs agree.")
+        raise UserError("give --equal the columns in which matched pairs agree.")
     table, missing = read(file, where, [*columns, far])
     alike = np.column_stack([table.numbers(name) for name in columns])
     found = find_matched_pairs(alike, table.numbers(far), tolerance, ratio, difference, limit)
@@ -176,7 +177,7 @@ def matched_pairs(
         }
         for each in found
     ]
-    notes = ["" if pairs else "no two rows are matched pairs", left_out(missing)]
+    notes = ["" if pairs else "no matched pairs found", left_out(missing)]
     return analysis({"models": len(table), "matched_pairs": pairs}, "matched_pairs", notes=notes)
 
 

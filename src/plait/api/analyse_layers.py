@@ -66,12 +66,12 @@ def _together(searches: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, M
     """Several searches as one: their names, the first one's result, and the seeds of all."""
     twice = [called for called, times in Counter(called for called, _ in searches).items() if times > 1]
     if twice:
-        raise UserError(f"{twice[0]} is given twice; its seeds would count double.")
+        raise UserError(f"{twice[0]} is given twice; its seeds would be counted twice.")
     seeds = [seed for called, found in searches for seed in _seeds(found, called)]
     (first, result), *others = searches
     for other, found in others:
         if found.get("choices") != result.get("choices"):
-            raise UserError(f"the layers of {first} and {other} had other choices; look at them one by one.")
+            raise UserError(f"the layers of {first} and {other} had different choices; analyse them separately.")
     return ", ".join(called for called, _ in searches), result, seeds
 
 
@@ -90,7 +90,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 def _seeds(found: Mapping[str, Any], called: str) -> list[dict[str, Any]]:
     seeds = found.get("seeds")
     if not isinstance(seeds, list) or not seeds:
-        raise UserError(f"{called} holds no found architectures ('seeds'); `plait search --method gumbel` gives some.")
+        raise UserError(f"{called} contains no found architectures ('seeds'); run `plait search --method gumbel`.")
     for number, seed in enumerate(seeds):
         names = seed.get("layers") if isinstance(seed, dict) else None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

@@ -149,7 +149,7 @@ def aspect(
     told = ", ".join(f"{name} {ratio:.3f}×" for name, ratio in largest.items())
     notes = [
         f"largest spread at equal size: {told}",
-        left_out(study.alone, "of a size that no other has"),
+        left_out(study.alone, "without another of the same size"),
         left_out(missing),
         f"drawn: {svg}" if svg else "",
     ]

@@ -47,7 +47,7 @@ def floats(text: str | Sequence[float], option: str) -> list[float]:
     try:
         return [float(number) for number in names(text)]
     except ValueError:
-        raise UserError(f"{option} {text}: should be numbers with commas between them.") from None
+        raise UserError(f"{option} {text}: should be numbers separated by commas.") from None
 
 
 def lower_is_better(name: str, lower: Names, higher: Names) -> bool:

@@ -1,7 +1,7 @@
-"""How fast plait's own parts are here, beside every peer that can be imported: `plait.bench.kernels`, `train`,
+"""How fast plait is on this machine, next to every peer library that can be imported: `plait.bench.kernels`, `train`,
 `fleet`, `decode`.
 
-Correctness first: what is wrong is not timed. All times of a table are of one run, and so are their ratios.
+Results are checked first: a wrong kernel is not timed. All times and ratios of a table are from one run.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def kernels(
     repeats: int = 20,
     on_progress: OnProgress = ignore,
 ) -> KernelsResult:
-    """Check and time the kernels of these `ops` (all unless given) at the shapes of 125M models, beside others'. The
-    device is a GPU where there is one; the dtype bfloat16 there and float32 on a CPU."""
+    """Check and time the kernels of these `ops` (default: all) at the shapes of 125M models, next to other libraries'.
+    Default device: a GPU if there is one; default dtype: bfloat16 on a GPU, float32 on a CPU."""
     from plait.device.bench_device import bench_device, bench_size, bench_versions, device_name
     from plait.device.kernel_bench import TOLERANCES, bench_case, cases
 

@@ -50,12 +50,12 @@ def check(
     mixers: Sequence[str | Path] = (),
     on_progress: OnProgress = ignore,
 ) -> CheckResult:
-    """Check a mixer against the contract that every mixer keeps: causality, forward = steps, exact costs …
+    """Check a mixer against the contract that every mixer must satisfy: causality, forward = steps, exact costs …
 
     mixer   a known one (gla, gla[heads=8]) or your file (my_mixer.py, my_mixer.py:Class)
-    d       the width to check at; 64, or the next that the mixer's heads fit into, unless given
+    d       model width for the checks; default: 64, or the next that fits the mixer's heads
     speed   also time it against attention
-    device  "cuda": hold the kernels of its op to float64 on this GPU, too
+    device  "cuda": also compare the kernels of its op with float64 on this GPU
     mixers  files with mixers of your own that `mixer` may name
 
     >>> plait.check("identity", speed=False).passed

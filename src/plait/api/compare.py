@@ -21,7 +21,8 @@ from plait.workers.pool import Place
 
 if TYPE_CHECKING:
     from plait.data import Corpus
-    from plait.racing.comparison import Comparison, Terms
+    from plait.racing.comparison import Comparison
+    from plait.racing.planning import Terms
 
 DEFAULT_TIME = "10m"
 WARMUP = 10  # steps
@@ -45,7 +46,7 @@ class CompareResult(Result):
     def headline(self) -> str:
         return self.verdict
 
-    def picture(self) -> str:
+    def figure(self) -> str:
         return comparison_figure(self.document)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -157,12 +158,12 @@ def _terms(
     lr: float | None,
 ) -> Terms:
     from plait.racing.budget import require_equal
-    from plait.racing.comparison import Terms
+    from plait.racing.planning import Terms
 
     given = {"--time": time, "--tokens": tokens, "--flops": flops}
     several = [name for name, value in given.items() if value is not None]
     if len(several) > 1:
-        raise UserError(f"{' and '.join(several)} are given; a comparison has one budget.")
+        raise UserError(f"{' and '.join(several)} are given; a comparison takes only one budget.")
     equal = at or ("tokens" if flops is None else "flops")
     require_equal(equal)
     if flops is not None and equal != "flops":
@@ -203,10 +204,10 @@ def _notes(found: Comparison, corpus: Corpus) -> list[str]:
             notes.append(f"{row.contender.name}: {lost} of {found.terms.seeds} seeds diverged and are left out")
     if found.terms.search_rates and not found.rows[0].rates:
         notes.append(
-            "rates were not searched: the time has too few steps to judge them, so all have their width's usual"
+            "learning rates were not searched: the time allows too few steps; each has the default of its width"
         )
     if found.terms.seeds == 1:
-        notes.append("one seed: no noise is known, so no difference is called one; give --seeds 2 or more")
+        notes.append("one seed: the noise is unknown, so no difference is significant; give --seeds 2 or more")
     if len(found.rows) == 1:
         notes.append("one architecture: there is nothing to compare it with")
     return notes

@@ -50,7 +50,7 @@ class DesignResult(Result):
                 **{name: value["measured"] for name, value in row.items() if isinstance(value, dict)},
                 "loss": raced[row["pattern"]]["loss"],
                 "p_best": raced[row["pattern"]]["p_best"],
-                "probe_accuracy": probed[row["pattern"]],
+                "probe_accuracy": probed.get(row["pattern"]),
                 "picked": row["pattern"] == self.document["pick"]["pattern"],
             }
             for row in self.document["candidates"]

@@ -1,4 +1,4 @@
-"""Is everything here that plait can use, and how fast is this machine? `plait.doctor`.
+"""What this machine has of what plait can use, and how fast it is: `plait.doctor`.
 
 What can end the process that tries it (a CPU that says it multiplies bf16 and does not) is tried in one of its own.
 """
@@ -51,7 +51,7 @@ class DoctorResult(Result):
 
 def doctor(*, store: str | Store | None = None, on_progress: OnProgress = ignore) -> DoctorResult:
     """Look at versions, extras, the processor, memory, the compiler, GPUs and their kernels and the store, and time
-    products and copies. Optional things that are not here are `missing`; only what plait needs can be `bad`."""
+    products and copies. Optional things are `missing` if absent; only what plait needs can be `bad`."""
     examinations: list[Callable[[], Iterator[Finding]]] = [
         _packages,
         _processor,
@@ -110,7 +110,7 @@ def _processor() -> Iterator[Finding]:
 
     yield Finding("processor", "good", f"{cpu_model()}, {cores()} cores, {torch.get_num_threads()} threads in torch")
     works = _tried("try_bf16")
-    told = "products run" if works else "products end the process: train in fp32, as is usual on a CPU"
+    told = "products run" if works else "bf16 products crash the process: train in fp32, the default on a CPU"
     yield Finding("bf16 on the processor", "good" if works else "missing", told)
     yield Finding("memory", "good", f"{available_memory() / 1e9:.1f} GB free")
 
@@ -136,7 +136,7 @@ def _compiler() -> Iterator[Finding]:
     if name:
         yield Finding("C++ compiler", "good", f"{shutil.which(name)}")
     else:
-        yield Finding("C++ compiler", "missing", "none: --compile is not to be had on the CPU", "install g++ or clang")
+        yield Finding("C++ compiler", "missing", "none: --compile does not work on the CPU", "install g++ or clang")
 
 
 def _gpu() -> Iterator[Finding]:
@@ -144,7 +144,7 @@ def _gpu() -> Iterator[Finding]:
 
     if not torch.cuda.is_available():
         mps = torch.backends.mps.is_available()
-        told = "Apple's, by --device mps" if mps else "none that torch can use; everything runs on the CPU"
+        told = "Apple's, by --device mps" if mps else "none that torch can use: everything runs on the CPU"
         yield Finding("GPU", "good" if mps else "missing", told)
         return
     for place in range(torch.cuda.device_count()):
@@ -158,9 +158,9 @@ def _gpu() -> Iterator[Finding]:
     )
     wrong = _wrong_kernels()
     told = (
-        f"differ from their plain form: {', '.join(wrong)}"
+        f"differ from their references: {', '.join(wrong)}"
         if wrong
-        else "every mixer agrees with its plain form in bf16"
+        else "every mixer agrees with its reference in bf16"
     )
     yield Finding(
         "kernels",

@@ -52,13 +52,13 @@ def finetune(
     mixers: Sequence[str | Path] = (),
     on_progress: OnProgress = ignore,
 ) -> FinetuneResult:
-    """Fine-tune a trained model on a task of GLUE or on SQuAD v1.1, and score it on the dev files.
+    """Fine-tune a trained model on a GLUE task or on SQuAD v1.1, and score it on the dev files.
 
     task     cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli or squad
     data     the folder of the task's published files (TSV, or SQuAD's JSON)
-    max_len  tokens per row; 128, squad 384 unless given
+    max_len  tokens per row; default: 128, squad 384
     seeds    repeat with seeds 0 to N - 1
-    out      a folder for the predictions, as they are submitted
+    out      folder for the predictions, in submission format
     """
     from plait.evals.finetune import finetune as tune
     from plait.evals.finetune_loop import Plan

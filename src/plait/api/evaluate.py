@@ -42,7 +42,7 @@ class EvaluationResult:
     settings: dict[str, Any]
     data: EvaluatedText
     result: dict[str, Any]
-    pictures: tuple[str, ...]  # files, of all runs together
+    figures: tuple[str, ...]  # files, of all runs together
 
 
 @dataclass(frozen=True)
@@ -85,15 +85,15 @@ def evaluate(
     store: str | Store | None = None,
     on_progress: OnProgress = ignore,
 ) -> EvaluateResult:
-    """Evaluate trained models; what the store holds of the same weights on the same text is not measured again.
+    """Evaluate trained models. Results in the store for the same weights and text are not measured again.
 
     runs      a run or several: a folder, the beginning of a key, or latest; or a Hugging Face folder, which is
               imported once
     on        evaluations (`plait.listing("evaluations")`), as a list or separated by commas
     settings  theirs, such as {"length": 4096}
-    data      a corpus; the run's own unless given
-    root      where trained models are kept
-    out       the folder of the pictures; RUN/evals unless given
+    data      a corpus; default: the run's own
+    root      folder of the trained models
+    out       folder for the figures; default: RUN/evals
     """
     from plait.evals.evaluation import evaluated
 
@@ -117,17 +117,17 @@ def evaluate(
                 )
                 records[run.name, evaluation.name] = record, stored, text
     folder = Path(out) if out else opened[0].folder / "evals"
-    pictures = {}
+    figures = {}
     for evaluation in chosen:
         of_runs = {run.name: records[run.name, evaluation.name] for run in opened}
         said = {name: _conditions(text, record.config["settings"]) for name, (record, _, text) in of_runs.items()}
         differing = len({tuple(each.items()) for each in said.values()}) > 1
         label = {name: ", ".join([name, *filter(None, each.values())]) for name, each in said.items()}
         results = {label[name] if differing else name: record.result for name, (record, _, _) in of_runs.items()}
-        pictures[evaluation.name] = _draw(evaluation, results, folder)
+        figures[evaluation.name] = _draw(evaluation, results, folder)
     return EvaluateResult(
         tuple(
-            EvaluationResult(run, on, record.key, stored, record.config["settings"], text, record.result, pictures[on])
+            EvaluationResult(run, on, record.key, stored, record.config["settings"], text, record.result, figures[on])
             for (run, on), (record, stored, text) in records.items()
         ),
         tuple(chosen),
@@ -174,7 +174,9 @@ def _subject(run: Run, data: str, split: str, device: str, *, text: bool) -> tup
         ), EvaluatedText()
     corpus = _corpus(data, run.folder / "tokenizer") if data else run.corpus()
     if corpus.tokenizer.as_dict() != tokenizer.as_dict():
-        raise UserError(f"{corpus.name} was tokenised by another tokenizer than {run.name}'s; its ids mean other text.")
+        raise UserError(
+            f"{corpus.name} was tokenised with another tokenizer than {run.name}'s, so its ids mean other text."
+        )
     tokens = corpus.tokens(split)
     model = run.model(device=usable(device))
     trained_length = run.seq_len
@@ -197,10 +199,10 @@ def _draw(evaluation: Evaluation, results: Mapping[str, Mapping[str, Any]], fold
     from plait.reporting.svg import save
 
     paths = []
-    for name, picture in evaluation.pictures(results).items():
+    for name, drawn in evaluation.figures(results).items():
         path = folder / f"{name}.svg"
         if folder.is_symlink():  # a run may come from someone else, with a link to a folder of yours
-            raise UserError(f"{folder} is a link to another folder; give one for the pictures by --out.")
-        save(picture, path)
+            raise UserError(f"{folder} is a link to another folder; give one for the figures with --out.")
+        save(drawn, path)
         paths.append(str(path))
     return tuple(paths)

@@ -52,20 +52,20 @@ def export(
     mixers: Sequence[str | Path] = (),
     runs: str | Path = "runs",
 ) -> ExportResult:
-    """Write a trained model in another program's format, read it again and compare.
+    """Write a trained model in another program's format, then read it again and compare the logits.
 
     to      hf: a folder for Hugging Face's transformers, with its code for programs without plait; native: of
             transformers' own classes, such as LlamaForCausalLM, for models that are such; gguf: a file for llama.cpp,
             of those that are a Llama, Qwen2 or Qwen3; onnx: a file
-    output  RUN-hf, RUN-native, RUN.gguf or RUN.onnx unless given
-    length  onnx: the longest input; what it was trained on unless given
-    force   overwrite what is there
-    runs    where trained models are kept
+    output  default: RUN-hf, RUN-native, RUN.gguf or RUN.onnx
+    length  onnx: the longest input; default: the training length
+    force   overwrite existing files
+    runs    folder of the trained models
     """
     from plait.core.files import check_free
 
     if to not in FORMATS:
-        raise UserError(f"--to {to}: known are {', '.join(FORMATS)}.{did_you_mean(to, FORMATS)}")
+        raise UserError(f"--to {to}: known: {', '.join(FORMATS)}.{did_you_mean(to, FORMATS)}")
     load_mixers(mixers)
     opened = run_of(run, runs)
     target = Path(output or (f"{opened.name}.{to}" if to in ("onnx", "gguf") else f"{opened.name}-{to}"))
@@ -139,7 +139,7 @@ def _digest(folder: Path) -> str:
 
 def import_weights(folder: str | Path, output: str | Path, *, force: bool = False) -> ImportResult:
     """Make a run, `output`, of a GPT-2, OPT, Llama (SmolLM2), Mistral, Qwen2, Qwen3, Mamba or Mamba-2 model
-    that lies in a local Hugging Face folder."""
+    in a local Hugging Face folder."""
     from plait.core.files import check_free, filled_folder
     from plait.interop.hf import weights_of
     from plait.interop.import_hf import import_hf, read_config, trained_length

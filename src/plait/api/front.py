@@ -77,10 +77,10 @@ class FrontResult(Result):
     def headline(self) -> str:
         return f"{len(self.front)} of {self.on_front:,} models on the front of {self.evaluated:,} candidates"
 
-    def picture(self) -> str:
-        from plait.reporting.front import front_picture
+    def figure(self) -> str:
+        from plait.reporting.front import front_chart
 
-        return front_picture(self.as_dict())
+        return front_chart(self.as_dict())
 
     def rows(self) -> list[Row]:
         shown = in_rows(self.front)
@@ -107,7 +107,7 @@ class Picked(Result):
     spec: str
     row: Row  # as it is on the front
     by: str  # what it is the best in
-    among: int  # models that hold the limits
+    among: int  # models that meet the limits
 
     @property
     def is_measured(self) -> bool:
@@ -174,9 +174,9 @@ def show(
         found = document(record, _looked_up(record, known, front))
         result = FrontResult.of(found, opened)
     if svg is not None:
-        from plait.reporting.front import front_picture
+        from plait.reporting.front import front_chart
 
-        save(front_picture(found), Path(svg))
+        save(front_chart(found), Path(svg))
     if cube is not None:
         from plait.reporting.front import search_cube
 
@@ -248,7 +248,7 @@ def candidates(key: str = LATEST, *, mixers: Sequence[str | Path] = (), store: s
 
 def check_ending(path: Path) -> Path:
     if path.suffix not in ENDINGS:
-        raise UserError(f"cannot write candidates to '{path.name}': known endings are {', '.join(ENDINGS)}.")
+        raise UserError(f"cannot write candidates to '{path.name}': known endings: {', '.join(ENDINGS)}.")
     return path
 
 
@@ -256,8 +256,7 @@ def check_ending(path: Path) -> Path:
 
 
 def restored_search(store: Store, key: str, method: str | None = None) -> Record:
-    """The search whose key begins so; or the latest, where `method` is given of those by it. Its mixers are known
-    from then on."""
+    """The search with this key prefix, or the latest (by `method`, if given). Its mixers are known from then on."""
     from plait.model.user_mixers import restore
 
     if key == LATEST:
@@ -269,7 +268,7 @@ def restored_search(store: Store, key: str, method: str | None = None) -> Record
         wanted, option = (f"search by {method}", f" --method {method}") if method else ("search", "")
         raise UserError(f"there is no {wanted} in {store.name}; make one with `plait search{option}`.")
     if record.kind != KIND:
-        raise UserError(f"{record.key[:10]} is no front of `plait search` but a record of kind '{record.kind}'.")
+        raise UserError(f"{record.key[:10]} is not a front of `plait search` but a record of kind '{record.kind}'.")
     restore(record.result.get("mixers", []), f"the search {record.key[:10]}")
     return record
 
@@ -283,7 +282,7 @@ def _opened(key: str, store: str | Store | None) -> Iterator[tuple[Record, Measu
     with opened_store(store) as opened:
         record = restored_search(opened, key)
         if "setting" not in record.result:
-            raise UserError(f"{record.key[:10]} does not say the setting of its measurements; search again.")
+            raise UserError(f"{record.key[:10]} has no setting of its measurements; search again.")
         yield record, Measurements(opened, Setting(**record.result["setting"])), opened
 
 

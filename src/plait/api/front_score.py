@@ -23,7 +23,7 @@ DATA = "builtin:stdlib"
 @dataclass(frozen=True)
 class FrontScores(Result):
     """`models`: the best score first; `on_front`: no other has a higher score and is as good in the search's other
-    objectives. By compare the score is minus the held-out loss, with `p_best` beside it."""
+    objectives. By compare the score is minus the validation loss, with `p_best` beside it."""
 
     ROWS = "models"
     key: str  # of the search
@@ -50,9 +50,9 @@ def score(
     store: str | Store | None = None,
     on_progress: OnProgress = ignore,
 ) -> FrontScores:
-    """Score models of a stored search (`front` of them, 0 for all) by what is too dear for the search itself: a proxy
-    of `plait list objectives` (snip, grad_norm …), short_training, or compare, which trains all of them on the text
-    for so much `time` in all ("10m" unless given)."""
+    """Score models of a stored search (`front` of them, 0 for all) by something too expensive for the search itself:
+    a proxy of `plait list objectives` (snip, grad_norm …), short_training, or compare, which trains them on the text
+    for a total `time` (default: "10m")."""
     from plait.api.front import show
     from plait.data import open_corpus
     from plait.records.store import writable_store
@@ -64,7 +64,7 @@ def score(
         near = did_you_mean(name, (*PROXIES, COMPARE))
         raise UserError(f"--by {by}: unknown.{near} Known: {', '.join(PROXIES)}, {COMPARE}.")
     if time is not None and name != COMPARE:
-        raise UserError(f"--time goes with --by {COMPARE}; {by} takes what it takes.")
+        raise UserError(f"--time works only with --by {COMPARE}.")
     load_mixers(mixers)
     with writable_store(store) as opened:
         found = show(key, front=front, store=opened)
@@ -97,7 +97,7 @@ def _compared(
     from plait.api.compare import compare
 
     if len(specs) < 2:
-        raise UserError("a comparison needs two models, and this front shows one: give --front 0.")
+        raise UserError("a comparison needs two models, but this front has one: give --front 0.")
     found = compare(
         list(specs), data=data, tokenizer=tokenizer, time=time or "10m", runs=runs, store=store, on_progress=told
     )

@@ -66,12 +66,12 @@ def generate(
     """Continue one text or several with a trained model.
 
     run       its folder, its name, the beginning of its key, or latest
-    tokens    the most a text may get; 200 unless given
-    seed      of the draws; text n takes seed + n
+    tokens    maximum number of new tokens per text; default: 200
+    seed      random seed; text n uses seed + n
     stop      whether the end-of-text token ends a text
-    runs      where trained models are kept
-    forget    drop cache entries that can never hold more than this probability
-    on_text   called with the prompt and then each piece of text as it comes, where there is one prompt
+    runs      folder of the trained models
+    forget    drop cache entries that can never exceed this probability
+    on_text   with one prompt: called with the prompt, then with each new piece of text
     """
     from plait.model.generation import Generation
     from plait.model.language_model import LanguageModel

@@ -23,11 +23,11 @@ TABLES: Table[Table[Any]] = Table(
         "optimizers": Entry("plait.training.recipe:OPTIMIZERS", "update rules, for a recipe's optimizer"),
         "spaces": Entry("plait.space.table:SPACES", "spaces of architectures, for --space"),
         "objectives": Entry("plait.space.objective_table:OBJECTIVES", "what a search may optimise"),
-        "quantities": Entry("plait.device.quantities:QUANTITIES", "what a model takes of a device"),
+        "quantities": Entry("plait.device.quantities:QUANTITIES", "what a model needs of a device"),
         "methods": Entry("plait.searching.job:METHODS", "search algorithms, for --method"),
         "proxies": Entry("plait.algorithms.proxies:PROXIES", "scores of an untrained model"),
-        "evaluations": Entry("plait.evals.evaluation:EVALUATIONS", "what a trained model is asked, for eval --on"),
-        "sinks": Entry("plait.training.sinks:SINKS", "where a training is logged as well, for --log"),
+        "evaluations": Entry("plait.evals.evaluation:EVALUATIONS", "evaluations of a trained model, for eval --on"),
+        "sinks": Entry("plait.training.sinks:SINKS", "loggers of a training, for --log"),
     },
 )
 

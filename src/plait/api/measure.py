@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MeasuredModel:
-    """`result` has an entry per quantity, in seconds, bytes …, with what says how far to trust it."""
+    """`result` has one entry per quantity, in seconds, bytes …, with its uncertainty."""
 
     spec: str
     key: str
@@ -268,7 +268,7 @@ def _kept_profile(runs: Path) -> Path:
     path = profile_path(runs, Setting(seq=1))
     if not path.exists():
         raise UserError(
-            f"{runs} keeps no profile of this machine yet: name one with --profile, which `plait profile` makes; a "
-            "search under a limit makes one, too."
+            f"{runs} has no profile of this machine yet: make one with `plait profile` and pass it with --profile; a "
+            "search under a limit also makes one."
         )
     return path

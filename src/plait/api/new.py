@@ -103,10 +103,12 @@ def new_file(kind: str, path: Path) -> NewFile:
         )
     if path.suffix != ".py" or not path.stem.isidentifier():
         rules = "letters, digits and underscores, and .py at the end"
-        raise UserError(f"{path} is no Python module's name: {rules}, such as my_{kind}.py.")
+        raise UserError(f"{path} is not a valid Python module name: {rules}, such as my_{kind}.py.")
     name = path.stem.replace("_", "-")
     if name in listing(f"{kind}s", describe=False).names:
-        raise UserError(f"there is a {kind} '{name}' already, and the file's name becomes its name: choose another.")
+        raise UserError(
+            f"there is a {kind} '{name}' already, and the file's name becomes its name: choose another one."
+        )
     template, look_with = TEMPLATES[kind]
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -125,12 +127,12 @@ class NewPlugin(Result):
 
 
 def new_plugin(folder: str | Path) -> NewPlugin:
-    """Write a package of that name into a new folder: pyproject, source, tests. What is there already is never
+    """Write a package of that name into a new folder: pyproject, source, tests. Existing files are never
     overwritten."""
     folder = Path(folder)
     name, module = folder.name.replace("_", "-"), folder.name.replace("-", "_")
     if not module.isidentifier() or module != module.lower():
-        raise UserError(f"{folder} is no package's name; give one in lower-case letters, such as my-mixers.")
+        raise UserError(f"{folder} is not a valid package name; use lower-case letters, such as my-mixers.")
     texts = {
         "pyproject.toml": PYPROJECT.format(name=name, module=module, plait=__version__),
         "README.md": README.format(name=name),

@@ -175,7 +175,7 @@ def plan_probe(
 
 def _budget(time: str | float | None, full: bool) -> float | None:
     if full and time:
-        raise UserError("--full has no budget; give --full or --time, not both.")
+        raise UserError("--full runs the whole protocol: give --full or --time, not both.")
     return None if full else parse_duration(time or DEFAULT_TIME)
 
 
@@ -223,7 +223,7 @@ def _text(given: str | Path | Architecture) -> str:
 
 def _usable(device: str) -> None:
     if device not in ("cpu", "cuda"):
-        raise UserError(f"--device {device}: known are cpu and cuda.")
+        raise UserError(f"--device {device}: known: cpu, cuda.")
     if device == "cuda":
         import torch
 

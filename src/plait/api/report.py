@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from plait.api.runs import find, named
 from plait.core.errors import UserError
 from plait.core.result import Result
+from plait.model.architecture import load_mixers
 from plait.records.store import Store, opened_store
 
 if TYPE_CHECKING:
@@ -40,20 +41,22 @@ def report(
     png: str | Path | None = None,
     csv: str | Path | None = None,
     limit: int = NEWEST,
+    mixers: Sequence[str | Path] = (),
     store: str | Store | None = None,
 ) -> ReportResult:
-    """Write one self-contained page of the records with these keys, or of the newest `limit` of a kind or of all:
-    curves, fronts, heat maps, tables, a paragraph on how they were made, and BibTeX of what was used.
+    """Write one self-contained HTML page of the records with these keys, or of the newest `limit` of a kind or of all:
+    curves, fronts, heat maps, tables, a paragraph for a methods section, and BibTeX.
 
-    svg, png  folders for the figures of those that the page shows from close, a file each; PNG needs CairoSVG or
-              Chromium
-    csv       a folder for their numbers, a file per record
+    svg, png  folders for the figures of the records shown in detail, one file each; PNG needs CairoSVG or Chromium
+    csv       folder for their numbers, one file per record
+    mixers    files with your own mixers, to draw their architectures and costs
     """
     from plait.reporting.citation import references_of
     from plait.reporting.figure_files import require_png, write_figures, write_tables
     from plait.reporting.page import check_writable, write
     from plait.reporting.records_page import close_records, records_page
 
+    load_mixers(mixers)
     page = Path(out)
     check_writable(page)
     if png is not None:
@@ -61,9 +64,9 @@ def report(
     found = named(keys, store=store) if keys else find(kind, limit=limit, store=store)
     records = [record for record in found.records if kind is None or record.kind == kind]
     if not records and not keys and kind is None:
-        raise UserError(f"{found.store} holds no records yet: `plait train`, `probe`, `search` … put them there.")
+        raise UserError(f"{found.store} has no records yet: `plait train`, `probe`, `search` … write them.")
     if not records:
-        raise UserError(f"{found.store} holds no such records; `plait runs list` shows what it holds.")
+        raise UserError(f"{found.store} has no such records; `plait runs list` shows what it has.")
     with opened_store(store) as opened:
         context = _context(opened, records)
         write(page, records_page(records, found.store, references_of(records), named=bool(keys), context=context))

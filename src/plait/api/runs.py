@@ -66,7 +66,7 @@ class CurvesResult(Result):
     def rows(self) -> list[dict[str, Any]]:
         return [{"run": one.run, "step": step, "loss": loss} for one in self.curves for step, loss in one.losses]
 
-    def picture(self) -> str:
+    def figure(self) -> str:
         """The losses over steps."""
         from plait.reporting.studies import loss_figure
 
@@ -77,7 +77,7 @@ class CurvesResult(Result):
         """Draw the losses over steps, in one picture."""
         from plait.reporting.svg import save
 
-        save(self.picture(), Path(path))
+        save(self.figure(), Path(path))
 
 
 def find(
@@ -153,7 +153,7 @@ def verify(*, store: str | Store | None = None) -> Verified:
 
 
 def repair(*, store: str | Store | None = None) -> Repaired:
-    """Save what is whole of a damaged store; what was there before is kept under another name."""
+    """Save the intact records of a damaged store; the old store is kept as a backup."""
     from plait.records.repair import repair as save
 
     with opened_store(store) as opened:

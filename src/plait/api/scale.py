@@ -86,7 +86,7 @@ def run(
     if not cluster:
         usable(device)
     if workers is not None and workers < 1:
-        raise UserError(f"--workers {workers}: at least one process trains.")
+        raise UserError(f"--workers {workers}: must be at least 1.")
     place = Place.of(cluster, workers, device, gpus_per_training, usual=1)
     read = read_plan(Path(plan)) if isinstance(plan, (str, Path)) else plan
     corpus = open_corpus(read.data, tokenizer=read.tokenizer)

@@ -141,7 +141,7 @@ def _scores(file: str | Path) -> dict[str, dict[str, float]]:
     table = read_table(str(file))
     tasks = [name for name in table.columns if name != NAME]
     if not tasks:
-        raise UserError(f"{file}: give a column of accuracy per task beside '{NAME}'.")
+        raise UserError(f"{file}: give one column of accuracies per task in addition to '{NAME}'.")
     values = {task: table.numbers(task) for task in tasks}
     return {
         str(name): {task: float(values[task][row]) for task in tasks} for row, name in enumerate(table.column(NAME))
@@ -176,7 +176,7 @@ def pitfall(
 
     budget = flops_of(flops, "--flops")
     if batch < 1:
-        raise UserError(f"--batch {batch}: a step has at least one token.")
+        raise UserError(f"--batch {batch}: must be at least 1.")
     found: dict[str, Any] = simulate(CHINCHILLA, budget, batch, growth)
     if svg is not None:
         from plait.reporting.scaling import pitfall_figure

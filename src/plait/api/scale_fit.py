@@ -28,7 +28,7 @@ class ScalingFit(Result):
     def as_dict(self) -> dict[str, Any]:
         return self.document
 
-    def picture(self) -> str:
+    def figure(self) -> str:
         from plait.reporting.scaling import scaling_figure
 
         return scaling_figure(self.laws)
@@ -74,7 +74,7 @@ def fit(
     load_mixers(mixers)
     flops = flops_of(target, "--target")
     if draws < 20:
-        raise UserError(f"--draws {draws}: a bootstrap needs 20 draws or more; 1000 give steady intervals.")
+        raise UserError(f"--draws {draws}: a bootstrap needs at least 20 draws; 1000 give stable intervals.")
     table = rename_columns(read_runs(file), columns or {}).where(where or [])
     if not len(table):
         raise UserError(f"no row of {file} meets {' and '.join(where or [])}.")
@@ -87,7 +87,7 @@ def fit(
     if svg is not None:
         from plait.reporting.svg import save
 
-        save(found.picture(), Path(svg))
+        save(found.figure(), Path(svg))
     if page is not None:
         from plait.reporting.page import write
         from plait.reporting.scaling_page import scaling_page
@@ -115,5 +115,5 @@ def flops_of(given: str | float, option: str) -> float:
     except ValueError:
         raise UserError(f"{option} {given}: write a number of FLOPs, such as 1e20.") from None
     if not 0 < flops < float("inf"):
-        raise UserError(f"{option} {given}: a number of FLOPs is above 0, such as 1e20.")
+        raise UserError(f"{option} {given}: must be above 0, such as 1e20.")
     return flops

@@ -169,7 +169,7 @@ def _budgets(given: str | Sequence[float]) -> list[float]:
     parts = [part for part in given.split(",") if part.strip()] if isinstance(given, str) else list(given)
     found = [flops_of(part, "--budgets") for part in parts]
     if not found:
-        raise UserError("--budgets: give FLOPs with commas between them, such as 1e18,4e18,1e19.")
+        raise UserError("--budgets: give FLOPs separated by commas, such as 1e18,4e18,1e19.")
     return found
 
 

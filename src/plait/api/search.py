@@ -212,7 +212,7 @@ def _given_profile(
     asked = {name: value for name, value in given.items() if value is not None}
     if path is None:
         if anywhere:
-            raise UserError("--anywhere is about a profile of another machine; name it with --profile.")
+            raise UserError("--anywhere needs the profile of another machine: give it with --profile.")
         return None, setting_on(**asked)
     read = Profile.load(Path(path), anywhere=anywhere)
     for name, value in asked.items():

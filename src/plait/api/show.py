@@ -43,7 +43,7 @@ def cost(
 
     spec     as for `plait.architecture`
     seq_len  new tokens that FLOPs and KV cache are for
-    memory   tokens already held before them
+    memory   tokens of context before them
     mixers   files with mixers of your own that the spec names
 
     >>> cost = plait.cost("d=64 vocab=99 | (attn[heads=4] swiglu)x2", seq_len=128)
@@ -150,8 +150,8 @@ class ShowResult(Result):
     def headline(self) -> str:
         return self.spec
 
-    def picture(self) -> str:
-        return self.cost.picture() if self.cost is not None else ""
+    def figure(self) -> str:
+        return self.cost.figure() if self.cost is not None else ""
 
 
 def show(
@@ -167,9 +167,9 @@ def show(
     """An architecture and what it costs, without building it.
 
     seq_len  new tokens that the cost is for
-    memory   tokens already held before them
+    memory   tokens of context before them
     vocab    instead of the spec's own
-    svg      draw the architecture into this file, too
+    svg      also draw the architecture to this file
     paths    build and run each distinct mixer once on this device (True: a GPU where there is one) to see which path
              its ops take there
     mixers   files with mixers of your own that the spec names

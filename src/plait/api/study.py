@@ -64,7 +64,7 @@ def proxies(
     store: str | Store | None = None,
     on_progress: OnProgress = ignore,
 ) -> StudyResult[Findings]:
-    """Train models of a space and tell how well every proxy (or only `proxies`; () for counts alone) ranks them."""
+    """Train models of a space and measure how well every proxy (or only `proxies`; () for counts only) ranks them."""
     from plait.algorithms.proxies import PROXIES
     from plait.data import open_corpus
     from plait.studies.proxies import RECIPE, Study, study_space
@@ -181,8 +181,8 @@ def shapes(
     store: str | Store | None = None,
     on_progress: OnProgress = ignore,
 ) -> StudyResult[ShapeFindings]:
-    """Measure architectures of one size (`params`: "20M"; else where shapes differ most) and many shapes, from deep and
-    narrow to shallow and wide; with `steps` train them, too."""
+    """Measure architectures of one size (`params`: "20M"; default: where shapes differ most) and many shapes, from deep
+    and narrow to shallow and wide; with `steps` also train them."""
     from plait.data import open_corpus
     from plait.device.setting import Setting
     from plait.studies.proxies import RECIPE, study_space

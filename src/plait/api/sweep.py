@@ -54,7 +54,7 @@ def sweep(
     from plait.training.trainer import Diverged
 
     if seeds < 1:
-        raise UserError(f"seeds={seeds} given; the least is 1.")
+        raise UserError(f"seeds={seeds} given; must be at least 1.")
     found = []
     for rate in lr or (None,):
         trained: list[TrainResult] = []

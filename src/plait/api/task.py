@@ -37,7 +37,7 @@ class TaskResult(Result):
     seed: int
     sequences: dict[str, int]  # by split
     scored_per_sequence: dict[str, float]
-    ceiling: float  # the best accuracy to be had on the test sequences
+    ceiling: float  # the best possible accuracy on the test sequences
     split: str  # of the examples
     examples: tuple[Example, ...]
     of: Task = field(repr=False)  # the task itself

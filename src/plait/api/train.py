@@ -32,7 +32,7 @@ SCALING = "mad-scaling"
 
 @dataclass(frozen=True)
 class TrainResult(Result):
-    """Losses are in nats per token; `loss` is that of the validation text, `train_loss` the last one logged."""
+    """Losses are in nats per token: `loss` on the validation text, `train_loss` the last one logged."""
 
     key: str
     run: str
@@ -71,7 +71,7 @@ class TrainResult(Result):
     def headline(self) -> str:
         return f"{self.loss:.3f} nats per token after {self.steps:,} steps: {self.spec}"
 
-    def picture(self) -> str:
+    def figure(self) -> str:
         from plait.reporting.studies import loss_figure
 
         curves = {"training": self.curve, "validation": self.validation_curve}
@@ -196,7 +196,7 @@ def _scaled(arch: Architecture, flops: float | None, values: Mapping[str, Any]) 
     from plait.papers.recipes import mad_recipe
 
     if flops is None:
-        raise UserError(f"--recipe {SCALING} takes its batch from the budget: give --flops, as 4e18.")
+        raise UserError(f"--recipe {SCALING} takes its batch from the budget: give --flops, such as 4e18.")
     seq_len = values.get("seq_len", 8192)
     return mad_recipe(model_cost(arch, seq=seq_len).total_params, flops, seq_len).with_values(values)
 
@@ -209,7 +209,7 @@ def _corpus(data: str | Path | Corpus | None, tokenizer: str | None, source: Run
     if data is not None:
         return open_corpus(str(data), tokenizer or (source.about.get("tokenizer") if source else None))
     if source is None:
-        raise UserError("give the data by --data; `plait data list` shows what there is.")
+        raise UserError("give a corpus with --data; `plait data list` shows them.")
     return source.corpus()
 
 

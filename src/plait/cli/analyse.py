@@ -37,8 +37,8 @@ BinBy = Annotated[str | None, typer.Option(help="The column with the size for th
 Keys = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Of searches by gumbel, or enough of their beginnings; or JSON files with such seeds. Of several all "
-        "seeds count together; without any, the latest search.",
+        help="Keys of searches by gumbel, or prefixes of them; or JSON files with such seeds. The seeds of several "
+        "are pooled. \\[default: the latest search]",
     ),
 ]
 
@@ -79,7 +79,7 @@ def ranks(
     file: File,
     proxy: Proxy,
     truth: Annotated[str, typer.Option(help="The column with the true quality.")],
-    top: Annotated[str, typer.Option(help="SRC and common ratio among the top so many percent.")] = "10,20,50,100",
+    top: Annotated[str, typer.Option(help="SRC and common ratio among the top k %.")] = "10,20,50,100",
     bins: Bins = None,
     bin_by: BinBy = None,
     where: Where = None,

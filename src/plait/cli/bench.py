@@ -9,6 +9,7 @@ import typer
 from plait.cli.options import AsJson
 from plait.cli.output import console, plain, print_json, progress_bar, table
 from plait.core.errors import UserError
+from plait.core.units import percent
 
 if TYPE_CHECKING:
     from plait.api.bench import DecodeBenchResult, FleetBenchResult, KernelsResult, TrainBenchResult
@@ -164,7 +165,7 @@ def _print_training(found: TrainBenchResult) -> None:
             row.trainer,
             f"{row.tokens_per_second:,.0f}",
             "–" if row.peak_gib is None else f"{row.peak_gib:.1f}",
-            "unknown" if row.mfu is None else f"{100 * row.mfu:.0f} %",
+            "unknown" if row.mfu is None else percent(row.mfu),
             "–" if row.compile_seconds is None else f"{row.compile_seconds:.0f}",
             "–" if row.ratio is None else f"{row.ratio:.2f} ×",
         )

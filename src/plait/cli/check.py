@@ -136,7 +136,8 @@ def verify_command(
             made.add_row(*cells, f"[{FACT_STYLE[fact.status]}]{fact.status}[/]")
         out.print(made)
         tally = {status: sum(fact.status == status for fact in found.facts) for status in FACT_STYLE}
-        out.print(", ".join(f"[{FACT_STYLE[s]}]{n} {s}[/]" for s, n in tally.items() if n))
+        named = {status: "errata" if status == "erratum" and n > 1 else status for status, n in tally.items()}
+        out.print(", ".join(f"[{FACT_STYLE[s]}]{n} {named[s]}[/]" for s, n in tally.items() if n))
     if found.failed:
         raise typer.Exit(1)
 
@@ -155,7 +156,7 @@ def doctor_command(store: StoreUrl = None, as_json: AsJson = False) -> None:
     else:
         out = console()
         out.print(f"plait {found.plait}")
-        made = table(what="left", status="left", found="left", to_mend_it="left")
+        made = table(what="left", status="left", found="left", fix="left")
         for one in found.findings:
             made.add_row(
                 one.what, f"[{HEALTH_STYLE[one.status]}]{one.status}[/]", plain(one.found), plain(one.fix)

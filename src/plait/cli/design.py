@@ -29,7 +29,7 @@ from plait.cli.options import (
     limit_options,
 )
 from plait.cli.output import ProgressLines, console, plain, print_json, table, within_time
-from plait.core.units import short
+from plait.core.units import probability, short
 from plait.device.quantities import in_rows
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def command(
             )
         except (KeyboardInterrupt, SearchStopped, TrainingStopped):
             display.stop()
-            console(stderr=True).print("interrupted; all of it is saved. The same command resumes from here.")
+            console(stderr=True).print("interrupted; everything is saved. The same command resumes.")
             raise typer.Exit(130) from None
     print_json(found.as_dict()) if as_json else _print(found.document, found.report)
 
@@ -167,7 +167,9 @@ def _print(document: DesignDocument, page: str) -> None:
     rows = {row["pattern"]: row for row in document["candidates"]}
     shown = list(in_rows(document["candidates"]).values())
     units = {each.heading: "right" for each in shown}
-    made = table(**{"": "left"}, pattern="left", params="right", **units, loss="right", p_best="right", probe="right")
+    made = table(**{"": "left"}, pattern="left", params="right", **units, loss="right", **{"P(best)": "right"})
+    if probed:
+        made.add_column("probe", justify="right")
     for raced in document["race"]["architectures"]:
         row, chosen = rows[raced["name"]], raced["name"] == document["pick"]["pattern"]
         interval = raced["interval"]
@@ -178,8 +180,8 @@ def _print(document: DesignDocument, page: str) -> None:
             short(row[document["size"]]),
             *(f"{row[each.column]['measured']:.3g}" for each in shown),
             "diverged" if raced["loss"] is None else f"{raced['loss']:.3f}{ends}",
-            f"{raced['p_best']:.0%}",
-            f"{probed[raced['name']]['accuracy']:.2f}",
+            probability(raced["p_best"]),
+            *([f"{probed[raced['name']]['accuracy']:.2f}"] if probed else []),
             style="bold" if chosen else "",
         )
     out.print(made)
@@ -187,7 +189,8 @@ def _print(document: DesignDocument, page: str) -> None:
     summary = (
         f"measured {' and '.join(each.name for each in shown)}; nats per token forecast at {budget} tokens with 90 % "
     )
-    out.print(f"{summary}intervals; probability of being the best; mean probe accuracy", style="dim")
+    accuracy = "; mean probe accuracy" if probed else ""
+    out.print(f"{summary}intervals; P(best): the probability of being the best{accuracy}", style="dim")
     verdict, *points = document["points"]
     out.print(f"\n{verdict}", markup=False, style="bold")
     for point in points:
@@ -195,6 +198,6 @@ def _print(document: DesignDocument, page: str) -> None:
     out.print()
     out.print(document["pick"]["spec"], style="bold", markup=False, soft_wrap=True)
     took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in document["stages"].items())
-    out.print(f"\n{document['machine']['seconds']:.0f} s in all: {took}", style="dim")
+    out.print(f"\n{document['machine']['seconds']:.0f} s in total: {took}", style="dim")
     out.print(f"trained weights: {document['train']['folder']}", style="dim", markup=False)
     out.print(f"the page: {page}", markup=False)

@@ -69,10 +69,10 @@ def _print(found: EvaluateResult) -> None:
             made.add_row(*map(plain, [*row, where] if own else row))
         out.print(made)
         if own:
-            said = "these runs were not evaluated under equal conditions; --data and --length make them so"
+            said = "these runs were not evaluated under equal conditions; set --data and --length to make them equal"
             out.print(said, style="yellow", markup=False)
-        for path in next(iter(by_run.values())).pictures:
-            out.print(f"picture {path}", markup=False, soft_wrap=True)
+        for path in next(iter(by_run.values())).figures:
+            out.print(f"figure {path}", markup=False, soft_wrap=True)
 
 
 def finetune_command(
@@ -91,7 +91,7 @@ def finetune_command(
     mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fine-tune a trained model on a task of GLUE or on SQuAD v1.1, and score it on the dev files."""
+    """Fine-tune a trained model on a GLUE task or on SQuAD v1.1, and score it on the dev files."""
     from plait.api.downstream import finetune
 
     with progress_bar(quiet=as_json) as on_progress:
@@ -121,9 +121,9 @@ def _print_finetune(found: FinetuneResult, *, asked: bool) -> None:
         made.add_row("mean", *(f"{value:.4g} ± {spread[name]:.2g}" for name, value in found.metrics.items()))
     out.print(made)
     if len(found.seeds) > 1:
-        out.print("± is the standard deviation from seed to seed, not an interval", style="dim")
+        out.print("± is the standard deviation between seeds, not an interval", style="dim")
     if asked and not found.written:
-        out.print("no test file in the folder: nothing to submit")
+        out.print("no test file in the folder, so no predictions to submit")
     for path in found.written:
         out.print(f"written {path}", markup=False, soft_wrap=True)
 

@@ -50,7 +50,7 @@ def _yaml(text: str, path: Path) -> Any:
     try:
         return yaml.load(text, Loader=yaml.BaseLoader)  # text stays text: the options know their types
     except yaml.YAMLError as wrong:
-        raise UserError(f"{path} is no YAML: {wrong}") from None
+        raise UserError(f"{path} is not YAML: {wrong}") from None
 
 
 def _toml(text: str, path: Path) -> Any:
@@ -61,7 +61,7 @@ def _toml(text: str, path: Path) -> Any:
     try:
         return tomllib.loads(text)
     except ValueError as wrong:
-        raise UserError(f"{path} is no TOML: {wrong}") from None
+        raise UserError(f"{path} is not TOML: {wrong}") from None
 
 
 def expanded(root: TyperGroup, context: Any, arguments: Sequence[str]) -> list[str]:
@@ -141,7 +141,7 @@ def show(
         if not file.is_file():
             why = "it is a folder" if file.is_dir() else "No such file or directory"
             raise UserError(f"cannot read {file}: {why}.")
-        raise UserError(f"{file} is no experiment file: it should state its `command`, as in command: train.")
+        raise UserError(f"{file} is not an experiment file: it must state its `command`, as in command: train.")
     root = context.find_root().command
     assert isinstance(root, TyperGroup)
     words = str(experiment[COMMAND]).split()

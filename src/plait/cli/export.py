@@ -32,7 +32,7 @@ def command(
     runs: Runs = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
-    """Write a trained model in another program's format, read it again and compare."""
+    """Write a trained model in another program's format, then read it again and compare the logits."""
     from plait.api.export import export
 
     with _busy("exporting", as_json):
@@ -46,7 +46,7 @@ def command(
     checked = f"[green]checked[/]: read again, its logits differ from the model's in float64 by at most {gap}"
     out.print(checked, soft_wrap=True)
     if found.tokenizer is False:
-        out.print("its tokenizer is no BPE on bytes, for which alone the format has a form: the file has none")
+        out.print("the file has no tokenizer: GGUF supports only bytes and byte-level BPE")
     if found.load_with:
         out.print(f"[green]checked[/]: {found.text_tokens_compared} tokens of a sample text, all equal")
         first = "" if found.to == "native" else "import plait.interop.hf_model, then "

@@ -85,7 +85,7 @@ def pick(
     counted = best.by in COLUMNS or best.by.endswith("decoder_params")
     exact = counted and all(value is None for _, value in quantities)  # the search asked for counts alone
     basis = "measured" if best.is_measured else "exact" if exact else "predicted, not measured"
-    note = f"{', '.join(words)} ({basis}); the best of {best.among} that hold the limits"
+    note = f"{', '.join(words)} ({basis}); the best of {best.among} that meet the limits"
     console(stderr=True).print(note, style="dim")
     print(best.spec)
 
@@ -218,13 +218,13 @@ def print_front(found: FrontResult) -> None:
     )
     seconds_by_stage = spent or {name: cost[f"{of}_seconds"] for name, of in COSTS.items()}
     took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in seconds_by_stage.items())
-    out.print(f"{found.measured} measured; {'' if spent else 'in all: '}{took}", style="dim")
+    out.print(f"{found.measured} measured; {'' if spent else 'in total: '}{took}", style="dim")
     if found.over_limit:
         each = [f"{short(row['decoder_params'])} ({'; '.join(row['exceeded'])})" for row in found.over_limit]
         out.print(f"measured above a limit, so left out: {cell(', '.join(each))}", style="yellow")
     if found.seeds is not None:
         _print_seeds(found, found.seeds)
-    out.print(f"key {found.key[:10]}; one to train: plait front pick {found.key[:10]}", style="dim")
+    out.print(f"key {found.key[:10]}; pick a model to train: plait front pick {found.key[:10]}", style="dim")
 
 
 def _units(found: FrontResult) -> str:
@@ -270,7 +270,7 @@ def _costs(row: Row, found: FrontResult) -> dict[str, str]:
     for each in in_rows(found.front).values():
         cells[each.heading], cells[f"predicted_{each.heading}"] = _measured_and_predicted(row.get(each.column))
     state = {"state": short(row["state"])} if "state" in found.limits else {}
-    return {**cells, **state, "limits": verdict(row)}
+    return {**cells, **state, "limits": verdict(row) if found.limits else ""}
 
 
 def _shapes_of(found: FrontResult) -> list[dict[str, str]]:

@@ -168,7 +168,7 @@ def main() -> None:
             print("plait: interrupted", file=sys.stderr)
         if _raised_by_plait(left):
             raise
-        print("plait: code of a user's file ends the program (SystemExit); nothing more was done.", file=sys.stderr)
+        print("plait: code in a user's file ended the program (SystemExit).", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
         # The reader (head, less) has gone; what it wanted, it has.

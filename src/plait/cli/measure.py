@@ -12,7 +12,7 @@ import typer
 
 from plait.cli.options import Answer, AsJson, Batch, Mixers, Mode, StoreUrl, needed_options
 from plait.cli.output import console, plain, print_json, progress_bar, table
-from plait.core.units import SIZES
+from plait.core.units import SIZES, percent
 from plait.device.quantities import on_device
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def command(
             over.save_svg(svg)
         return
     if svg is not None:
-        raise UserError("--svg draws latency over lengths: give --lengths, too, as 128,256,512.")
+        raise UserError("--svg draws latency over lengths: also give --lengths, such as 128,256,512.")
     with progress_bar(quiet=as_json) as on_progress:
         kept: dict[str, Any] = {"needed": needed, "archai": archai, "again": again, "store": store}
         found = measure(specs, seq_len=seq, answer=answer, **common, **kept, on_progress=on_progress)
@@ -77,7 +77,7 @@ def _check_lengths_alone(*, archai: bool, again: bool, store: str | None, answer
 
     given = {"--archai": archai, "--again": again, "--store": store is not None, "--answer": answer is not None}
     for name in (option for option, is_given in given.items() if is_given):
-        raise UserError(f"{name} does not go with --lengths, which measures blocks each time and stores nothing.")
+        raise UserError(f"{name} cannot be combined with --lengths, which measures single blocks and stores nothing.")
 
 
 def _print(found: MeasureResult, archai: bool) -> None:
@@ -118,7 +118,7 @@ def _cells(each: Quantity, one: MeasuredModel) -> Iterator[tuple[str, str]]:
 
 def noise(latency: Mapping[str, Any]) -> str:
     """How far a latency can be trusted, in a few words."""
-    words = f"{100 * latency['calm']:.0f} % calm, spread {100 * latency['spread']:.1f} %"
+    words = f"{percent(latency['calm'])} calm, spread {percent(latency['spread'], 1)}"
     return f"[bold yellow]noisy[/]: {words}, load {latency['load']:.1f}" if latency["noisy"] else words
 
 
@@ -150,8 +150,8 @@ def print_lengths(found: LengthsResult) -> None:
             crossed.add_row(plain(each.faster), plain(each.slower), f"{each.tokens:,.0f}")
         out.print(crossed)
     fitted = lengths[upper_half(lengths)]
-    out.print(f"exponent k of time ~ N^k, fitted from {fitted[0]:,} to {fitted[-1]:,} tokens; beside it those of the "
-              "exact FLOPs: of the whole block, and of mixing along the sequence alone", style="dim")  # fmt: skip
+    out.print(f"exponent k of time ~ N^k, fitted from {fitted[0]:,} to {fitted[-1]:,} tokens; next to it those of the "
+              "exact FLOPs, of the whole block and of sequence mixing alone", style="dim")  # fmt: skip
 
 
 def _power(value: float | None) -> str:

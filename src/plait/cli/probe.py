@@ -14,7 +14,8 @@ import typer
 
 from plait.api.probe import DEFAULT_TIME, ProbePlan, plan_probe, probe
 from plait.cli.options import AsJson, Cluster, GpusPerTraining, Mixers, StoreUrl
-from plait.cli.output import ProgressLines, console, count, plain, print_json, table, within_time
+from plait.cli.output import ProgressLines, console, count, plain, print_json, table, time_left, within_time
+from plait.core.progress import TimeLeft
 from plait.core.units import duration
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def command(
             )  # fmt: skip
         except KeyboardInterrupt:
             display.stop()
-            console().print("interrupted; all of it is saved. The same command resumes from here.")
+            console().print("interrupted; everything is saved. The same command resumes.")
             raise typer.Exit(130) from None
     if as_json:
         print_json(found.as_dict())
@@ -118,6 +119,7 @@ class Display:
         self._live = None if quiet or not out.is_terminal else Live(console=out, transient=True, auto_refresh=False)
         self._shown = 0.0
         self._lines = None if console(stderr=True).is_terminal else ProgressLines(sys.stderr)
+        self._left = TimeLeft()
 
     def update(self, progress: Progress) -> None:
         now = time.perf_counter()
@@ -143,10 +145,8 @@ class Display:
         if progress.work is None:
             return Text(head)
         trials, tasks = progress.work.trials, progress.work.protocol.task_names
-        share = progress.share(trials)
-        left = elapsed * (1 - share) / share if share > 0.02 else progress.work.expected_seconds
-        if left is not None:
-            head += f", about {duration(left)} left"
+        self._left.update(progress.share(trials))
+        head += f", {left}" if (left := time_left(self._left)) else ""
         alive = sum(running["alive"] for running in progress.running.values())
         head += f"  {len(progress.done)} of {len({trial.key for trial in trials})} trials, {alive} replicas training"
         grouped = defaultdict(list)
@@ -182,7 +182,7 @@ class Display:
 
 #: With numbers: docs/howto/probe.md.
 FORETELLS = (
-    "This says what an architecture can do in a small model, not which has the lower loss on a text: no task's "
+    "This shows what an architecture can do in a small model, not which has the lower loss on a text: no task's "
     "accuracy ranks long trainings (plait compare does)"
 )
 
@@ -207,11 +207,11 @@ def print_report(shown: ProbeResult) -> None:
     for task in tasks:
         ceiling = min(row.tasks[task].ceiling for row in shown.architectures)
         if ceiling < 1:
-            out.print(f"{task}: no model can expect more than {ceiling:.3f}", style="dim")
+            out.print(f"{task}: at most {ceiling:.3f}", style="dim")
     noise = {SHORT.get(name, name): value for name, value in shown.noise.items() if value is not None}
     if noise:
         parts = ", ".join(f"{name} {value:.3f}" for name, value in noise.items())
-        out.print(f"standard deviation from seed to seed, all architectures: {parts}", style="dim")
+        out.print(f"standard deviation between seeds, all architectures: {parts}", style="dim")
     for note in shown.notes:
         out.print(note, style="dim", markup=False)
     if len(shown.architectures) > 1 and len(tasks) > 1:
@@ -224,7 +224,7 @@ def print_report(shown: ProbeResult) -> None:
                   f"the paper: {finding.paper:+.3f}", markup=False)  # fmt: skip
     cost = shown.cost
     out.print(
-        f"\n{duration(cost.seconds)}, {cost.core_hours:.2f} core-hours in all, {cost.runs:,} runs, "
+        f"\n{duration(cost.seconds)}, {cost.core_hours:.2f} core-hours in total, {cost.runs:,} runs, "
         f"{cost.steps:,} optimizer steps; {cost.trained_now} of {cost.trials} trials trained now",
         style="dim",
     )
@@ -243,8 +243,8 @@ def _print_lengths(shown: ProbeResult, tasks: list[str]) -> None:
             whole = [f" / {value:.2f}" for value in found.exact.values()] or [""] * len(values)
             made.add_row(plain(row.name), *(f"{value:.2f}{exact}" for value, exact in zip(values, whole, strict=True)))
         out.print(made)
-        exact = "; after / the share of sequences answered without a mistake" if first.exact else ""
-        out.print(f"of the length of training; chance {first.chance:.2f}{exact}", style="dim")
+        exact = "; after / the fraction of sequences without a mistake" if first.exact else ""
+        out.print(f"times the training length; chance {first.chance:.2f}{exact}", style="dim")
 
 
 def _table(shown: ProbeResult, tasks: list[str], *, intervals: bool) -> Table:

@@ -114,7 +114,7 @@ def rm(
     doomed = named(keys, store=store)
     if as_json:
         if not yes:
-            raise UserError("--json asks nothing: give --yes with it to remove the records.")
+            raise UserError("--json cannot ask for confirmation: also give --yes to remove the records.")
         found = [record.key for record in doomed.records]
         print_json({"store": doomed.store, "removed": remove(found, store=store), "keys": found})
         return
@@ -156,7 +156,7 @@ def verify(store: StoreUrl = None, as_json: AsJson = False) -> None:
         for one in found.damaged:
             print(f"{one.key[:SHORT_KEY]} {one.kind}: {one.wrong}")
         wrong = len(found.damaged) + found.unreadable
-        remedy = "" if found.whole else "; `plait runs repair` saves what is whole"
+        remedy = "" if found.whole else "; `plait runs repair` saves the intact records"
         print(f"{_number(found.records)} whole, {wrong} damaged in {found.store}{remedy}")
     if not found.whole:
         raise typer.Exit(1)
@@ -174,7 +174,7 @@ def repair(store: StoreUrl = None, as_json: AsJson = False) -> None:
         print(f"{done.store} is whole: {_number(done.records)}")
     else:
         lost = len(done.damaged) + done.unreadable
-        print(f"{_number(done.records)} kept in {done.store}, {lost} damaged taken out; what was there: {done.backup}")
+        print(f"{_number(done.records)} kept in {done.store}, {lost} damaged removed; backup: {done.backup}")
 
 
 def _conditions(where: list[str] | None) -> dict[str, str]:

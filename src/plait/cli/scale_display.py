@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from plait.cli.output import console, plain, table
-from plait.core.units import duration
+from plait.core.units import duration, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ def print_fit(laws: Laws, *, plot: bool = False) -> None:
         out.print(f"state-optimal: {power}{'' if alone else least}")
     for kind, found in (attention_document(laws) or {}).items():
         words = kind.replace("_", "-")
-        out.print(f"{words} share of attention: {found['attention']:.0%}, P {found['probability']:.2f}")
+        out.print(f"{words} share of attention: {percent(found['attention'])}, P {found['probability']:.2f}")
     found_here = findings(laws)
     if found_here:
         made = table(MAD="left", finding="left", verdict="left", P="right")
@@ -97,8 +97,8 @@ def _law_column(law: Law) -> dict[str, str]:
     for name, one in law.frontier_estimates().items():
         told[LETTERS.get(name, name) + (" at the target" if name in ("N_star", "D_star", "loss") else "")] = shown(one)
     for offset in (0.25, 4.0):
-        told[f"loss at {offset:g} N*"] = f"+{shown(law.gap(offset))}"
-    told["FLOPs to make up for N*/4"] = f"×{shown(law.overhead(0.25))}"
+        told[f"loss at {offset:g} N*"] = shown(law.gap(offset), sign="+")
+    told["FLOPs to make up for N*/4"] = shown(law.overhead(0.25), sign="×")
     told[PARABOLAS] = _parabolas(law)
     return told
 
@@ -159,10 +159,10 @@ def print_plan(found: ScalingPlan, out_file: Path | None, mixers: Sequence[str] 
             *_from_to(lowest.recipe.batch, highest.recipe.batch), *_from_to(lowest.recipe.lr, highest.recipe.lr), took,
         )  # fmt: skip
     out.print(made)
-    whole = "" if found.seconds is None else f", about {duration(found.seconds)} one after the other"
+    whole = "" if found.seconds is None else f", about {duration(found.seconds)} sequentially"
     out.print(f"[bold]{len(plan.runs)} runs[/] on {plain(plan.data)}, {plan.flops:.3g} FLOPs{whole}")
     if found.tokens_per_byte is not None and found.tokens_per_byte != 1:
-        out.print(f"{found.tokens_per_byte:.4f} tokens per byte: losses are compared with other tokenizers by the byte")
+        out.print(f"{found.tokens_per_byte:.4f} tokens per byte: compare losses with other tokenizers per byte")
     for warning in found.warnings:
         out.print(f"warning: {warning}", markup=False, soft_wrap=True)
     if out_file is not None:

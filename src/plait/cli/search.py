@@ -148,11 +148,11 @@ def command(
             )
     except (Interrupted, TrainingInterrupted, KeyboardInterrupt) as stopped:
         where = f": {stopped}" if isinstance(stopped, Interrupted) else ""
-        console(stderr=True).print(f"interrupted{where}. All is saved; the same command resumes from there.")
+        console(stderr=True).print(f"interrupted{where}. Everything is saved; the same command resumes from there.")
         raise typer.Exit(130) from None
     print_json(found.as_dict()) if as_json else print_front(found)
     if method is not None and found.method != method:
         message = (
-            f"the space is small: all of it was compared, in place of {method}; --iterations asks for {method} itself"
+            f"the space is small: all of it was compared instead of running {method}; --iterations forces {method}"
         )
         console(stderr=True).print(message, style="dim", markup=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plait.cli.options import AsJson, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, print_json
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def command(
     runs: Annotated[
         Path | None, typer.Option(help="Folder of the trainings.  \\[default: next to the store's file]")
     ] = None,
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -45,7 +46,7 @@ def command(
 
             webbrowser.open(address.url)
 
-    serve(store=store, runs=runs, host=host, port=port, token=token, on_start=started)
+    serve(store=store, runs=runs, host=host, port=port, token=token, mixers=mixers or (), on_start=started)
 
 
 def report_command(
@@ -56,13 +57,16 @@ def report_command(
     png: Annotated[Path | None, typer.Option(help="as PNG (with CairoSVG or Chromium),")] = None,
     csv: Annotated[Path | None, typer.Option(help="and for the numbers as CSV.")] = None,
     limit: Annotated[int, typer.Option(help="Maximum number, newest first.", min=1)] = 1000,
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Write an offline HTML report of the store: curves, fronts, heat maps, tables, methods, BibTeX."""
     from plait.api.report import report
 
-    found = report(keys or (), kind=kind, out=out, svg=svg, png=png, csv=csv, limit=limit, store=store)
+    found = report(
+        keys or (), kind=kind, out=out, svg=svg, png=png, csv=csv, limit=limit, mixers=mixers or (), store=store
+    )
     if as_json:
         print_json(found.as_dict())
     else:

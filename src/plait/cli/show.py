@@ -10,7 +10,7 @@ import typer
 from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, count, plain, print_json, table
 from plait.core.errors import UserError
-from plait.core.units import short
+from plait.core.units import percent, short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ def command(
         print(written([options.to_layer() for options in architecture(spec, mixers=own).layers], notation))
         return
     if device and not paths:
-        raise UserError("--device says where the paths are looked for: give --paths, too.")
+        raise UserError("--device works only with --paths: give both.")
     where = (device or True) if paths else False
     found = show(spec, seq_len=seq, memory=memory, vocab=vocab, svg=svg, paths=where, mixers=own)
     if as_json:
@@ -135,20 +135,19 @@ def _totals(shown: ShowResult) -> Any:
         f"decoder {count(params.decoder)}, embedding {count(params.embedding)}",
     )
     if params.shared:
-        made.add_row("  shared", count(params.shared), "of several layers, held once")
+        made.add_row("  shared", count(params.shared), "of several layers, counted once")
     if params.active != params.total:
-        made.add_row("  active", count(params.active), "met by one token")
+        made.add_row("  active", count(params.active), "used per token")
     if (printed := shown.printed) is not None:
         counts = ", ".join(
-            f"{millions:,}M {name} (here {printed.off[name]:+.1%})" for name, millions in printed.millions.items()
+            f"{millions:,}M {name} (here {percent(printed.off[name], 1, sign=True)})"
+            for name, millions in printed.millions.items()
         )
         made.add_row("  printed", "", f"{printed.source}: {counts}. {printed.why}")
     where = f"{shown.seq:,} new tokens" + (f" after {shown.memory:,}" if shown.memory else "")
     made.add_row("FLOPs", short(flops.forward), f"forward, {where}; {short(flops.per_token)} per token")
     if flops.generation != flops.forward:
-        made.add_row(
-            "", short(flops.generation), "as generation runs them, from the state, the whole vocabulary scored"
-        )
+        made.add_row("", short(flops.generation), "in generation: from the state, with logits for the whole vocabulary")
     names = {"mad_sequence": "as MAD C.4 counts", "fox_per_token": "per token, as FoX Table 6 counts"}
     for name, value in flops.conventions.items():
         made.add_row("", short(value), names[name])

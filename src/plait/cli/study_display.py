@@ -12,7 +12,7 @@ import typer
 
 from plait.cli.output import console, plain, progress_bar, table
 from plait.core.progress import OnProgress
-from plait.core.units import short
+from plait.core.units import percent, short
 from plait.device.quantities import in_rows
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def study_progress(*, quiet: bool) -> Iterator[OnProgress]:
         console(stderr=True).print(f"interrupted; {stopped.run.name} is saved. The same command resumes.")
         raise typer.Exit(130) from None
     except KeyboardInterrupt:
-        console(stderr=True).print("interrupted; what is done is stored. The same command resumes.")
+        console(stderr=True).print("interrupted; finished work is stored. The same command resumes.")
         raise typer.Exit(130) from None
 
 
@@ -49,7 +49,7 @@ def print_proxies(found: Findings) -> None:
         f"[bold]{study.space.name}[/]: {len(found.rows)} models, {study.steps} steps each on {study.corpus.name}; "
         f"validation loss {low:.3f} to {high:.3f} nats per token; {short(cost)}FLOP"
     )
-    made = table(proxy="left", SRC="right", interval="right", **{f"CR@{top}%": "right" for top in TOPS}, cost="right")
+    made = table(proxy="left", SRC="right", interval="right", **{f"CR@{top} %": "right" for top in TOPS}, cost="right")
     for one in found.rankings:
         free = "free" if not one.cost else f"{100 * one.cost:.2g} %"
         interval = "{:.2f} … {:.2f}".format(*one.interval) if one.interval else ""
@@ -68,7 +68,7 @@ def draw_proxies(path: Path, found: Findings) -> None:
     unknown = (math.nan, math.nan)  # drawn without a whisker
     proxies = [ProxyCost(one.proxy, one.src, *(one.interval or unknown), one.cost) for one in found.rankings]
     below = f"{len(found.rows)} models of {study.space.name}, {study.steps} steps each on {study.corpus.name}"
-    save(proxy_cost_figure(proxies, title="How well proxies rank, by what they cost", below=below), path)
+    save(proxy_cost_figure(proxies, title="How well proxies rank, against their cost", below=below), path)
 
 
 def print_placement(found: PlacementFindings) -> None:
@@ -85,7 +85,7 @@ def print_placement(found: PlacementFindings) -> None:
         )
     out.print(made)
     if found.noise is not None:
-        note = f"standard deviation between seeds {found.noise:.4f} nats; no difference below it is called one"
+        note = f"standard deviation between seeds {found.noise:.4f} nats; smaller differences are not distinguishable"
         out.print(note, style="dim")
     out.print(found.statement, soft_wrap=True)
 
@@ -121,7 +121,7 @@ def print_lr(found: SweepFindings) -> None:
     out.print()
     rates = table(rate="right", best_for="right", share="right", SRC="right", SRC_with_best="right")
     for one in study.rates:
-        rates.add_row(f"{one.rate:g}", str(one.wins), f"{one.share:.0%}", f"{one.src:.2f}", f"{one.src_best:.2f}")
+        rates.add_row(f"{one.rate:g}", str(one.wins), percent(one.share), f"{one.src:.2f}", f"{one.src_best:.2f}")
     out.print(rates)
     out.print(
         f"validation loss in nats per token, mean of {found.sweep.seeds} seeds; SRC: of decoder parameters with the "
@@ -141,7 +141,7 @@ def print_verdict(found: VerdictFindings) -> None:
     signals = table(signal="left", rank_correlation="right", picks="left", above_best="right", cost="right")
     for one in found.signals:
         ends = " ({:.2f} to {:.2f})".format(*one.interval) if one.interval else ""
-        signals.add_row(one.name, f"{one.spearman:.2f}{ends}", one.pick, f"{one.regret:.3f}", f"{one.cost:.0%}")
+        signals.add_row(one.name, f"{one.spearman:.2f}{ends}", one.pick, f"{one.regret:.3f}", percent(one.cost))
     out.print(signals)
     out.print("validation loss in nats per token; cost: of training all to the end", style="dim")
     out.print(found.statement(), markup=False, soft_wrap=True)
@@ -162,5 +162,5 @@ def print_shapes(found: ShapeFindings) -> None:
     out = console()
     out.print(made)
     if any(row["noisy"] for row in found.rows):
-        out.print("* the machine was busy: measured with noise", style="yellow")
+        out.print("* noisy: the machine was busy", style="yellow")
     out.print(found.statement(), markup=False, soft_wrap=True)

@@ -55,12 +55,12 @@ def _print(shown: TaskResult, tokens: int) -> None:
     made = table(**{"": "left", " ": "left"})
     made.show_header = False
     made.add_row("setting", ", ".join(f"{name} {value}" for name, value in shown.settings.items()))
-    made.add_row("model", f"{shown.model}, {shown.model_vocab} token ids, {shown.input_length} tokens read")
+    made.add_row("model", f"{shown.model}, {shown.model_vocab} token ids, {shown.input_length} input tokens")
     sizes = (f"{name} {count(size)}" for name, size in shown.sequences.items())
     made.add_row("sequences", ", ".join(sizes))
     scored = (f"{name} {number:.4g}" for name, number in shown.scored_per_sequence.items())
     made.add_row("scored in each", ", ".join(scored))
-    made.add_row("ceiling", f"{shown.ceiling:.3f}  the best accuracy to be had on the test sequences")
+    made.add_row("ceiling", f"{shown.ceiling:.3f}  the best possible accuracy on the test sequences")
     made.add_row("grid", f"{len(shown.grid)} settings")
     out.print(made)
     for number, example in enumerate(shown.examples):
@@ -96,16 +96,16 @@ def _lines(task: Task, example: Example, tokens: int, width: int) -> list[Any]:
     pairs = list(zip(example.inputs, example.targets, strict=True))[:tokens]
     labels = [(_label(task, token), _label(task, target) if target != IGNORE else None) for token, target in pairs]
     cell = 1 + max(len(text) for label in labels for text, _ in filter(None, label))
-    fit = max(1, (width - 6) // cell)
+    fit = max(1, (width - 7) // cell)
     lines = []
     for start in range(0, len(labels), fit):
-        read, asked = Text("read  ", style="dim"), Text("asked ", style="dim")
+        read, asked = Text("input  ", style="dim"), Text("target ", style="dim")
         for (text, colour), target in labels[start : start + fit]:
             read.append(text, style=f"not dim {colour}{' bold underline' if target else ''}")
             read.append(" " * (cell - len(text)))
             asked.append(target[0] if target else "", style=f"not dim bold {target[1]}" if target else "")
             asked.append(" " * (cell - len(target[0]) if target else cell))
-        lines += [read, asked] if asked.plain.strip() != "asked" else [read]
+        lines += [read, asked] if asked.plain.strip() != "target" else [read]
     return lines
 
 

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from plait.cli.options import AsJson, FormerLength, Log, Mixers, StoreUrl, read_count
 from plait.cli.output import ProgressLines, console, count, plain, print_json, table, within_time
 from plait.core.errors import UserError
-from plait.core.units import parse_duration, short
+from plait.core.units import duration, parse_duration, percent, short
 
 if TYPE_CHECKING:
     from plait.api.sweep import SweepResult
@@ -65,7 +65,7 @@ class Display:
 
 
 def _mfu(share: float | None) -> str:
-    return "  MFU unknown" if share is None else f"  {100 * share:.0f} % MFU"
+    return "  MFU unknown" if share is None else f"  {percent(share)} MFU"
 
 
 def command(
@@ -198,7 +198,7 @@ def _print_sweep(found: SweepResult) -> None:
         made.add_row("recipe's" if one.lr is None else f"{one.lr:g}", *cells)
     out.print(made)
     if found.best is not None:
-        sure = {None: "one seed each says little", True: "", False: "not distinguishable from all others"}
+        sure = {None: "one seed each is not enough to tell", True: "", False: "not distinguishable from all others"}
         said = sure[found.distinguishable]
         out.print(
             f"best: lr {found.best:g}{f' ({said})' if said else ''}; intervals are 95 % of the mean over seeds",
@@ -216,21 +216,21 @@ def _bits(result: TrainResult) -> str:
 def _print(result: TrainResult) -> None:
     out = console()
     made = table(what="left", value="right")
-    gap = ""
+    bound = ""
     if result.entropy is not None and result.above_entropy is not None:
-        gap = f"{result.entropy:.4f} ({100 * result.above_entropy:+.1f} %)"
+        bound = f"{result.entropy:.4f} (loss {percent(result.above_entropy, 1)} above)"
     rows = {
         "validation loss": f"{result.loss:.4f} nats per token",
         "perplexity": f"{result.perplexity:.4g}",
-        "true entropy": gap,
+        "true entropy": bound,
         "bits per character": _bits(result),
         "parameters": count(result.params),
         "steps": count(result.steps) + (f" ({result.skipped} skipped)" if result.skipped else ""),
         "tokens": count(result.tokens),
         "FLOPs": short(result.flops),
         "tokens per second": count(result.tokens_per_second),
-        "MFU": "unknown" if result.mfu is None else f"{100 * result.mfu:.0f} %",
-        "time": f"{result.seconds:.0f} s",
+        "MFU": "unknown" if result.mfu is None else percent(result.mfu),
+        "time": duration(result.seconds),
     }
     for what, value in rows.items():
         if value:
@@ -238,4 +238,4 @@ def _print(result: TrainResult) -> None:
     out.print(f"[bold]{result.run}[/]  {plain(result.spec)}  on {result.data}")
     out.print(made)
     if not result.trained_now:
-        out.print("trained before; nothing was computed again", style="dim")
+        out.print("already trained; nothing was computed", style="dim")

@@ -165,7 +165,7 @@ def parse_json(text: str | bytes, name: str, *, constants: bool = False) -> Any:
     try:
         return loads(text, constants=constants)
     except json.JSONDecodeError as wrong:
-        raise UserError(f"{name} cannot be read: no JSON in line {wrong.lineno}: {wrong.msg}.") from None
+        raise UserError(f"{name} cannot be read: invalid JSON in line {wrong.lineno}: {wrong.msg}.") from None
 
 
 def read_json(path: Path, *, constants: bool = False) -> Any:
@@ -242,4 +242,4 @@ def _float(text: str) -> float:
 
 
 def _refuse_constant(text: str) -> float:
-    raise ValueError(f"{text} is no number in JSON")
+    raise ValueError(f"{text} is not a number in JSON")

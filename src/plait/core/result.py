@@ -1,8 +1,8 @@
 """What the functions of `plait` return: frozen dataclasses, and how they look in a notebook.
 
 `as_dict()` is what `--json` prints, `rows()` the table that a person would look at, `to_frame()` that table as a pandas
-DataFrame. A notebook displays a result by itself, as a `card`: a headline, a picture and a table. All text is escaped;
-a picture is an SVG inside an image of its own, so that neither its style nor a name in it can reach the page.
+DataFrame. A notebook displays a result by itself, as a `card`: a headline, a figure and a table. All text is escaped;
+a figure is an SVG inside an image of its own, so that neither its style nor a name in it can reach the page.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ LONGEST = 120  # characters of a cell
 CELL = "padding: 2px 12px 2px 0; vertical-align: top; text-align:"
 
 
-def card(rows: Sequence[Mapping[str, Any]], *, headline: str = "", picture: str = "") -> str:
+def card(rows: Sequence[Mapping[str, Any]], *, headline: str = "", figure: str = "") -> str:
     """HTML of these parts. Of a long or wide table only a part is shown, with a line that says how much there is."""
     parts = [f"<p><b>{escape(headline)}</b></p>"] if headline else []
-    if picture:
-        image = b64encode(picture.encode()).decode()
+    if figure:
+        image = b64encode(figure.encode()).decode()
         style = "width: 100%; max-width: 760px"
         parts.append(
-            f'<img style="{style}" alt="{escape(headline or "picture")}" src="data:image/svg+xml;base64,{image}">'
+            f'<img style="{style}" alt="{escape(headline or "figure")}" src="data:image/svg+xml;base64,{image}">'
         )
     names = _columns(rows)
     shown = names if len(rows) == 1 else _telling(names, rows)
@@ -120,16 +120,16 @@ class Result:
         """The text above the table in a notebook; empty where the table is enough."""
         return ""
 
-    def picture(self) -> str:
+    def figure(self) -> str:
         """An SVG chart; empty where there is none."""
         return ""
 
     def _repr_html_(self) -> str:
         try:
-            picture = self.picture()
+            figure = self.figure()
         except UserError:  # such as a front of one objective: the table is there all the same
-            picture = ""
-        return card(self.rows(), headline=self.headline(), picture=picture)
+            figure = ""
+        return card(self.rows(), headline=self.headline(), figure=figure)
 
 
 def _plain(value: Any) -> Any:

@@ -85,6 +85,17 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def percent(fraction: float, places: int = 0, sign: bool = False) -> str:
+    """0.534 as `53 %`, with a place as `53.4 %`, with its sign as `+53 %`."""
+    return f"{100 * fraction:{'+' if sign else ''}.{places}f} %"
+
+
+def probability(chance: float) -> str:
+    """Like `percent`, but what is not certain is never 0 % or 100 %: 0.998 is `> 99 %`."""
+    rounded = round(100 * chance)
+    return "> 99 %" if rounded == 100 and chance < 1 else "< 1 %" if rounded == 0 and chance > 0 else f"{rounded} %"
+
+
 def with_unit(value: float, unit: str, digits: int = 3, space: str = " ") -> str:
     """A value, given in its base unit, with this unit: 0.04 as `40 ms`; with `space=""` as `parse` reads it, `40ms`."""
     return f"{value / SIZES[unit]:.{digits}g}{space}{unit}"

@@ -1,4 +1,4 @@
-"""Text as tokens: corpora, tokenizers, and batches that depend on the step alone. NumPy only."""
+"""Text as tokens: corpora, tokenizers, and batches that depend only on the step. NumPy only."""
 
 from plait.data.corpus import SPLITS, Corpus
 from plait.data.opening import open_corpus

@@ -72,11 +72,11 @@ FILES: Table[Opener] = Table(
             "plait.data.text_files:record_file", "a document per row; FILE#column, or text", "PATH", "bytes"
         ),
         ".npy": CorpusEntry(
-            "plait.data.token_files:open_token_file", "token ids; meta.json beside it states vocab", "PATH", ""
+            "plait.data.token_files:open_token_file", "token ids; meta.json next to it states vocab", "PATH", ""
         ),
         ".bin": CorpusEntry(
             "plait.data.token_files:open_token_file",
-            "token ids; meta.json beside it states dtype and vocab",
+            "token ids; meta.json next to it states dtype and vocab",
             "PATH",
             "",
         ),
@@ -160,7 +160,7 @@ def open_wikitext(given: str) -> SplitFiles:
             return SplitFiles(folder, files, tokenizer)
         if there:
             missing = [file.name for (file,) in files.values() if not file.is_file()]
-            raise UserError(f"wikitext-103: {', '.join(missing)} not found in {folder}, beside {there[0].name}.")
+            raise UserError(f"wikitext-103: {', '.join(missing)} not found in {folder}, which has {there[0].name}.")
     raise UserError(
         f"wikitext-103: looked in {folder} for wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens, "
         "or the same ending in .raw."

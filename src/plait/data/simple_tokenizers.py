@@ -65,7 +65,7 @@ class Characters(OwnTokenizer):
         if not alphabet and not unknown:
             raise UserError("an alphabet needs at least one character.")
         if len(set(alphabet)) != len(alphabet):
-            raise UserError("a character stands in the alphabet twice.")
+            raise UserError("a character is in the alphabet twice.")
         self.alphabet = alphabet
         self.unknown = unknown
         codes = _codes(alphabet)
@@ -128,11 +128,11 @@ class Words(OwnTokenizer):
         """`words` without the special ones, in the order of their ids."""
         for word in words:
             if word in SPECIAL or word.split() != [word]:
-                raise UserError(f"{word!r} is no word of a vocabulary: it holds whitespace, is empty or special.")
+                raise UserError(f"{word!r} is not a valid word: it contains whitespace, is empty or special.")
         self._text_of_id = [*SPECIAL, *words]
         self._id_of_text = {word: number for number, word in enumerate(self._text_of_id)}
         if len(self._id_of_text) != len(self._text_of_id):
-            raise UserError("a word stands in the vocabulary twice.")
+            raise UserError("a word is in the vocabulary twice.")
 
     @property
     def vocab(self) -> int:
@@ -205,7 +205,7 @@ class Ids(OwnTokenizer):
         words = text.split()
         wrong = next((word for word in words if not (word.isascii() and word.isdigit() and len(word) < 19)), None)
         if wrong is not None:
-            raise UserError(f"'{wrong}' is no token id; expected whole numbers below {self._size} with spaces between.")
+            raise UserError(f"'{wrong}' is not a token id; expected whole numbers below {self._size}, with spaces.")
         return self.checked([int(word) for word in words])
 
     def decode(self, ids: Iterable[int] | np.ndarray) -> str:

@@ -131,11 +131,11 @@ def mask_tokens(
     are neither chosen nor put in. Ranks of equal batches that give their `rank` mask as one process would.
     """
     if not 0 < share <= 1:
-        raise UserError(f"share={share} given; it should lie in (0, 1].")
+        raise UserError(f"share={share} given; must be above 0 and at most 1.")
     special_ids = np.array(sorted({*special, mask_id}), dtype=np.int64)
     ordinary = np.setdiff1d(np.arange(vocab), special_ids)
     if not ordinary.size:
-        raise UserError(f"a vocabulary of {vocab} has no tokens beside the mask and the special ones.")
+        raise UserError(f"a vocabulary of {vocab} has no tokens besides the mask and the special ones.")
     places_BT = rank * rows_BT.size + np.arange(rows_BT.size).reshape(rows_BT.shape)
     luck_BT = np.where(np.isin(rows_BT, special_ids), 1.0, uniform(places_BT, key("chosen", seed, step)))
     least_B1 = luck_BT.min(axis=1, keepdims=True)

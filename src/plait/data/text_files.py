@@ -90,7 +90,7 @@ def _decoded(block: bytes, path: Path, at: int, errors: str) -> str:
         # How UTF-16 begins, of either byte order; what else is none may be a table of one byte a letter.
         other = "UTF-16" if at == 0 and block[:2] in (b"\xff\xfe", b"\xfe\xff") else "LATIN1"
         raise UserError(
-            f"{path} is no UTF-8 text: byte {at + wrong.start} is {block[wrong.start]:#04x} ({wrong.reason}). "
+            f"{path} is not UTF-8 text: byte {at + wrong.start} is {block[wrong.start]:#04x} ({wrong.reason}). "
             f"{'It begins as UTF-16 does' if other == 'UTF-16' else 'If it is text in another encoding'}: "
             f"`iconv -f {other} -t UTF-8 {path}` writes it as UTF-8."
         ) from None

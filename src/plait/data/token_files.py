@@ -276,7 +276,7 @@ def _load(path: Path) -> np.ndarray:
             dtype = _dtype(path)
             size = path.stat().st_size
             if size % dtype.itemsize:
-                raise UserError(f"{path} was cut short: {size} bytes are no whole number of {dtype}.")
+                raise UserError(f"{path} is truncated: {size} bytes are not a whole number of {dtype}.")
             tokens = memory_map(path, dtype)
     except UserError:
         raise

@@ -1,1 +1,1 @@
-"""The main job in one go: profile, search, probe, race, train, report; every stage is kept and gone on with."""
+"""`plait design`: profile, search, probe, race, train, report; every stage is stored and can be resumed."""

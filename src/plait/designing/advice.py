@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plait.analysis.foresight import count
-from plait.core.units import short
+from plait.core.units import percent, probability, short
 from plait.designing.document import DesignDocument, Row
 from plait.device.quantities import Quantity, quantity
 from plait.probing.verdict import SummaryRow
@@ -70,17 +70,17 @@ def limited(d: DesignDocument) -> list[tuple[Quantity, Row, float]]:
 def _why(d: DesignDocument) -> str:
     mine, number = _raced(d)[d["pick"]["pattern"]], len(d["race"]["architectures"])
     if number == 1:
-        return "No other held the limits."
+        return "No other model met the limits."
     at = f"{count(d['budget']['spoken_for'])} tokens of {d['config']['data']}"
     loss = f"{mine['loss']:.3f} nats per token{_range(mine['interval'])}"
     others = [name for name in d["not_distinguishable"] if name != d["pick"]["pattern"]]
-    sure = f"the best of {number} with probability {mine['p_best']:.0%}"
+    sure = f"the best of {number} with probability {probability(mine['p_best'])}"
     if seen := _tokens_of_others(d):
         at += f" (in the same {d['budget']['stated']} the others see {count(min(seen))} to {count(max(seen))})"
-    told = f"; {listed(others)} cannot be told from it" if others else ""
+    told = f"; not distinguishable from {listed(others)}" if others else ""
     beyond = ""
     if d["budget"]["spoken_for"] < 0.99 * d["budget"]["tokens"]:
-        beyond = f" The budget, {count(d['budget']['tokens'])} tokens, is beyond what this race can speak about."
+        beyond = f" The budget, {count(d['budget']['tokens'])} tokens, is beyond the range of this race's forecasts."
     for few in d["race"].get("notes", []):
         beyond += f" {few[0].upper()}{few[1:]}."
     return f"In the race it is forecast to reach {loss} after {at}, {sure}{told}.{beyond}"
@@ -106,9 +106,9 @@ def _plain(d: DesignDocument) -> str:
     if abs(ratio - 1) < ALIKE:
         larger = "as many parameters"
     else:
-        larger = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'fewer'} parameters"
+        larger = f"{percent(abs(ratio - 1))} {'more' if ratio > 1 else 'fewer'} parameters"
     faster = pick["latency_ms"]["measured"] / plain["latency_ms"]["measured"] - 1
-    time = "the same time" if abs(faster) < ALIKE else f"{abs(faster):.0%} {'more' if faster > 0 else 'less'} time"
+    time = "the same time" if abs(faster) < ALIKE else f"{percent(abs(faster))} {'more' if faster > 0 else 'less'} time"
     pair = next(pair for pair in d["race"]["paired"] if pair["b"] == d["plain"])
     gap = "it did not diverge" if pair["difference"] is None else f"{pair['difference']:+.3f} nats"
     clear = "" if pair["verdict"] == pair["a"] else " (not distinguishable)"
@@ -133,6 +133,8 @@ def _other_budgets(d: DesignDocument) -> str:
 
 def _can_do(d: DesignDocument) -> str:
     """What the probe shows: abilities, not losses."""
+    if why := d["probe"]["left_out"]:
+        return f"It was not probed for what it can do: {why}."
     rows, pick = {row["name"]: row for row in d["probe"]["architectures"]}, d["pick"]["pattern"]
     mine = rows[pick]["mean"]
     said = f"In the probe, which says what a pattern can do and not what its loss will be, it scores {_score(mine)}"
@@ -144,7 +146,7 @@ def _can_do(d: DesignDocument) -> str:
             scores = f"{best['tasks'][task]['accuracy']:.2f} against {rows[pick]['tasks'][task]['accuracy']:.2f}"
             said += f"; if {task} is what matters, look at {best['name']} ({scores})"
     cut = d["probe"]["scale"]
-    return said + (f"; provisional, cut to {cut:.0%} of its steps." if cut < CUT else ".")
+    return said + (f"; provisional, cut to {percent(cut)} of its steps." if cut < CUT else ".")
 
 
 def _change(d: DesignDocument) -> str:
@@ -158,7 +160,7 @@ def _change(d: DesignDocument) -> str:
 
 
 def _binding(d: DesignDocument) -> str:
-    shares = listed([f"{entry['measured'] / limit:.0%} of the {each.name}" for each, entry, limit in limited(d)])
+    shares = listed([f"{percent(entry['measured'] / limit)} of the {each.name}" for each, entry, limit in limited(d)])
     # A search keeps the upper end of its prediction interval below a limit, so compare that end with the limit.
     reach = {each.name: max(entry["measured"], *(entry["interval"] or ())) / limit for each, entry, limit in limited(d)}
     tight = [name for name, share in reach.items() if share >= TIGHT]
@@ -172,7 +174,11 @@ def _trained(d: DesignDocument) -> str:
     result = d["train"]
     bits = result.get("bits_per_character")
     text = f"{result['loss']:.3g} nats per token" + (f", {bits:.3g} bits per character" if bits else "")
-    entropy = f", {result['above_entropy']:+.0%} against the text's true entropy" if "entropy" in result else ""
+    entropy = (
+        f", {percent(result['above_entropy'], sign=True)} against the text's true entropy"
+        if "entropy" in result
+        else ""
+    )
     return (
         f"Trained for {result['seconds']:.0f} s on {short(result['tokens'])} tokens of {result['data']} it reaches "
         f"{text}{entropy} on held-out text{_as_forecast(d)}."

@@ -86,7 +86,7 @@ class DesignConfig:
 
     def __post_init__(self) -> None:
         if self.seconds < LEAST_SECONDS:
-            raise UserError(f"{self.seconds:.0f} s given; a design takes {LEAST_SECONDS:.0f} s at the very least.")
+            raise UserError(f"{self.seconds:.0f} s given; a design takes {LEAST_SECONDS:.0f} s at least.")
 
     @property
     def device(self) -> str:

@@ -170,11 +170,11 @@ def _none_left(what: str, dropped: Sequence[dict[str, Any]]) -> UserError:
     unmeasured = [row for row in dropped if row["measurement"] is None]
     if unmeasured:
         return UserError(
-            f"no {what} is left: of {len(dropped)} that should have held the limits, {len(unmeasured)} could not be "
-            f"measured. The first: {unmeasured[0]['exceeded'][0]} Where they are too large for this machine, lower "
+            f"no {what} is left: of {len(dropped)} that were predicted to meet the limits, {len(unmeasured)} could not "
+            f"be measured. The first: {unmeasured[0]['exceeded'][0]} Where they are too large for this machine, lower "
             "--memory or --seq."
         )
     return UserError(
-        f"every {what} that should have held the limits measures above them: the machine is busier than when it was "
-        "profiled. Run it again when it is quiet, or loosen --latency or --memory."
+        f"every {what} that was predicted to meet the limits measures above them: the machine is busier than when it "
+        "was profiled. Run it again when it is quiet, or loosen --latency or --memory."
     )

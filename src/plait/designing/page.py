@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 from xml.etree.ElementTree import Element
 
-from plait.core.units import short
+from plait.core.units import percent, probability, short
 from plait.designing.advice import limited, listed
 from plait.designing.document import DesignDocument, Row
 from plait.designing.page_front import front_section, front_sheets
@@ -92,7 +92,11 @@ def _figures(d: DesignDocument) -> Element:
                 for each, entry, limit in limited(d)
             ),
             ("parameters in its layers", short(pick[d["size"]]), f"{short(pick['total_params'])} in all"),
-            ("probability of being the best", f"{raced['p_best']:.0%}", f"of {len(d['race']['architectures'])} raced"),
+            (
+                "probability of being the best",
+                probability(raced["p_best"]),
+                f"of {len(d['race']['architectures'])} raced",
+            ),
             (
                 "held-out loss",
                 f"{trained['loss']:.3g} nats",
@@ -124,7 +128,7 @@ def _training(d: DesignDocument) -> Element:
     words = (
         f"{trained['steps']:,} steps, {short(trained['tokens'])} tokens of {trained['data']} in "
         f"{trained['seconds']:.0f} s: {trained['tokens_per_second']:,.0f} tokens per second"
-        f"{'' if mfu is None else f', {mfu:.0%} MFU'}."
+        f"{'' if mfu is None else f', {percent(mfu)} MFU'}."
     )
     entries = [
         (page_charts.swatch(5), TRAINING),
@@ -154,7 +158,7 @@ def _making(d: DesignDocument) -> Element:
     ]
     stages = [[STAGES[name], f"{seconds:.1f} s"] for name, seconds in d["stages"].items()]
     return section(
-        "How it was made",
+        "Provenance",
         grid(
             card(table(("what", "how"), [[what, how] for what, how in facts], fixed=True)),
             card(
@@ -162,5 +166,5 @@ def _making(d: DesignDocument) -> Element:
                 note("What an earlier call had stored was not computed again, and took no time here."),
             ),
         ),
-        card(commands(d["commands"]), title="The same again, whole and in parts"),
+        card(commands(d["commands"]), title="Reproduce it, as a whole or step by step"),
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
-from plait.core.units import short
+from plait.core.units import percent, probability, short
 from plait.designing.document import DesignDocument
 from plait.probing.verdict import SummaryRow
 from plait.reporting import charts, page_charts
@@ -26,6 +26,9 @@ def keys(d: DesignDocument) -> dict[str, str]:
 
 def probe_section(d: DesignDocument) -> Element:
     found, names, key_of = d["probe"], colours(d), keys(d)
+    if found["left_out"]:
+        words = f"The probe was left out: {found['left_out']}. It would say what a pattern can do, and decides nothing."
+        return section("What they can do", note(words))
 
     def panel(title: str, task: str | None) -> Element:
         rows = []
@@ -54,7 +57,7 @@ def probe_section(d: DesignDocument) -> Element:
     )
     words += " Whiskers are 95 % intervals of test accuracy." if many > 1 else " One seed: no intervals, no verdict."
     if found["scale"] < 1:
-        words += f" To fit the time they were cut to {found['scale']:.0%} of their steps: a longer --time tells more."
+        words += f" To fit the time they were cut to {percent(found['scale'])} of their steps: give more --time."
     notes = [note(f"{row['name']}: {row['note']}.") for row in found["architectures"] if row["note"]]
     panels = [panel("mean", None), *(panel(task, task) for task in found["tasks"])]
     words += " This says what a pattern can do, not what its loss will be: it decided nothing."
@@ -105,16 +108,17 @@ def race_section(d: DesignDocument) -> Element:
                 short(row["trained_tokens"]),
                 "diverged" if row["loss"] is None else f"{row['loss']:.3f}",
                 ends,
-                f"{row['p_best']:.0%}",
+                probability(row["p_best"]),
                 f"{row['lr']:g}",
             ]
         )
     columns = ("candidate", ">trained tokens", ">nats forecast", ">90 % interval", ">P(best)", ">rate")
     words = (
-        f"All candidates train on the same batches of {d['config']['data']}; each curve is carried on to "
-        f"{short(d['budget']['spoken_for'])} tokens with its uncertainty, those that are best with negligible "
-        f"probability stop, and training goes on where it tells most. It took {found['cost']['share']:.0%} of what "
-        f"training all of them to the end would. Noise between seeds: {found['noise'] or 0:.3f} nats."
+        f"All candidates train on the same batches of {d['config']['data']}. Each learning curve is extrapolated to "
+        f"{short(d['budget']['spoken_for'])} tokens with its uncertainty. Candidates with a negligible probability of "
+        "being the best stop; training continues where it is most informative. The race cost "
+        f"{percent(found['cost']['share'])} of training all candidates to the end. "
+        f"Noise between seeds: {found['noise'] or 0:.3f} nats."
     )
     entries = [(page_charts.swatch(number), name) for name, number in names.items()]
     made = table(

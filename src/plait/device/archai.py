@@ -78,7 +78,7 @@ class ArchaiCount:
 
 def measure_archai(arch: Architecture, setting: Setting, *, repeats: int = REPEATS) -> ArchaiCount:
     if setting.mode != "prefill":
-        raise UserError("archai measures whole sequences only; leave mode=decode out.")
+        raise UserError("archai measures only whole sequences; leave out mode=decode.")
     with threads(setting):
         work = Workload(arch, setting)
         work.model.train()

@@ -15,11 +15,11 @@ def bench_device(given: str | None) -> torch.device:
     """The device given, checked to be available; by default the GPU if there is one, else the CPU."""
     here = torch.cuda.is_available()
     if given is not None and given.startswith("cuda") and not here:
-        raise UserError("no CUDA device is here; leave out the device, or give cpu.")
+        raise UserError("this machine has no CUDA device; leave out the device, or give cpu.")
     try:
         return torch.device(given or ("cuda" if here else "cpu"))
     except RuntimeError:
-        raise UserError(f"'{given}' is no device; give cpu or cuda.") from None
+        raise UserError(f"'{given}' is not a device; give cpu or cuda.") from None
 
 
 def bench_size(device: torch.device, batch: int | None, seq_len: int | None) -> tuple[int, int]:

@@ -77,7 +77,7 @@ class Rapl:
             self._last = self._read()
         except PermissionError as wrong:
             raise Unreadable(
-                f"{wrong.filename} may be read by root only. Allow it, until the next start of the machine, with "
+                f"{wrong.filename} can be read only by root. Allow it until the next reboot with "
                 f"`sudo chmod a+r {root}/intel-rapl:*/energy_uj`"
             ) from None
         except (OSError, ValueError) as wrong:

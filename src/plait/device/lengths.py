@@ -174,7 +174,7 @@ def measure_scaling(
     if setting.device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"device '{setting.device}' given, but torch finds no GPU here.")
     if setting.mode == "decode" and (ahead := [block for block in blocks if block.options.bidirectional]):
-        raise UserError(f"{ahead[0].text} sees later tokens and does not decode; measure it with mode=prefill.")
+        raise UserError(f"{ahead[0].text} sees later tokens and cannot decode; measure it with mode=prefill.")
     keep_freed_memory()
     timings: dict[BlockKind, list[Timing]] = {block: [] for block in blocks}
     with threads(setting):
@@ -195,7 +195,7 @@ def _timed(block: BlockKind, setting: Setting, watch: Stopwatch, seconds: float)
         if isinstance(wrong, torch.OutOfMemoryError) or "allocate memory" in str(wrong):
             raise UserError(
                 f"{block.text} of {setting.seq:,} tokens, batch {setting.batch}, does not fit into memory; "
-                "leave out the longest of --lengths."
+                "leave out the largest of --lengths."
             ) from None
         raise
 

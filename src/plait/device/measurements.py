@@ -68,7 +68,7 @@ class Measurements:
         from plait.device.answer import joined_result
 
         if self.archai:
-            raise UserError("--archai goes with --mode prefill alone.")
+            raise UserError("--archai works only with --mode prefill.")
         with ExitStack() as stack:
             parts = [stack.enter_context(Measurements(self.store, part)) for part in self.setting.parts]
             prompt, token = (part.measure(spec, again=again).result for part in parts)

@@ -96,7 +96,7 @@ class MemoryMeter:
         if answer is None:
             self.close()
             self._process = _start_server()
-            answer = _ask(self._process, request) or {"error": "the process that measures it was ended, twice"}
+            answer = _ask(self._process, request) or {"error": "the measuring process was killed twice"}
         if "peak" in answer:
             return Memory(**answer)
         raise UserError(f"the memory of '{arch.text}' was not measured: {answer['error'].removesuffix('.')}.")
@@ -119,7 +119,7 @@ def _start_server() -> subprocess.Popen[str]:
         env={**os.environ, **SAFE, **ALLOCATOR, "OMP_NUM_THREADS": "1"},
     )
     if _read_line(process) is None:
-        raise UserError("the process that measures memory does not start; see what it printed above.")
+        raise UserError("the process that measures memory did not start; see its output above.")
     return process
 
 
@@ -147,7 +147,7 @@ def _user_mixers(arch: Architecture) -> list[dict[str, str]]:
     for options in arch.layers:
         if options.name not in MIXERS.lines and options.source is None:
             raise UserError(
-                f"memory is measured in a process of its own, which cannot know '{options.name}': put the mixer into a "
+                f"memory is measured in a separate process, which does not know '{options.name}': put the mixer into a "
                 "file and load it with `plait.load_mixer`."
             )
     return [source.as_dict() for source in arch.mixer_sources.values()]
@@ -250,7 +250,7 @@ def _measure_in_child(request: Request) -> Peak | Failure:
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         by = signal.Signals(os.WTERMSIG(status)).name
-        return {"error": f"the process that ran it was ended by {by}, as happens where memory is short"}
+        return {"error": f"the process was killed by {by}, probably because memory ran out"}
     measured: Peak | Failure = json.loads(text)
     return measured
 

@@ -86,7 +86,9 @@ class Point:
             elif kind not in (str, bool) and not 0 <= value < 1e18:
                 raise ValueError(f"{each.name} of a point is {str(value)[:40]}")
         if point.what not in ("layer", "outside", "model") or not point.seconds or point.d < 1:
-            raise ValueError(f"a point is no measurement: {point.what} of {point.seconds} seconds at width {point.d}")
+            raise ValueError(
+                f"a point is not a measurement: {point.what} of {point.seconds} seconds at width {point.d}"
+            )
         return point
 
 
@@ -117,7 +119,7 @@ class Profile:
         with understood(str(path)):
             read = loads(text)
             if read.get("format") != FORMAT:
-                raise UserError(f"{path} is no profile; make one with `plait profile -o {path}`.")
+                raise UserError(f"{path} is not a profile; make one with `plait profile -o {path}`.")
             if read["version"] > VERSION:
                 raise UserError(f"{path} was made by a newer plait (profile version {read['version']}).")
             read = unsealed(read, str(path))
@@ -158,7 +160,7 @@ class Profile:
         if other:
             raise UserError(
                 f"{name} is a profile of another machine ({'; '.join(other)}). Make one here with `plait profile`, "
-                "or ask for predictions about that machine with --anywhere."
+                "or pass --anywhere to predict for that machine."
             )
 
     @property
@@ -188,6 +190,6 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as wrong:
-        why = wrong.strerror if isinstance(wrong, OSError) else "it is no UTF-8 text"
+        why = wrong.strerror if isinstance(wrong, OSError) else "it is not UTF-8 text"
         remedy = "" if path.is_dir() else f" Make one with `plait profile -o {path}`."
         raise UserError(f"the profile {path} cannot be read: {why}.{remedy}") from None

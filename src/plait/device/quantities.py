@@ -175,7 +175,7 @@ _LINES = (
     ),
     Quantity(
         "plait.model.cost:model_cost",
-        "what one sequence holds from token to token, counted",
+        "state that one sequence keeps from token to token, counted",
         name="state",
         dimension="bytes",
         unit="MB",

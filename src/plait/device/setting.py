@@ -44,7 +44,7 @@ class Setting:
             raise UserError(f"mode '{self.mode}' given.{near} Allowed: {', '.join(allowed)}.")
         if (self.mode == BOTH) != (self.answer > 0):
             raise UserError(
-                f"mode {self.mode} with an answer of {self.answer} tokens: --answer goes with --mode {BOTH}."
+                f"mode {self.mode} with an answer of {self.answer} tokens: --answer works only with --mode {BOTH}."
             )
         kind = self.device.partition(":")[0]
         if kind not in DEVICES:
@@ -55,9 +55,9 @@ class Setting:
             raise UserError(f"dtype '{self.dtype}' given.{near} Allowed: {', '.join(DTYPES)}.")
         for name in ("seq", "batch", "threads"):
             if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)} given; the least is 1.")
+                raise UserError(f"{name}={getattr(self, name)} given; must be at least 1.")
         if self.on_cpu and DTYPES[self.dtype] < 4:
-            raise UserError(f"dtype {self.dtype} is measured on GPUs only: on a CPU use float32.")
+            raise UserError(f"dtype {self.dtype} can be measured only on GPUs; on a CPU use float32.")
 
     @property
     def on_cpu(self) -> bool:

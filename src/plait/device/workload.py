@@ -71,7 +71,7 @@ def check(arch: Architecture, setting: Setting) -> None:
     """Raise `UserError` for a model that cannot run in this setting."""
     header = arch.header
     if setting.mode == "decode" and header.kind != "lm":
-        raise UserError(f"a model of kind={header.kind} does not decode; measure it with mode=prefill.")
+        raise UserError(f"a model of kind={header.kind} cannot decode; measure it with mode=prefill.")
     longest = setting.new_tokens + setting.held_tokens
     if header.pos == "learned" and longest > header.max_len:
         raise UserError(f"{longest} tokens asked for, but the model has max_len={header.max_len} positions.")

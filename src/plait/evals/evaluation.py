@@ -2,7 +2,7 @@
 
 An evaluation is a frozen dataclass. Its fields are its settings; a whole number 0 stands for "as the subject suggests",
 which `resolved` settles before anything is measured, so that a stored result says what was really done. `measure` gives
-plain JSON. Tables and pictures are made from that JSON alone: a result that was stored needs no model to be drawn.
+plain JSON. Tables and figures are made from that JSON alone: a result that was stored needs no model to be drawn.
 Adding one adds a file, and a line to `EVALUATIONS`.
 
 Evaluations as records: what was measured once, of these weights on this text, is found again.
@@ -62,7 +62,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Evaluation(ABC):
-    """Subclasses define `name`, `what`, `measure` and `table`; they may override `resolved` and `pictures`."""
+    """Subclasses define `name`, `what`, `measure` and `table`; they may override `resolved` and `figures`."""
 
     name: ClassVar[str]
     what: ClassVar[str]  # one line for listings
@@ -85,7 +85,7 @@ class Evaluation(ABC):
         """These settings with every 0 that means "choose for me" replaced by the value chosen."""
         return self
 
-    def pictures(self, results: Results) -> dict[str, str]:
+    def figures(self, results: Results) -> dict[str, str]:
         """File name (without its ending) → SVG."""
         return {}
 

@@ -27,9 +27,9 @@ from plait.evals.per_token import (
     curves,
     doubling,
     length_table,
-    loss_picture,
+    loss_figures,
     losses_by_position,
-    perplexity_picture,
+    perplexity_figures,
     sequences,
 )
 
@@ -62,10 +62,11 @@ def trend(loss_NT: np.ndarray, trained_length: int) -> Trend:
     """The trend beyond `trained_length` of the losses of N ≥ 2 sequences of at least twice that length."""
     N, T = loss_NT.shape
     if N < 2:
-        raise UserError("one sequence has no spread: an interval needs at least 2, better 30.")
+        raise UserError("an interval needs at least 2 sequences, better 30.")
     if trained_length < 2 or 2 * trained_length > T:
         raise UserError(
-            f"{T} positions for a trained length of {trained_length}: extrapolation needs at least twice that."
+            f"{T} positions for a trained length of {trained_length}: extrapolation needs at least twice as many; "
+            "give a larger --length."
         )
     ends = [trained_length]
     while 2 * ends[-1] <= T:
@@ -83,7 +84,7 @@ def trend(loss_NT: np.ndarray, trained_length: int) -> Trend:
 @dataclass(frozen=True)
 class ExtrapolationEvaluation(Evaluation):
     name = "extrapolation"
-    what = "loss beyond the trained length: keeps falling, flat or rises"
+    what = "loss beyond the training length: keeps falling, flat or rises"
 
     length: int = 0  # of the sequences; 0: eight times the trained length, or what the text allows
     trained: int = 0  # 0: as the run was trained
@@ -128,6 +129,6 @@ class ExtrapolationEvaluation(Evaluation):
             row += [f"{found['slope']:+.4f} ({low:+.4f} to {high:+.4f})", found["verdict"]]
         return columns, rows
 
-    def pictures(self, results: Results) -> dict[str, str]:
-        drawn = {**loss_picture(results), **perplexity_picture(results)}
+    def figures(self, results: Results) -> dict[str, str]:
+        drawn = {**loss_figures(results), **perplexity_figures(results)}
         return {f"extrapolation-{name}": picture for name, picture in drawn.items()}

@@ -185,8 +185,8 @@ def _label(task: Task, cell: str, path: Path, number: int) -> float:
         except ValueError:
             value = float("nan")
         if not np.isfinite(value):
-            raise UserError(f"{path}:{number}: the score '{cell}' is no number.")
+            raise UserError(f"{path}:{number}: the score '{cell}' is not a number.")
         return value
     if cell not in task.labels:
-        raise UserError(f"{path}:{number}: the label '{cell}' is none of {', '.join(task.labels)}.")
+        raise UserError(f"{path}:{number}: the label '{cell}' is not one of {', '.join(task.labels)}.")
     return float(task.labels.index(cell))

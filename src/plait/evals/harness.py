@@ -37,7 +37,7 @@ try:
     from plait.evals.harness_lm import PlaitLM
     from plait.evals.local_tasks import task_configs
 except ImportError as missing:
-    raise UserError(f"this needs lm-evaluation-harness ({missing}): install plait[eval].") from None
+    raise UserError(f"this needs lm-evaluation-harness ({missing}): pip install 'plait[eval]'.") from None
 
 
 #: The harness's own seed for drawing few-shot examples: the same examples as every other model sees.
@@ -178,7 +178,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> Any:
         # Said at once: the harness would print what is undefined as an empty text.
-        raise SecurityError(f"a template may not use {attribute!r} of a {type(obj).__name__}; say --trust to let it.")
+        raise SecurityError(
+            f"a template may not use {attribute!r} of a {type(obj).__name__}; pass --trust to allow it."
+        )
 
 
 @contextmanager

@@ -95,7 +95,7 @@ class PlaitLM(TemplateLM):  # type: ignore[misc]  # the harness is untyped
         require_same_vocabulary(model.arch, tokenizer)
         bound = model.arch.header.max_len
         if max_length is not None and (max_length < 2 or 0 < bound < max_length):
-            raise UserError(f"max_length={max_length}: must lie between 2 and {bound or 'whatever fits'}.")
+            raise UserError(f"max_length={max_length}: must be between 2 and {bound or 'whatever fits'}.")
         self.model: LanguageModel = model.eval()
         self.words = tokenizer
         self.max_length = max_length or bound or DEFAULT_CONTEXT

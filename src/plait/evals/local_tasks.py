@@ -55,7 +55,9 @@ def _files(path: Path, trust: bool) -> list[Path]:
         names = {file.stem for file in tasks}
         tasks += [file for file in sorted(path.glob("*.jsonl")) if file.stem in BY_NAME and file.stem not in names]
         if not tasks:
-            raise UserError(f"{path} holds no task file (*.yaml with a 'task', or TASK.jsonl of `plait data tasks`).")
+            raise UserError(
+                f"{path} contains no task file (*.yaml with a 'task', or TASK.jsonl of `plait data tasks`)."
+            )
         return tasks
     if not path.is_file():
         raise UserError(f"there is no task file {path}; give a YAML file, a folder of them, or a LongBench JSONL file.")
@@ -70,7 +72,7 @@ def _read(path: Path, trust: bool) -> dict[str, Any]:
         config: dict[str, Any] = load_yaml(path, resolve_func=False, _seen=read)
         if runs := next((file for file in sorted(read) if not trust and _runs_code(file)), None):
             raise UserError(
-                f"{path}: {runs.name} runs code of its own (!function). Read what it runs, then say --trust to let it."
+                f"{path}: {runs.name} runs its own code (!function). Read what it runs, then pass --trust to allow it."
             )
         config = load_yaml(path)
     except yaml.YAMLError as wrong:
@@ -150,7 +152,7 @@ def _require_known_metrics(config: dict[str, Any], path: Path, trust: bool) -> N
         return
     for entry in config.get("metric_list") or []:
         if isinstance(entry, dict) and entry.get("hf_evaluate") and not trust:
-            raise UserError(f"{path}: a metric with hf_evaluate runs a script of its name; say --trust to let it.")
+            raise UserError(f"{path}: a metric with hf_evaluate runs a script of its name; pass --trust to allow it.")
         metric = entry.get("metric") if isinstance(entry, dict) else entry
         if isinstance(metric, str) and metric not in metric_registry:
             known = sorted(str(name) for name in metric_registry)

@@ -59,7 +59,7 @@ class Curve:
     task: str
     points: tuple[LengthScore, ...]
     effective_length: int  # the longest up to which every score is at least the threshold; 0: none
-    certain_length: int  # the same by the intervals' lower ends
+    certain_length: int  # the same for the intervals' lower ends
     shortest: int  # tokens that a question needs; lengths below it were left out
 
     def as_dict(self) -> CurveDocument:
@@ -253,7 +253,7 @@ class LongContextEvaluation(Evaluation):
                 rows.append([run, curve["task"], *cells, chance, _effective(curve)])
         return columns, rows
 
-    def pictures(self, results: Results) -> dict[str, str]:
+    def figures(self, results: Results) -> dict[str, str]:
         drawn = {}
         for run, found in results.items():
             ending = f"-{run}" if len(results) > 1 else ""
@@ -263,7 +263,7 @@ class LongContextEvaluation(Evaluation):
             drawn[f"{self.name}{ending}"] = xy_chart(
                 series,
                 title=f"{self.name}: score against length" + (f" ({run})" if ending else ""),
-                x=Axis("length of the text, tokens", log=True),
+                x=Axis("text length, tokens", log=True),
                 y=Axis("score", low=0.0, high=1.0),
                 marker=found["trained_length"],
                 marker_label="trained length",

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from plait.core.errors import UserError
 from plait.core.progress import OnCount, silent
+from plait.core.units import percent
 from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.losses import check_length
 from plait.mixers.attn_module import Attention
@@ -221,7 +222,7 @@ class MapsEvaluation(Evaluation):
                 run,
                 str(one["layer"]),
                 str(one["head"]),
-                f"{one['sharp']:.0%}",
+                percent(one["sharp"]),
                 f"{one['distance']:.1f}",
                 "–" if one["memory"] is None else f"{one['memory']:.1f}",
             ]
@@ -230,7 +231,7 @@ class MapsEvaluation(Evaluation):
         ]
         return columns, rows
 
-    def pictures(self, results: Results) -> dict[str, str]:
+    def figures(self, results: Results) -> dict[str, str]:
         """F and A side by side, one row per head."""
         drawn = {}
         for run, found in results.items():

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from plait.core.errors import UserError
 from plait.core.progress import OnCount, silent
+from plait.core.units import percent
 from plait.evals.decoding import Reader, decode_greedily, decoded_text, read_prompts
 from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.haystack import MODES, NEEDLES, Haystack, Needle, Writer, depths, judged, lengths_up_to
@@ -95,7 +96,7 @@ def needle_grid(
 @dataclass(frozen=True)
 class NeedleEvaluation(Evaluation):
     name = "needle"
-    what = "one fact found at any depth of texts of any length"
+    what = "retrieval of one fact at any depth, in texts of any length"
 
     length: int = 0  # of the longest haystack; 0: as in training
     mode: str = "both"  # standard, easy or both
@@ -162,7 +163,7 @@ class NeedleEvaluation(Evaluation):
                 rows.append([run, mode, *means, *cells])
         return columns, rows
 
-    def pictures(self, results: Results) -> dict[str, str]:
+    def figures(self, results: Results) -> dict[str, str]:
         drawn = {}
         for run, found in results.items():
             name = f"-{run}" if len(results) > 1 else ""
@@ -188,10 +189,10 @@ def _picture(values_RC: np.ndarray, title: str, grid: dict[str, Any], trained: i
     return heat_map(
         values_RC,
         title=title,
-        x_label="length of the text, tokens",
+        x_label="text length, tokens",
         y_label="depth",
         x_ticks=[str(length) for length in lengths],
-        y_ticks=[f"{depth:.0%}" for depth in grid["depths"]],
+        y_ticks=[percent(depth) for depth in grid["depths"]],
         marker=sum(length <= trained for length in lengths) if beyond else -1,
         marker_label="trained length",
     )

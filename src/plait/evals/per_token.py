@@ -109,7 +109,7 @@ def smooth(values_T: np.ndarray, window: int) -> np.ndarray:
 @dataclass(frozen=True)
 class PerTokenEvaluation(Evaluation):
     name = "per-token"
-    what = "loss L(i) along the context, perplexity P(l) up to each length"
+    what = "loss L(i) by position, perplexity P(l) up to each length"
 
     length: int = 0  # positions; 0: as in training
     documents: int = 64  # how many sequences at most
@@ -136,8 +136,8 @@ class PerTokenEvaluation(Evaluation):
     def table(self, results: Results) -> ResultTable:
         return length_table(results)
 
-    def pictures(self, results: Results) -> dict[str, str]:
-        return {**loss_picture(results), **perplexity_picture(results)}
+    def figures(self, results: Results) -> dict[str, str]:
+        return {**loss_figures(results), **perplexity_figures(results)}
 
 
 def sequences(subject: Subject, length: int, most: int, cut: str) -> np.ndarray:
@@ -146,7 +146,7 @@ def sequences(subject: Subject, length: int, most: int, cut: str) -> np.ndarray:
         return windows(subject.tokens, length, most)
     end = subject.tokenizer.end if subject.tokenizer is not None else None
     if end is None:
-        raise UserError("cut=documents: the tokenizer has no end-of-text token that tells documents apart.")
+        raise UserError("cut=documents: the tokenizer has no end-of-text token, so documents cannot be told apart.")
     return documents(subject.tokens, end, length, most)
 
 
@@ -169,7 +169,7 @@ def length_table(results: Results) -> ResultTable:
     return columns, rows
 
 
-def loss_picture(results: Results) -> dict[str, str]:
+def loss_figures(results: Results) -> dict[str, str]:
     """L(i) smoothed by the wider of the paper's windows that leaves a curve to see. Not drawn are the ends, where the
     window has shrunk to less than half and a few tokens' noise would set the scale."""
     longest = max(found["lengths"][-1] for found in results.values())
@@ -184,7 +184,7 @@ def loss_picture(results: Results) -> dict[str, str]:
     return {"per-token-loss": _picture(results, drawn, f"Loss by position{said}", "position i", "L(i), nats", False)}
 
 
-def perplexity_picture(results: Results) -> dict[str, str]:
+def perplexity_figures(results: Results) -> dict[str, str]:
     drawn = [Series(run, found["lengths"], found["perplexity"]) for run, found in results.items()]
     return {"perplexity-by-length": _picture(results, drawn, "Perplexity by length", "context length l", "P(l)", True)}
 

@@ -175,7 +175,7 @@ class PerplexityEvaluation(Evaluation):
     tokens: int = 0  # of the text, from its start; 0: all
 
     def resolved(self, subject: Subject) -> PerplexityEvaluation:
-        self.require(self.memory == 0 or self.stride == 0, "stride", "left out with a memory, which replaces it")
+        self.require(self.memory == 0 or self.stride == 0, "stride", "not used with a memory, which replaces it")
         length = self.length or subject.trained_length
         tokens = min(self.tokens or len(subject.tokens), len(subject.tokens))
         return replace(self, length=length, stride=0 if self.memory else self.stride or length, tokens=tokens)

@@ -68,7 +68,7 @@ def phonebook(script: Script, stream: np.random.Generator, length: int) -> Quest
 @dataclass(frozen=True)
 class PhonebookEvaluation(LongContextEvaluation):
     name = "phonebook"
-    what = "the number of one name out of a long list, by generation"
+    what = "the number of one name in a long list, by generation"
 
     def judged(self, text: str, answers: Sequence[str]) -> float:
         return float(judged(text, answers[0]))

@@ -77,7 +77,7 @@ def read_squad(path: Path) -> list[Question]:
             for q, qa in enumerate(_get(paragraph, "qas", list, where)):
                 questions.append(_question(qa, context, f"{where}.qas[{q}]"))
     if not questions:
-        raise UserError(f"{path} holds no question.")
+        raise UserError(f"{path} contains no question.")
     repeated = next((id for id, count in Counter(question.id for question in questions).items() if count > 1), None)
     if repeated is not None:
         raise UserError(f"{path}: two questions have the id '{repeated}'.")

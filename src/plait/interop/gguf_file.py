@@ -91,7 +91,7 @@ def check_gguf(model: LanguageModel | Encoder, path: Path) -> float:
     copy_weights(again, config, read_gguf(path))
     gap = logits_gap(model, again)
     if not gap <= 1e-8:
-        raise UserError(f"{path} was written, but its weights give other logits (by {gap:.3g} of their deviation).")
+        raise UserError(f"{path} was written, but its weights give different logits (by {gap:.3g} of their deviation).")
     return gap
 
 
@@ -107,7 +107,7 @@ def read_gguf(path: Path) -> Weights:
 
     kind = field("general.architecture")
     if kind not in KINDS:
-        raise UserError(f"{path} holds a model of architecture '{kind}'; known are {', '.join(KINDS)}.")
+        raise UserError(f"{path} holds a model of architecture '{kind}'; known: {', '.join(KINDS)}.")
     heads = {"attn_q": field(f"{kind}.attention.head_count"), "attn_k": field(f"{kind}.attention.head_count_kv")}
     names = {theirs: ours for ours, theirs in {**TOP, **PARTS}.items()}
     weights: Weights = {}
@@ -126,14 +126,12 @@ def _config(model: LanguageModel | Encoder) -> Config:
     kind = found[1]["model_type"] if found is not None else ""
     if found is None or kind not in KINDS:
         raise UserError(
-            f"{model.arch.text} is no Llama, Qwen2 or Qwen3 (rotary attention and SwiGLU by turns, RMS norm), which a "
-            "GGUF file can hold: export it with --to hf or --to onnx."
+            f"{model.arch.text} is not a Llama, Qwen2 or Qwen3 (alternating rotary attention and SwiGLU, RMS norm), "
+            "which a GGUF file can hold: export it with --to hf or --to onnx."
         )
     config = found[1]
     if config.get("use_sliding_window") or config["rope_parameters"]["rope_type"] not in ("default", "linear"):
-        raise UserError(
-            "windows, and rotary frequencies scaled otherwise than linearly, are not written to GGUF files."
-        )
+        raise UserError("GGUF files cannot hold windows or rotary scaling other than linear: export with --to hf.")
     return config
 
 

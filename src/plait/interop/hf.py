@@ -45,7 +45,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     if not isinstance(tokenizer, HuggingFace):
         make = _FORMS.get(type(tokenizer))
         if make is None:
-            raise UserError(f"a {type(tokenizer).__name__} tokenizer has no form in Hugging Face's library.")
+            raise UserError(f"a {type(tokenizer).__name__} tokenizer cannot be expressed in Hugging Face's library.")
         make(tokenizer).save(str(folder / FILE))
     _without_post_processor(folder / FILE)
     config: dict[str, Any] = {
@@ -83,7 +83,9 @@ def _byte_signs() -> list[str]:
 def _characters(tokenizer: Characters) -> Any:
     hf = library()
     if any(0xD800 <= ord(character) < 0xE000 for character in tokenizer.alphabet):
-        raise UserError("the alphabet holds bytes that were no UTF-8; Hugging Face's library cannot express those.")
+        raise UserError(
+            "the alphabet contains bytes that are not UTF-8, which Hugging Face's tokenizers cannot express."
+        )
     vocabulary = {character: number for number, character in enumerate(tokenizer.alphabet)}
     unknown = UNKNOWN if UNKNOWN_CHARACTER in vocabulary else UNKNOWN_CHARACTER
     if tokenizer.unknown:
@@ -146,7 +148,9 @@ def export_hf(
     from plait.interop.modeling_file import NAME, modeling_file
 
     if model.arch.header.kind not in CLASSES:
-        raise UserError(f"a model of kind={model.arch.header.kind} has no place in a Hugging Face folder.")
+        raise UserError(
+            f"a model of kind={model.arch.header.kind} cannot be exported to Hugging Face; lm and encoder can."
+        )
     if tokenizer is not None and tokenizer.vocab > model.arch.header.vocab:
         raise UserError(f"the tokenizer has {tokenizer.vocab} ids, the model only {model.arch.header.vocab}.")
     auto, name = CLASSES[model.arch.header.kind]
@@ -200,8 +204,8 @@ def check_hf(
     gap = logits_gap(model, auto.from_pretrained(folder))
     if not gap <= tolerance:
         raise UserError(
-            f"{folder} was written, but its model gives other logits (in float64 the largest difference is {gap:.3g} "
-            "of their standard deviation)."
+            f"{folder} was written, but its model gives different logits (in float64 the largest difference is "
+            f"{gap:.3g} of their standard deviation)."
         )
     compared = 0
     if tokenizer is not None:
@@ -209,7 +213,7 @@ def check_hf(
         theirs = transformers.AutoTokenizer.from_pretrained(folder)(sample)["input_ids"]
         ours = tokenizer.encode(sample).tolist()
         if theirs != ours:
-            raise UserError(f"{folder} was written, but its tokenizer gives other ids than ours.")
+            raise UserError(f"{folder} was written, but its tokenizer gives different ids.")
         compared = len(ours)
     return Check(gap, compared)
 

@@ -27,12 +27,12 @@ def left_padding(mask_BT: Tensor | None, tokens_BT: Tensor, seen: int) -> tuple[
     real_BT = mask_BT.bool()
     if real_BT.dim() != 2 or real_BT.shape[1] != seen + tokens_BT.shape[1]:
         raise UserError(
-            f"the attention mask has shape {tuple(mask_BT.shape)}; expected one number a token, "
+            f"the attention mask has shape {tuple(mask_BT.shape)}; expected one number per token, "
             f"({len(tokens_BT)}, {seen + tokens_BT.shape[1]})."
         )
     pad_B, behind_B = _ends(real_BT)
     if not bool((real_BT.sum(1) + pad_B + behind_B == real_BT.shape[1]).all()):
-        raise UserError("the attention mask has holes: padding stands at the start or at the end of a row.")
+        raise UserError("the attention mask has holes: padding must be at the start or the end of a row.")
     return (pad_B if bool(pad_B.any()) else None), bool(behind_B.any())
 
 

@@ -57,7 +57,7 @@ def require_absent(config: Config, key: str) -> None:
 def activation(config: Config, key: str, default: str) -> str:
     name = config.get(key, default)
     if name not in ACTIVATIONS:
-        raise UserError(f"{key}={name!r} in the config: known are {', '.join(ACTIVATIONS)}.")
+        raise UserError(f"{key}={name!r} in the config: known: {', '.join(ACTIVATIONS)}.")
     return ACTIVATIONS[name]
 
 

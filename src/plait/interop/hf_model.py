@@ -160,7 +160,7 @@ class PlaitForCausalLM(PlaitModel, GenerationMixin):
             hidden_BTD, state = prefill(self.backbone, input_ids, pad_B)
             cache.keep(state, input_ids.shape[1])
         elif right:
-            raise UserError("padding behind tokens that are to be continued; pad on the left (padding_side='left').")
+            raise UserError("padding after tokens that are to be continued; pad on the left (padding_side='left').")
         else:
             hidden_BTD, state = self.backbone.extend(input_ids, cache.state)
             cache.keep(state, input_ids.shape[1])
@@ -216,7 +216,7 @@ class PlaitForMaskedLM(PlaitModel):
 
 def write_mixers(arch: Architecture, folder: Path) -> None:
     if "modeling_plait.py" in {entry.get("file") for entry in index_copies(arch).values()}:
-        raise UserError("a mixer called modeling-plait has no place in a Hugging Face folder; give it another name.")
+        raise UserError("a mixer called modeling-plait cannot be exported to Hugging Face; give it another name.")
     write_copies(arch, folder)
 
 
@@ -229,7 +229,7 @@ def _known_mixers(config: PlaitConfig) -> dict[str, type[MixerOptions]]:
         known = version(entry["source"])
         if known is None:
             raise UserError(
-                f"this model has a mixer of its maker's own, {name}, in {entry['file']} beside the weights. Look at "
+                f"this model has a custom mixer, {name}, in {entry['file']} next to the weights. Read "
                 "that file, then load the model with trust_remote_code=True."
             )
         found[name] = known
@@ -239,9 +239,7 @@ def _known_mixers(config: PlaitConfig) -> dict[str, type[MixerOptions]]:
 def _skeleton(arch: Architecture, device: str) -> LanguageModel | Encoder:
     kinds: dict[str, type[LanguageModel] | type[Encoder]] = {"lm": LanguageModel, "encoder": Encoder}
     if arch.header.kind not in kinds:
-        raise UserError(
-            f"a model of kind={arch.header.kind} has no place in a Hugging Face folder; lm and encoder have."
-        )
+        raise UserError(f"a model of kind={arch.header.kind} cannot be exported to Hugging Face; lm and encoder can.")
     with torch.device(device):
         return kinds[arch.header.kind](arch)
 

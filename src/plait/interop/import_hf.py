@@ -43,7 +43,7 @@ def import_hf(folder: Path) -> tuple[LanguageModel, Tokenizer | None]:
 def _own_spec(config: Config) -> str:
     """The model of a folder that `plait export --to hf` wrote; mixer files in it are not run."""
     if not isinstance(config.get("spec"), str):
-        raise UserError("the config lacks 'spec', the architecture's text.")
+        raise UserError("the config has no 'spec' (the architecture's text).")
     return str(config["spec"])
 
 
@@ -82,7 +82,7 @@ def copy_weights(model: LanguageModel, config: Config, theirs: Weights) -> None:
     try:
         model.load_state_dict(ours)
     except RuntimeError as wrong:
-        raise UserError(f"the folder's weights are not those of its config: {wrong}") from None
+        raise UserError(f"the folder's weights do not match its config: {wrong}") from None
 
 
 def _gpt2_spec(config: Config) -> str:
@@ -189,7 +189,7 @@ def read_config(folder: Path) -> Config:
     except FileNotFoundError:
         hub = " Names on the hub are not looked up: download the model first and give its folder."
         raise UserError(
-            f"{folder} is no Hugging Face folder: it has no config.json.{hub if not folder.exists() else ''}"
+            f"{folder} is not a Hugging Face folder: it has no config.json.{hub if not folder.exists() else ''}"
         ) from None
     except (OSError, ValueError) as wrong:
         raise UserError(f"{path} cannot be read: {wrong}") from None
@@ -209,7 +209,7 @@ def _read_weights(folder: Path) -> Weights:
             ]
         if not files:
             pickled = [path.name for path in (*folder.glob("*.bin"), *folder.glob("*.pt"))]
-            why = f"; {pickled[0]} is a pickle, which may run anything: convert it first" if pickled else ""
+            why = f"; {pickled[0]} is a pickle, which can run arbitrary code: convert it first" if pickled else ""
             raise UserError(f"{folder} has no safetensors file{why}.")
         return {name: value.float() for file in files for name, value in load_file(file).items()}
     except (OSError, SafetensorError, ValueError, KeyError, AttributeError, TypeError, RuntimeError) as wrong:

@@ -67,7 +67,7 @@ def _windows(config: Config) -> list[list[str]]:
     if kind == "mistral":
         types = [WINDOWED if size else WHOLE] * depth
         if config.get("layer_types", types) != types:
-            raise UserError("layer_types in a mistral config: the class gives every layer the same window.")
+            raise UserError("layer_types in a mistral config: this class has the same window in every layer.")
     elif kind == "llama" or not config.get("use_sliding_window", False):
         types = [WHOLE] * depth
         if config.get("layer_types", types) != types:
@@ -104,17 +104,17 @@ def _rotary(config: Config) -> list[str]:
     """Base and scaling: at the top and in `rope_scaling` of older configs, in `rope_parameters` of newer ones."""
     rotary = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
     if any(isinstance(value, dict) for value in rotary.values()):
-        raise UserError("rope_parameters by kind of layer in the config: these classes have one for all layers.")
+        raise UserError("rope_parameters per layer type in the config: only one for all layers can be imported.")
     kind = rotary.get("rope_type", rotary.get("type", "default"))
     theta = rotary.get("rope_theta") or config.get("rope_theta") or 10000.0
     options = [f"theta={float(theta)}"]
     if (rotary.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0) != 1.0:
-        raise UserError("partial_rotary_factor in the config: these classes turn the whole head.")
+        raise UserError("partial_rotary_factor in the config: only rotation of the whole head can be imported.")
     if kind == "default":
         return options
     if kind not in _SCALING:
         known = ", ".join(_SCALING)
-        raise UserError(f"the config scales its rotary frequencies by '{kind}'; {known} can be imported.")
+        raise UserError(f"the config's rope scaling is '{kind}'; {known} can be imported.")
     for field in ("attention_factor", "mscale", "mscale_all_dim"):
         require_absent(rotary, field)
     require(rotary, "truncate", True)
@@ -158,7 +158,7 @@ def _pairs(arch: Architecture) -> tuple[list[AttnOptions], SwigluOptions]:
     attentions = [layer for layer in arch.layers[::2] if isinstance(layer, AttnOptions)]
     channel = arch.layers[1] if len(arch.layers) > 1 else None
     if len(attentions) * 2 != len(arch.layers) or not isinstance(channel, SwigluOptions):
-        raise UserError("not attention and a SwiGLU by turns")
+        raise UserError("not alternating attention and SwiGLU")
     return attentions, channel
 
 

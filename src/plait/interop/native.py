@@ -73,7 +73,7 @@ def export_native(
         raise UserError(
             f"{model.arch.text} is neither a Llama, Mistral or Qwen (rotary attention and SwiGLU, RMS norm), nor a "
             "GPT-2 (attention and MLP, learned positions, LayerNorm), nor a Mamba: export it with --to hf, which "
-            "brings its code along."
+            "includes its code."
         )
     native, config = found
     end = tokenizer.end if tokenizer is not None else None
@@ -93,7 +93,7 @@ def export_native(
 def _gpt2_config(arch: Architecture) -> Config:
     header, attention, channel = arch.header, arch.layers[0], arch.layers[-1]
     if not isinstance(attention, AttnOptions) or not isinstance(channel, MlpOptions):
-        raise UserError("not attention and an MLP by turns")
+        raise UserError("not alternating attention and MLP")
     return {
         "model_type": "gpt2",
         "n_embd": header.d,

@@ -1,4 +1,4 @@
-"""An ONNX file of a model: `tokens` (batch, time) → `scores` (batch, time, vocabulary), for any batch and time.
+"""An ONNX file of a model: `tokens` (batch, time) → `logits` (batch, time, vocabulary), for any batch and time.
 
 Chunked and convolved mixers have no graph of open length. A causal model needs none: what follows a token changes
 nothing before it, so the graph fills every input up to its `length`, the most it takes, and cuts the logits back. An
@@ -66,7 +66,7 @@ def export_onnx(model: LanguageModel | Encoder, file: Path, length: int, *, forc
     _require_packages()
     header = model.arch.header
     if header.kind not in ("lm", "encoder"):
-        raise UserError(f"a model of kind={header.kind} is not exported; lm and encoder are.")
+        raise UserError(f"a model of kind={header.kind} cannot be exported; lm and encoder can.")
     if length < 2 or (header.pos == "learned" and length > header.max_len):
         longest = f" and at most max_len={header.max_len}" if header.pos == "learned" else ""
         raise UserError(f"length={length}: must be at least 2{longest}.")
@@ -74,7 +74,7 @@ def export_onnx(model: LanguageModel | Encoder, file: Path, length: int, *, forc
         try:
             program = _program(model, length)
         except Exception as wrong:
-            raise UserError(f"no ONNX file can be made: {_culprit(model.arch, wrong)}") from wrong
+            raise UserError(f"cannot export to ONNX: {_culprit(model.arch, wrong)}") from wrong
         program.save(scratch)
 
 
@@ -90,13 +90,13 @@ def check_onnx(model: LanguageModel | Encoder, file: Path, length: int) -> float
     lengths = {length} if isinstance(model, Encoder) else {1, length // 2, length}
     for batch, tokens in ((batch, tokens) for batch in (1, 3) for tokens in sorted(lengths)):
         tokens_BT = torch.randint(model.arch.header.vocab, (batch, tokens), generator=stream)
-        (logits_BTV,) = session.run(["scores"], {"tokens": tokens_BT.numpy()})
+        (logits_BTV,) = session.run(["logits"], {"tokens": tokens_BT.numpy()})
         expected_BTV = model(tokens_BT)
         gap_BTV = torch.from_numpy(logits_BTV) - expected_BTV
         gap = max(gap, (gap_BTV.abs().max() / expected_BTV.std().clamp(min=torch.finfo(torch.float64).tiny)).item())
     if not gap <= TOLERANCE:
         raise UserError(
-            f"{file} was written, but it gives other logits (the largest difference is {gap:.3g} of their standard "
+            f"{file} was written, but it gives different logits (the largest difference is {gap:.3g} of their standard "
             "deviation)."
         )
     return gap
@@ -115,7 +115,7 @@ def _program(model: LanguageModel | Encoder, length: int) -> Any:
     with _quiet(), torch.no_grad():
         graph = torch.export.export(wrapped, (tokens_BT,), dynamic_shapes={"tokens_BT": sizes})
         return torch.onnx.export(
-            graph, dynamo=True, input_names=["tokens"], output_names=["scores"], verbose=False,
+            graph, dynamo=True, input_names=["tokens"], output_names=["logits"], verbose=False,
             custom_translation_table={torch.ops.aten.linalg_solve_triangular.default: _solve_unit_lower},
         )  # fmt: skip
 
@@ -148,8 +148,8 @@ def _culprit(arch: Architecture, wrong: Exception) -> str:
         except Exception:
             refused.append(layer)
     if refused:
-        return f"{', '.join(refused)} has no form in ONNX that takes any batch."
-    return f"no layer is to blame; the exporter says: {str(wrong).strip().splitlines()[0]}"
+        return f"{', '.join(refused)} cannot be expressed in ONNX for any batch size."
+    return f"no single layer is the cause; the exporter says: {str(wrong).strip().splitlines()[0]}"
 
 
 @contextmanager

@@ -56,7 +56,7 @@ class TrainTiming:
 def spec_of(model: str, size: str) -> str:
     """A model of the table at a size; anything else is a spec."""
     if size not in SIZES:
-        raise UserError(f"size {size}: known are {', '.join(SIZES)}.{did_you_mean(size, list(SIZES))}")
+        raise UserError(f"size {size}: known: {', '.join(SIZES)}.{did_you_mean(size, list(SIZES))}")
     if model not in MODELS:
         return model
     return SIZES[size].format(model) if model in _MIXERS else f"{MODELS[model]}-{size}"

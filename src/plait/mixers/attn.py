@@ -90,7 +90,7 @@ class AttnOptions(MixerOptions):
         if self.sinks and (not self.causal or self.forget != "none" or self.pos == "alibi"):
             raise UserError(f"{self.name}: sinks go with neither causal=false, forget gates nor pos=alibi.")
         if not self.causal and (self.forget != "none" or self.pos == "alibi" or self.kv_shift):
-            raise UserError(f"{self.name}: causal=false goes with neither forget gates, pos=alibi nor kv_shift.")
+            raise UserError(f"{self.name}: causal=false cannot be combined with forget gates, pos=alibi or kv_shift.")
         if self.bias and self.qkv_bias:
             raise UserError(f"{self.name}: bias is on queries, keys and values as well; leave qkv_bias out.")
         if self.rope_scaling != "none" and self.pos != "rope":

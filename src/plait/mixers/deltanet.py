@@ -81,7 +81,7 @@ class GatedDeltaNetOptions(MixerOptions):
 
     def check(self, d: int) -> None:
         if not self.heads and d % self.head_dim:
-            raise UserError(f"gated-deltanet: d={d} is not a multiple of head_dim={self.head_dim}; or give heads, too.")
+            raise UserError(f"gated-deltanet: d={d} is not a multiple of head_dim={self.head_dim}; or also give heads.")
         heads, width = self.head_count(d), d * self.expand_v
         if width % heads or width < heads:
             raise UserError(f"gated-deltanet: d × expand_v = {width:g} is not a multiple of the {heads} heads.")

@@ -98,7 +98,7 @@ def _packaged(point: EntryPoint) -> type[MixerOptions]:
         options.module = f"{given.__module__}:{given.__qualname__}"
     file = find_spec(options.module.partition(":")[0])
     if file is None or file.origin is None:
-        raise UserError(f"{where}: Options.module is '{options.module}', which is no module with a source file.")
+        raise UserError(f"{where}: Options.module is '{options.module}', which is not a module with a source file.")
     found: type[MixerOptions] = options
     found.source = MixerSource.read(Path(file.origin), package=package)
     remember(found)

@@ -225,7 +225,7 @@ class ModelCost:
         """Memory that generation holds for one sequence at length `memory + seq`."""
         return bytes_per_number * (self.fixed_state + self.conv_state + self.kv_cache)
 
-    def picture(self) -> str:
+    def figure(self) -> str:
         """The architecture drawn, an SVG."""
         drawn: str = load_attribute("plait.reporting.diagram:diagram")(self, self.arch.text)
         return drawn
@@ -234,14 +234,14 @@ class ModelCost:
         counted = {
             "parameters": self.total_params,
             "of the decoder": self.decoder_params,
-            "met by one token": self.active_params,
+            "used per token": self.active_params,
             f"forward FLOPs, {self.seq:,} tokens": self.flops,
             "fixed state, numbers": self.fixed_state,
             "conv state, numbers": self.conv_state,
             "KV cache, numbers": self.kv_cache,
         }
         rows = [{"cost": name, "": value} for name, value in counted.items()]
-        return card(rows, headline=self.arch.text, picture=self.picture())
+        return card(rows, headline=self.arch.text, figure=self.figure())
 
 
 def model_cost(given: str | Spec | Architecture, *, seq: int = 1024, memory: int = 0) -> ModelCost:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from plait.core.errors import UserError
+from plait.core.units import percent
 from plait.mixers.options import MixerOptions
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import decoder_params, total_state
@@ -43,7 +44,7 @@ def match(
     arch = architecture(given)
     for name, target in (("state", state), ("params", params)):
         if target is not None and target < 1:
-            raise UserError(f"{name}={target} given, but the least target is 1.")
+            raise UserError(f"{name}={target} given; must be at least 1.")
     if state is None and params is None:
         raise UserError("nothing to match: give a state, a parameter count, or both.")
     if params is None or _inner_layers(arch):
@@ -152,7 +153,7 @@ def _match_expansion(arch: Architecture, target: int, state: int | None, toleran
         if value is None and _within(decoder_params(found), target, tolerance):
             return found
     if nearest is None:
-        raise UserError(f"{arch.text}: no expansion allows a fixed state within {tolerance:.1%} of {state}.")
+        raise UserError(f"{arch.text}: no expansion allows a fixed state within {percent(tolerance, 1)} of {state}.")
     if not _within(decoder_params(nearest), target, tolerance):
         raise _unreachable("parameter count", target, tolerance, decoder_params(nearest), nearest)
     return nearest
@@ -233,6 +234,6 @@ def _within(value: int, target: int, tolerance: float) -> bool:
 
 def _unreachable(what: str, target: int, tolerance: float, nearest: int, arch: Architecture) -> UserError:
     return UserError(
-        f"no setting gives a {what} within {tolerance:.1%} of {target:,}; "
+        f"no setting gives a {what} within {percent(tolerance, 1)} of {target:,}; "
         f"the nearest reachable is {nearest:,}: {arch.text}"
     )

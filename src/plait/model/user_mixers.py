@@ -137,7 +137,7 @@ def _copy(name: str, entry: Mapping[str, str], folder: Path) -> type[MixerOption
         return installed
     source = MixerSource.read(folder / entry["file"], entry["attribute"])
     if source.hash != entry["source"]:
-        raise UserError(f"{source.file} was changed since the weights beside it were made; they need the text it had.")
+        raise UserError(f"{source.file} was edited after the weights next to it were saved; restore the file.")
     return options_from(source)
 
 

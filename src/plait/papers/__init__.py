@@ -1,1 +1,1 @@
-"""The papers, one home each: presets, spaces, counting conventions, and the facts that `plait verify` checks."""
+"""The papers, one package each: presets, spaces, counting conventions, and the facts that `plait verify` checks."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
+from plait.core.units import percent
 from plait.device.setting import Setting
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost
@@ -77,7 +78,7 @@ def learning_rates() -> tuple[str, str, bool]:
     off_row, off_size = (
         max(abs(lr / wanted - 1) for lr, wanted in zip(found, line, strict=True)) for line in (by_row, by_size)
     )
-    ours = f"largest gap {off_row:.1%} to a line in the row, {off_size:.1%} to one in the size"
+    ours = f"largest gap {percent(off_row, 1)} to a line in the row, {percent(off_size, 1)} to one in the size"
     return "a line between 150M and 350M, in the size", ours, off_row < 1e-9 and off_size > 0.03
 
 

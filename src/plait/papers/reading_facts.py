@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from plait.core.units import percent
 from plait.data import open_corpus
 from plait.model.architecture import architecture
 from plait.papers.recipes import recipe
@@ -73,7 +74,8 @@ def maps() -> tuple[str, str, bool]:
     gap_a = float(np.abs(mixer.output(torch.from_numpy(heads)).detach().numpy() - out[0].numpy()).max())
     sharp = [float(np.mean([row.max() > 0.5 for row in one.attention_TT])) for one in found]
     good = max(gap_f, gap_a) < 1e-10 and [one.sharp for one in found] == sharp and 0 < min(sharp) < 1
-    ours = f"largest gaps {gap_f:.0e} (F), {gap_a:.0e} (A V); A > 0.5 in {sharp[0]:.0%} and {sharp[1]:.0%} of the rows"
+    rows = " and ".join(map(percent, sharp))
+    ours = f"largest gaps {gap_f:.0e} (F), {gap_a:.0e} (A V); A > 0.5 in {rows} of the rows"
     return "equal; some rows of A above 0.5", ours, good
 
 

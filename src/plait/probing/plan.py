@@ -48,6 +48,10 @@ ENOUGH = 0.02  # of the budget: from less training no slowdown is estimated
 SPARED = 0.4  # of the other tasks' steps, before the first task's are cut
 
 
+class TooShort(UserError):
+    """A budget into which not even the shortest trainings fit."""
+
+
 @dataclass(frozen=True)
 class Work:
     """Trials to run, and what they are expected to take on this machine."""
@@ -169,7 +173,7 @@ def fitting(
     one_each = [1] * number
     if not overrun and (shortest := seconds(one_each, SHORTEST)) > room:
         given = config["budget_seconds"]
-        raise UserError(_too_short(given, given + shortest - room, len(candidates)))
+        raise TooShort(_too_short(given, given + shortest - room, len(candidates)))
     seeds, scale = fit(seconds, room, one_each, config["seeds"])
     result = {
         "seeds": seeds,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plait.core.result import Result
-from plait.core.units import duration
+from plait.core.units import duration, percent
 from plait.probing.plan import Replan
 from plait.probing.run import Machine, Outcome, compare
 from plait.probing.trial import SeedResult
@@ -19,7 +19,7 @@ NAMED = 4  # architectures that share a note; more are counted
 @dataclass(frozen=True)
 class TaskEstimate(Summary):
     seeds: int
-    ceiling: float  # the best accuracy that any model could expect
+    ceiling: float  # the best possible accuracy
     diverged: bool  # at every seed and learning rate
     chance: float | None  # the accuracy of the most frequent answer, where lengths were asked for
     scaled: float | None  # (accuracy - chance) / (1 - chance)
@@ -184,7 +184,7 @@ def _shortfall(asked: Asked, ran: Ran) -> list[str]:
             fewer.setdefault(seeds, []).append(task)
     everywhere = len(fewer) == 1 and len(next(iter(fewer.values()))) == len(ran.seeds)
     parts = [f"{seeds} on {'every task' if everywhere else ', '.join(tasks)}" for seeds, tasks in fewer.items()]
-    room = f": {duration(asked.seconds)} hold no more; give a longer --time" if asked.seconds else ""
+    room = f": {duration(asked.seconds)} are not enough for more; give a longer --time" if asked.seconds else ""
     return [f"of {asked.seeds} seeds asked for, ran {'; '.join(parts)}{room}"] if parts else []
 
 
@@ -200,7 +200,7 @@ def _notes(outcome: Outcome) -> list[str]:
     ]
     if outcome.work.scale < 1:
         notes.append(
-            f"trainings were cut down to {outcome.work.scale:.0%} of their steps to fit the time: give it more"
+            f"trainings were cut down to {percent(outcome.work.scale)} of their steps to fit the time: give it more"
         )
     if changed := changes(outcome.replans):
         notes.append(changed)
@@ -228,7 +228,7 @@ def changes(replans: Sequence[Replan]) -> str:
         found = []
         if after.seeds[i] != before.seeds[i]:
             found.append(f"{after.seeds[i]} instead of {before.seeds[i]} seed{'s' if before.seeds[i] > 1 else ''}")
-        new, old = f"{after.scales[i]:.0%}", f"{before.scales[i]:.0%}"
+        new, old = percent(after.scales[i]), percent(before.scales[i])
         if new != old:
             found.append(f"{new} instead of {old} of the steps")
         if found:

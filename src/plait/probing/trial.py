@@ -144,7 +144,7 @@ class Trial:
         ]
         never = 2.0  # no accuracy reaches it
         solved = never if t.solved is None else t.solved
-        plan = Plan(t.steps, t.batch, t.eval_every, solved=solved, curriculum=t.curriculum)
+        plan = Plan(t.steps, t.batch, t.eval_every, solved=solved, first_ends=t.first_ends, curriculum=t.curriculum)
         splits = [_split(self.data, name) for name in ("train", "validation", "test")]
         accuracy = metric(self.task.variant)
         # The fleet counts right tokens itself, where it computes.

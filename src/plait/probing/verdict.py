@@ -196,7 +196,7 @@ def _sentences(c: Comparison, name: str, chosen: bool) -> str:
     sentences = [f"{name}: mean accuracy {own.value:.2f}{spread}, {place}."]
     one_seed = [task for task in c.tasks if len(c.seeds[task]) < 2]
     if len(one_seed) == len(c.tasks):
-        sentences.append("One seed: no verdict. It cannot tell differences from luck; give 3 seeds or more.")
+        sentences.append("One seed: no verdict. It cannot separate differences from noise; give at least 3 seeds.")
     if not others or len(one_seed) == len(c.tasks):
         return " ".join(sentences)
     found = c.signs(name, chosen=chosen)
@@ -217,7 +217,9 @@ def _sentences(c: Comparison, name: str, chosen: bool) -> str:
         decisive = max(gains, key=lambda task: gains[task] * np.sign(total))
         sentences.append(f"What decided it: {decisive} ({gains[decisive]:+.2f} against {_listed(clear)}).")
     else:
-        sentences.append("No difference in the mean is certain, all comparisons considered: more seeds may tell.")
+        sentences.append(
+            "No difference in the mean is significant, all comparisons considered: more seeds may show one."
+        )
     return " ".join(sentences)
 
 

@@ -1,1 +1,1 @@
-"""Which architecture wins when trained for real: comparisons at one budget, and races towards one."""
+"""Which architecture trains best: comparisons at one budget, and races towards a larger one."""

@@ -10,6 +10,7 @@ import numpy as np
 from plait.analysis.forecast import Prediction
 from plait.analysis.foresight import Foresight
 from plait.analysis.paired import NOT_DISTINGUISHABLE
+from plait.core.units import probability
 from plait.racing.comparison import Comparison
 from plait.racing.race import Raced
 
@@ -140,6 +141,5 @@ def _verdict(prediction: Prediction, pick: str) -> str:
     others = [name for name in prediction.names if name != pick and prediction.p_better(pick, name) < SURE]
     if not others:
         return f"{pick} is best" if len(prediction.names) > 1 else f"{pick} alone"
-    return (
-        f"{pick} is the one to take (P(best) {100 * prediction.p_best[pick]:.0f} %); {', '.join(others)} not excluded"
-    )
+    chance = probability(prediction.p_best[pick])
+    return f"{pick} is the best choice (P(best) {chance}); not ruled out: {', '.join(others)}"

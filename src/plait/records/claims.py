@@ -36,7 +36,7 @@ def held(store: Store, key: str, what: str, ttl: float = TTL) -> Iterator[None]:
         if store.has([key]) or not store.claim(key, owner, ttl):
             raise Busy(
                 f"{what} is being computed by another process now ({store.name} has its claim); what it finds will be "
-                f"there. If that process is no more, the claim ends within {ttl:.0f} seconds."
+                f"there. If that process has died, the claim expires within {ttl:.0f} seconds."
             )
     done = threading.Event()
 

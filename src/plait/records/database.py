@@ -52,14 +52,14 @@ COUNTED = {"preserve_rowcount": True}
 #: What SQLite says, and what to do about it. PostgreSQL's own messages say enough.
 REMEDIES = {
     "disk is full": "Nothing stored so far is lost: free some space and run again.",
-    "not a database": "It is damaged, or no database. It was left as it is: move it away, or choose another store.",
-    "malformed": "It is damaged. It was left as it is: `plait runs repair` saves what can be read, or put a backup in "
+    "not a database": "It is damaged, or not a database. It was left unchanged: move it away, or choose another store.",
+    "malformed": "It is damaged. It was left unchanged: `plait runs repair` saves what can be read, or put a backup in "
     "its place.",
     "no such table": "It is damaged: `plait runs repair` saves what can be read.",
     "no such column": "It is damaged: `plait runs repair` saves what can be read.",
     "decode to UTF-8": "It is damaged: `plait runs repair` saves what can be read.",
     "locked": f"Another process has kept it locked for {BUSY_SECONDS} seconds. Nothing is lost: run again.",
-    "readonly": "Even a reader keeps a log beside it: copy the store, or change the permissions of file and folder.",
+    "readonly": "Even a reader writes a log next to it: copy the store, or change the permissions of its folder.",
     "unable to open": "Is it a file, and may it and its folder be read and written?",
     "disk I/O": "The disk may be full or failing. Nothing stored so far is lost.",
 }  # fmt: skip
@@ -74,9 +74,9 @@ def resolve(url: str | None) -> URL:
     except ArgumentError:
         # A password may stand in what is no URL, so it is repeated only where it looks like a file's name.
         given = f" Did you mean sqlite:///{text}?" if "@" not in text else ""
-        raise UserError(f"this is no store's URL.{given} {allowed}") from None
+        raise UserError(f"this is not the URL of a store.{given} {allowed}") from None
     if parsed.drivername not in DRIVERS:
-        raise UserError(f"no store speaks '{parsed.drivername}'. {allowed}")
+        raise UserError(f"no store for '{parsed.drivername}'. {allowed}")
     parsed = parsed.set(drivername=DRIVERS[parsed.drivername])
     if parsed.drivername != "sqlite":
         return parsed
@@ -150,7 +150,7 @@ AWAY = (
     "the database system is", "terminating connection", "server closed the connection", "connection is bad",
     "Connection refused", "could not connect", "connection failed", "connection is lost", "is not connected",
 )  # fmt: skip
-REPAIR = "It was left as it is: `plait runs repair` saves what can be read, or put a backup in its place."
+REPAIR = "It was left unchanged: `plait runs repair` saves what can be read, or put a backup in its place."
 CHECKED_BYTES = 16 * 2**20  # a file up to this size is checked when it is opened, which takes a tenth of a second
 
 
@@ -215,7 +215,7 @@ def is_there(connection: Connection, store: str) -> bool:
     if found is not None and found > VERSION:
         raise UserError(
             f"the store {store} has schema {found}; plait {plait.__version__} knows schemas up to {VERSION}. "
-            "It was left as it is: update plait, or choose another store."
+            "It was left unchanged: update plait, or choose another store."
         )
     return found is not None
 

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.progress import OnProgress
+from plait.core.progress import OnProgress, TimeLeft
 from plait.records.claims import has_died
 from plait.records.record import Record, provenance_of, this_machine
 from plait.records.store import Store, writable_store
@@ -45,7 +45,7 @@ class JobState:
     detail: str = ""  # in words, such as "3 of 12 trials"
     share: float | None = None  # of the stage that is done, 0 to 1; None: not known
     seconds: float = 0.0  # since it began
-    seconds_left: float | None = None  # of the stage, at its pace so far
+    seconds_left: float | None = None  # of the stage; None: too early to tell
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,14 @@ class Publisher:
         self._store = store
         self._id = uuid.uuid4().hex
         self._state = JobState(verb, title[:300], platform.node(), os.getpid())
-        self._began = self._stage_began = time.monotonic()
-        self._share_at_first = 0.0
+        self._began = time.monotonic()
+        self._left = TimeLeft()
         self._written: JobState | None = None
         self._written_at = 0.0
         self.updated = False
 
     def update(self, stage: str, share: float | None, detail: str = "") -> None:
-        if stage != self._state.stage:
-            self._stage_began, self._share_at_first = time.monotonic(), share or 0.0
+        self._left.update(share)
         self._state = replace(self._state, stage=stage, share=share, detail=detail)
         self.updated = True
 
@@ -94,17 +93,11 @@ class Publisher:
         if self._state is self._written and now - self._written_at < HEARTBEAT:
             return
         state = self._state
-        timed = replace(state, seconds=now - self._began, seconds_left=self._seconds_left(state, now))
+        timed = replace(state, seconds=now - self._began, seconds_left=self._left.seconds)
         if self._written is None:
             _remove_stopped(self._store, state)
         self._store.put_job(self._id, f"{this_machine()}:{os.getpid()}:{self._id}", json.dumps(asdict(timed)))
         self._written, self._written_at = state, now
-
-    def _seconds_left(self, state: JobState, now: float) -> float | None:
-        gained = (state.share or 0.0) - self._share_at_first
-        if state.share is None or gained < 0.02:  # too early to tell
-            return None
-        return (now - self._stage_began) * (1 - state.share) / gained
 
     def remove(self) -> None:
         if self._written is not None:

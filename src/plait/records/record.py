@@ -277,7 +277,7 @@ def damage(row: Any) -> str:
         except (ValueError, RecursionError):
             whole = False
         if not whole:
-            return f"its {name} is no JSON"
+            return f"its {name} is not JSON"
     return ""
 
 

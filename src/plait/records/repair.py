@@ -102,7 +102,7 @@ def repair(store: Store) -> Repaired:
 def _rewrite(path: Path, name: str, seen: Verified) -> Path:
     draft, backup = path.with_name(f".{path.name}.repaired"), _free_name(path)
     if not seen.records:
-        raise UserError(f"nothing in {name} can be read; it was left as it is: put a backup in its place.")
+        raise UserError(f"nothing in {name} can be read; it was left unchanged: put a backup in its place.")
     draft.unlink(missing_ok=True)
     try:
         with Store(f"sqlite:///{draft}") as fresh, _copy_of(path) as connection:

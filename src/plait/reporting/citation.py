@@ -16,7 +16,7 @@ ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
 
 def methods(records: Sequence[Record]) -> str:
     kinds = Counter(record.kind for record in records)
-    what = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    what = ", ".join(f"{count} of kind {kind}" for kind, count in kinds.most_common())
     texts = sorted({str(record.result["data"]) for record in records if isinstance(record.result.get("data"), str)})
     seeds = seeds_used(records)
     where = distinct(records, "gpu") or distinct(records, "cpu")
@@ -24,7 +24,7 @@ def methods(records: Sequence[Record]) -> str:
     return " ".join([
         f"All results are records of plait {', '.join(distinct(records, 'plait'))} (source {', '.join(code_hashes)})"
         f" with torch {', '.join(distinct(records, 'torch'))} on {', '.join(where) or 'an unknown machine'}:"
-        f" {what}, {time_text(seconds_of(records))} of computing in all.",
+        f" {what}, {time_text(seconds_of(records))} of computing in total.",
         f"Models were trained on {', '.join(texts)}." if texts else "",
         f"{seeds} seeds were used." if seeds > 1 else "One seed was used." if seeds else "",
     ]).strip()  # fmt: skip

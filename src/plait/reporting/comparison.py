@@ -1,4 +1,4 @@
-"""A comparison (`plait compare --json`'s document) as rows, a picture and a page."""
+"""A comparison (`plait compare --json`'s document) as rows, a figure and a page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from plait.core.units import short
+from plait.core.units import probability, short
 from plait.records.record import Record
 from plait.reporting import page_charts
 from plait.reporting.axes import Axis
@@ -17,7 +17,7 @@ from plait.reporting.plots import curve_plot
 from plait.reporting.views import Context, View, view_page
 
 Document = Mapping[str, Any]
-LOSS, TOKENS = "held-out loss, nats per token (↓ better)", "tokens"
+LOSS, TOKENS = "validation loss, nats per token (↓ better)", "tokens"
 CHANCE = "P(best), the probability of the lowest loss"
 WORSE, SAME = "worse", "not distinguishable"
 
@@ -72,6 +72,27 @@ def _against(document: Document, name: str, best: str) -> dict[str, Any]:
     return {"difference": difference, "interval": interval, "verdict": WORSE if pair["verdict"] == best else SAME}
 
 
+def verdict_sentence(document: Document) -> str:
+    """The verdict with the budget that it holds for and by how much the lowest two differ."""
+    rows, equal = comparison_rows(document), document["equal"]
+    same = "" if equal == "tokens" else f" (equal {equal})"
+    if len(rows) == 1:
+        loss = "has diverged" if rows[0]["loss"] is None else f"has a loss of {loss_text(rows[0])}"
+        return f"After {_tokens(rows)} tokens {rows[0]['name']} {loss}; there is nothing to compare it with."
+    apart = ""
+    if rows[1]["difference"] is not None:
+        ends = [rows[1]["difference_low"], rows[1]["difference_high"]]
+        interval = "" if None in ends else " ({:.3f} to {:.3f})".format(*ends)
+        apart = f": {rows[1]['name']} is {rows[1]['difference']:.3f}{interval} nats per token above {rows[0]['name']}"
+    return f"After {_tokens(rows)} tokens{same} {document['verdict']}{apart}."
+
+
+def _tokens(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Those of all, or from the fewest to the most."""
+    least, most = (short(find(row["tokens"] for row in rows)) for find in (min, max))
+    return least if least == most else f"{least} to {most}"
+
+
 def learning_curves(document: Document) -> list[Series]:
     """Losses over tokens; the last one has the interval that the table states."""
     found = []
@@ -103,7 +124,7 @@ def comparison_figure(document: Document) -> str:
     if chances:
         longest = max(row["tokens"] for row in document["architectures"])
         y = Axis(CHANCE, low=0.0, high=1.0)
-        panels.append(Panel(chances, x, y, "who is best at which budget", longest, "trained so far"))
+        panels.append(Panel(chances, x, y, "P(best) at other budgets", longest, "trained so far"))
     return figure(panels, title=cut_title(document), below=document["verdict"])
 
 
@@ -128,46 +149,45 @@ def _view(document: Document) -> View:
     parts = [
         _figures(document, ordered[0]),
         section(
-            "Held-out loss",
+            "Validation loss",
             note(reading(document)),
             _table(document, ordered),
             *(note(sentence(words)) for words in document["notes"]),
         ),
-        *_pictures(document),
+        *_plots(document),
         _pairs(document),
         _making(document),
     ]
     sheets = [_sheet(row, document) for row in ordered]
-    return View(
-        document["verdict"], lead, parts, {"curves": lambda: comparison_figure(document)}, ordered, sheets,
-        seq=document["seq_len"],
-    )  # fmt: skip
+    title = f"{document['verdict']} after {_tokens(ordered)} tokens"
+    figures = {"curves": lambda: comparison_figure(document)}
+    return View(title, lead, parts, figures, ordered, sheets, seq=document["seq_len"])
 
 
 def _sheet(row: Mapping[str, Any], document: Document) -> ModelSheet:
-    facts = [("held-out loss, nats per token", loss_text(row)), ("P(best)", chance_text(row))]
+    facts = [("validation loss, nats per token", loss_text(row)), ("P(best)", chance_text(row))]
     return ModelSheet(row["name"], row["name"], row["spec"], facts, seq=document["seq_len"], data=document["data"])
 
 
 def reading(document: Document) -> str:
     """One sentence that says how to read the table."""
     noise = document["noise"]
-    seeds = "one seed: the noise between seeds is not known, and no difference is called one"
+    seeds = "one seed: the noise between seeds is unknown, so no difference is significant"
     if noise is not None:
-        seeds = f"standard deviation between seeds {noise:.4f}; no difference below it is called one"
-    return f"Held-out loss in nats per token, mean over seeds, with 95 % intervals; {seeds}."
+        seeds = f"standard deviation between seeds {noise:.4f}; smaller differences are not distinguishable"
+    return f"Validation loss in nats per token, mean over seeds, with 95 % intervals; {seeds}."
 
 
 def _figures(document: Document, best: Mapping[str, Any]) -> Element:
     noise = "?" if document["noise"] is None else f"{document['noise']:.4f}"
     loss = "diverged" if best["loss"] is None else f"{best['loss']:.4f}"
-    chance = "?" if best["p_best"] is None else f"{100 * best['p_best']:.0f} %"
+    chance = "?" if best["p_best"] is None else probability(best["p_best"])
     return tiles(
         [
             ("lowest loss", loss, best["name"]),
             ("P(best)", chance, best["name"]),
             ("noise between seeds", noise, "standard deviation, nats"),
-            ("tokens", short(best["tokens"]), "of the longest training of it"),
+            ("tokens", short(best["tokens"]), "of its longest training"),
         ]
     )
 
@@ -207,7 +227,7 @@ def loss_text(row: Mapping[str, Any]) -> str:
 
 
 def chance_text(row: Mapping[str, Any]) -> str:
-    return "?" if row["p_best"] is None else f"{100 * row['p_best']:.0f} %"
+    return "?" if row["p_best"] is None else probability(row["p_best"])
 
 
 def difference_text(row: Mapping[str, Any]) -> str:
@@ -250,15 +270,15 @@ def _lines(series: Sequence[Series], order: Mapping[str, int], keys: Mapping[str
     ]
 
 
-def _pictures(document: Document) -> list[Element]:
+def _plots(document: Document) -> list[Element]:
     order = {row["name"]: number for number, row in enumerate(document["architectures"])}
 
     def names() -> Element:
         return legend([(page_charts.swatch(number), name) for name, number in order.items()], {n: n for n in order})
 
     words = (
-        "Each point is the loss of a training that ended there: its last fifth with a falling rate. Bars are 95 % "
-        "intervals over seeds."
+        "Each point is the loss of a training that ended there, with its learning rate decayed over the last fifth. "
+        "Bars are 95 % intervals over seeds."
     )
     drawn = learning_curve_plot(document, order)
     made = [section("Learning curves", note(words), card(drawn), names())]
@@ -280,12 +300,15 @@ def _pairs(document: Document) -> Element:
         ]
         for pair in document["paired"]
     ]
-    words = "Paired over the same seeds and held-out windows; at most one comparison in twenty has any false verdict."
-    return section("Each against each", note(words), table(columns, rows))
+    words = (
+        "Paired over the same seeds and validation windows. If all were equal, at most one comparison in twenty would "
+        "have a false verdict."
+    )
+    return section("Pairwise differences", note(words), table(columns, rows))
 
 
 def _making(document: Document) -> Element:
-    columns = ["architecture", ">learning rate", "rates tried, and the loss after each"]
+    columns = ["architecture", ">learning rate", "rates tried, with their losses"]
     rows: list[list[Child]] = [
         [
             row["name"],
@@ -293,9 +316,9 @@ def _making(document: Document) -> Element:
             ", ".join(
                 f"{rate}: {'diverged' if loss is None else format(loss, '.3f')}" for rate, loss in row["rates"].items()
             )
-            or "none: the rate was given",
+            or "none: the rate was set",
         ]
         for row in document["architectures"]
     ]
-    words = f"{document['cost']['trained_seconds']:.0f} s of training in all."
+    words = f"{document['cost']['trained_seconds']:.0f} s of training in total."
     return section("Learning rates and cost", table(columns, rows), note(words))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from plait.core.units import short
+from plait.core.units import percent, short
 from plait.model.cost import ModelCost
 from plait.reporting.svg import CHARACTER, COLOURS, GRID, INK, PALE, Drawing, cut
 from plait.spec.nodes import Repeat, compress
@@ -181,7 +181,7 @@ class _Page:
                 self.drawing.rect(left + offset, top + 2 + 22 * number, 12, 12, self.colours[name], radius=3)
                 self.drawing.text(left + offset + 18, top + 12 + 22 * number, said)
         if self.narrow:
-            words = "share of parameters · of FLOPs"
+            words = "fraction of parameters · of FLOPs"
             self.drawing.text(self.x + self.box, y, words, size=11, colour=PALE, anchor="end")
             return
         for number, (name, _, _) in enumerate(self.totals):
@@ -255,7 +255,7 @@ def _hint(box: Box) -> str:
 
 
 def _percent(share: float) -> str:
-    return "<0.1 %" if share < 0.0005 else f"{100 * share:.1f} %"
+    return "<0.1 %" if share < 0.0005 else percent(share, 1)
 
 
 def tint(colour: str) -> str:

@@ -21,7 +21,7 @@ from plait.reporting.views import Context, view_of
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PATIENCE = 60.0  # seconds for one picture
 SCALE = 2  # pixels of a picture per pixel of a screen
-NEEDED = "PNG needs a program that draws: `pip install cairosvg`, or Chromium (`apt install chromium`). SVG needs none."
+NEEDED = "PNG needs `pip install cairosvg` or Chromium (`apt install chromium`); SVG needs neither."
 
 
 def write_figures(
@@ -108,7 +108,7 @@ def _by_browser(browser: str, drawn: str, path: Path) -> None:
         try:
             ran = subprocess.run(asked, capture_output=True, timeout=PATIENCE, check=False)
         except subprocess.TimeoutExpired:
-            raise UserError(f"{browser} did not draw the picture in {PATIENCE:.0f} seconds. {NEEDED}") from None
+            raise UserError(f"{browser} did not draw the figure within {PATIENCE:.0f} seconds. {NEEDED}") from None
         if ran.returncode or not picture.exists():
-            raise UserError(f"{browser} could not draw the picture. {NEEDED}")
+            raise UserError(f"{browser} could not draw the figure. {NEEDED}")
         shutil.copyfile(picture, path)

@@ -1,4 +1,4 @@
-"""A search's Pareto front as a picture, over two axes or three; hovering over a mark shows its numbers.
+"""A search's Pareto front as a chart, over two axes or three; hovering over a mark shows its numbers.
 
 Over two: the first objective against latency, or against the second. Over three, as LiteTransformerSearch's Fig. 15
 (Javaheripi et al. 2022, arXiv:2203.02094): a cube seen from a corner, and beside it the three pairs of axes. Each is an
@@ -29,7 +29,7 @@ HOLDS, FLAGGED = 0, 1  # series
 PALETTE = dict(re.findall(r"--(\w+): ([^;]+);", STYLE.partition("@media")[0]))
 
 
-def front_picture(found: dict[str, Any]) -> str:
+def front_chart(found: dict[str, Any]) -> str:
     """`found` is the document of `plait search --json`."""
     y_name, x_name = _axes(found)
     shown = [*found["front"], *found["over_limit"]]
@@ -72,7 +72,7 @@ def _axes(found: dict[str, Any]) -> tuple[str, str]:
     """The quantities of the y axis and the x axis."""
     names = [objective.rpartition(":")[2] for objective in found["objectives"]]
     if len(names) < 2:
-        raise UserError(f"a picture has two axes, and this search had one objective, {names[0]}.")
+        raise UserError(f"a figure needs two objectives; this search had one, {names[0]}.")
     return names[0], "latency" if "latency" in names[1:] else names[1]
 
 
@@ -159,10 +159,10 @@ class Model:
     paired: bool = False
 
 
-def cube_picture(models: Sequence[Model], axes: Sequence[str], title: str) -> str:
+def cube_chart(models: Sequence[Model], axes: Sequence[str], title: str) -> str:
     """`axes` are the labels of the three values, with their units."""
     if len(axes) != 3 or not models:
-        raise UserError(f"a picture in three dimensions has three axes; given: {', '.join(axes) or 'none'}.")
+        raise UserError(f"a 3-D figure has three axes; given: {', '.join(axes) or 'none'}.")
     drawing = Drawing(WIDTH, HEIGHT, title, background=PAGE.paper)
     drawing.text(24, 32, title, size=15, bold=True, colour=PAGE.ink)
     _cube(drawing, models, axes)
@@ -191,7 +191,7 @@ def search_cube(found: dict[str, Any]) -> str:
     """The first three objectives of a search; `found` is the document of `plait search --json`."""
     names = [objective.rpartition(":")[2] for objective in found["objectives"]][:3]
     if len(names) < 3:
-        raise UserError(f"a picture in three dimensions needs three objectives; this search had {', '.join(names)}.")
+        raise UserError(f"a 3-D figure needs three objectives; this search had {', '.join(names)}.")
     rows = [*found["front"], *found["over_limit"]]
     scales = [axis_scale(name, [value_of(row, name) for row in rows]) for name in names]
     models = [
@@ -206,7 +206,7 @@ def search_cube(found: dict[str, Any]) -> str:
         f"{name.replace('_', ' ')}{f',{unit}' if unit else ''}" for name, (_, unit) in zip(names, scales, strict=True)
     ]
     title = f"{found['space']} by {found['method']}: {len(found['front'])} of {found['on_front']} models on the front"
-    return cube_picture(models, axes, title)
+    return cube_chart(models, axes, title)
 
 
 def _at(row: dict[str, Any], names: Sequence[str], scales: Sequence[tuple[float, str]], axis: int) -> float:

@@ -72,19 +72,27 @@ def sheet_details(sheet: ModelSheet) -> dict[str, Any]:
     return {"facts": [*sheet.facts, *cost_facts(cost)], "drawing": drawing_of(sheet.spec, sheet.seq)}
 
 
-@lru_cache(maxsize=4096)
 def cost_of(spec: str, seq: int) -> ModelCost | None:
+    """None where the spec cannot be read here, which is not cached: a mixer's file may be loaded later."""
     try:
-        return model_cost(spec, seq=seq)
+        return _cost(spec, seq)
     except UserError:
         return None
 
 
 @lru_cache(maxsize=4096)
+def _cost(spec: str, seq: int) -> ModelCost:
+    return model_cost(spec, seq=seq)
+
+
 def drawing_of(spec: str, seq: int) -> str:
     """The narrow drawing; empty where the spec cannot be read here."""
-    cost = cost_of(spec, seq)
-    return "" if cost is None else diagram(cost, narrow=True)
+    return _drawing(spec, seq) if cost_of(spec, seq) else ""
+
+
+@lru_cache(maxsize=4096)
+def _drawing(spec: str, seq: int) -> str:
+    return diagram(_cost(spec, seq), narrow=True)
 
 
 def cost_facts(cost: ModelCost | None) -> list[tuple[str, str]]:

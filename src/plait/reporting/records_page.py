@@ -93,8 +93,8 @@ def summary_tiles(records: Sequence[Record]) -> Element:
     machines = distinct(records, "gpu") or distinct(records, "cpu")
     return tiles([
         ("records", f"{len(records):,}", ", ".join(f"{count} {kind}" for kind, count in kinds.items())),
-        ("computed for", time_text(seconds_of(records)), f"{days[0]} to {days[-1]}"),
-        ("on", " · ".join(machines)[:60] or "unknown", f"plait {', '.join(distinct(records, 'plait'))}"),
+        ("compute time", time_text(seconds_of(records)), " to ".join(dict.fromkeys((days[0], days[-1])))),
+        ("hardware", " · ".join(machines)[:60] or "unknown", f"plait {', '.join(distinct(records, 'plait'))}"),
     ])  # fmt: skip
 
 
@@ -126,7 +126,7 @@ def _trainings(kind: str, records: Sequence[Record], context: Context) -> Elemen
         shown = "" if len(drawn) == len(records) else f" The newest {len(drawn)} of {len(records)} are drawn."
         made.insert(
             0,
-            card(chart, line_legend(lines), note(f"On held-out text.{shown}")),
+            card(chart, line_legend(lines), note(f"On validation text.{shown}")),
         )
     return section("Trainings", *made)
 
@@ -155,7 +155,7 @@ def _tracks(kind: str, records: Sequence[Record], context: Context) -> Element:
     lines = [Line(pattern_of(spec)[:60], best[spec], n, key=spec) for n, spec in enumerate(order)][:DRAWN]
     chart = curve_plot(
         lines,
-        title="annealed loss at every budget",
+        title="loss after decay, at every budget",
         x_label="tokens",
         y_label=LOSS_AXIS,
         log=True,
@@ -166,8 +166,10 @@ def _tracks(kind: str, records: Sequence[Record], context: Context) -> Element:
         [code(spec), whole_text(best[spec][-1][0]), number_text(best[spec][-1][1]), f"{counts[spec]}"]
         for spec in order[:LISTED]
     ]
-    columns = ("model", ">tokens", ">held-out loss, nats per token", ">trainings")
-    words = "Annealed trainings of comparisons and races: the mean over seeds, at the rate that was best there."
+    columns = ("model", ">tokens", ">validation loss, nats per token", ">trainings")
+    words = (
+        "Trainings of comparisons and races with the learning rate decayed to zero: mean over seeds, at the best rate."
+    )
     picture = card(chart, line_legend(lines), note(words))
     return section("Comparisons and races", picture, table(columns, rows, keys=order[:LISTED], name="tracks"))
 
@@ -220,10 +222,10 @@ def _answers(kind: str, records: Sequence[Record], context: Context) -> Element:
         words = found.words or found.name
         rows.append([link(address, words) if address else words, found.name, found.source, started_text(record)])
     title = TITLES.get(kind, kind)
-    return section(title, table(("found", "of", "on", "started"), rows, name=kind))
+    return section(title, table(("result", "what", "data", "started"), rows, name=kind))
 
 
-TITLES = {"compare": "Comparisons", "design": "Designs", "probe-verdict": "What probes say", "search": "Searches",
+TITLES = {"compare": "Comparisons", "design": "Designs", "probe-verdict": "Probe results", "search": "Searches",
           "scale": "Scaling studies"}  # fmt: skip
 
 

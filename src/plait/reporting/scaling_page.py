@@ -62,18 +62,16 @@ def laws_parts(laws: Laws) -> list[Child]:
         else "",
         section("The laws", note(LAW), *_laws(laws)),
         _comparisons(laws),
-        _figures_section(
-            "IsoFLOP curves", "Runs of one budget over their size, and the parabola through them.", curves
-        ),
+        _figures_section("IsoFLOP curves", "Loss over model size at each budget, with the fitted parabola.", curves),
         _figures_section(
             "Compute- and state-optimal frontiers",
             "Lines are the fitted surface's; marks with 90 % intervals are the parabolas', and the surface's at the "
-            "target (dashed). What is shaded lies beyond all budgets trained: extrapolated. "
+            "target (dashed). The shaded part is extrapolated beyond all trained budgets. "
             "State-optimal: perplexity over the state at each group's best size, lower and further left is better.",
             [*frontier_panels(laws), loss_panel(laws), *([] if state is None else [state])],
         ),
         _figures_section(
-            "Off the frontier", "What a size other than the best costs at the same FLOPs.", [gap_panel(laws)]
+            "Off the frontier", "What another size than the best costs at the same FLOPs.", [gap_panel(laws)]
         ),
         _findings(laws),
         _figures_section(
@@ -118,7 +116,7 @@ def _laws(laws: Laws) -> list[Element]:
     digits = 3 if narrow else 4
     rows = [[letter, *(shown(_estimates(law)[name], digits) for law in every)] for name, letter in LETTERS.items()]
     rows += [
-        [f"loss at {offset:g} N*", *(f"+{shown(law.gap(offset), digits)}" for law in every)] for offset in (0.25, 4.0)
+        [f"loss at {offset:g} N*", *(shown(law.gap(offset), digits, "+") for law in every)] for offset in (0.25, 4.0)
     ]
     if not narrow:
         columns = [f">{'value' if name == ALL else name}" for name in laws.laws]
@@ -155,7 +153,7 @@ def _comparisons(laws: Laws) -> Child:
         for one in laws.comparisons
     ]
     columns = ["lower loss", "than", ">P(better)", ">lower by", "verdict"]
-    return section("Each against each at the target", table(columns, rows))
+    return section("Pairwise differences at the target", table(columns, rows))
 
 
 def _findings(laws: Laws) -> Child:
@@ -167,7 +165,10 @@ def _findings(laws: Laws) -> Child:
          one.detail]
         for one in found
     ]  # fmt: skip
-    words = "Findings of Poli et al. 2024, section 4, held against these runs; P is how often one holds over the draws."
+    words = (
+        "Findings of Poli et al. 2024, section 4, tested on these runs; P is the fraction of bootstrap draws in which "
+        "a finding holds."
+    )
     return section("MAD's findings here", note(words), table(["", "finding", "verdict", ">P", ""], rows))
 
 

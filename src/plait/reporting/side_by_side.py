@@ -28,16 +28,16 @@ def side_by_side(records: Sequence[Record], context: Context) -> list[Child]:
         ["of", *(summary(record).name for record in records)],
         ["found", *(summary(record).words for record in records)],
         ["started", *map(started_text, records)],
-        ["computed for", *(time_text(record.provenance.get("seconds")) for record in records)],
+        ["compute time", *(time_text(record.provenance.get("seconds")) for record in records)],
         ["", *(context.linked(record.key, "the record") for record in records)],
     ]
     same, rows = _differences([flat(record.config) for record in records])
-    words = f"{same} settings are the same in all and left out." if same else "No setting is the same in all."
+    words = f"{same} identical settings are left out." if same else "No settings are identical."
     parts: list[Child] = [
         section("In short", table(["", *heads], top, fixed=True)),
         *_curves(records, names),
-        section("What was asked for", note(words), table(["setting", *heads], rows, name="settings")),
-        section("What came out", table(["number", *heads], _numbers(records), name="results")),
+        section("Config", note(words), table(["setting", *heads], rows, name="settings")),
+        section("Results", table(["number", *heads], _numbers(records), name="results")),
     ]
     drawn = [(name, drawing_of(spec_of(r), 1024)) for name, r in zip(names, records, strict=True) if spec_of(r)]
     cards = [

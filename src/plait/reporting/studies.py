@@ -88,7 +88,7 @@ def proxy_cost_figure(proxies: Sequence[ProxyCost], *, title: str, below: str = 
         for proxy in proxies
     ]  # fmt: skip
     ticks = [10.0**power for power in range(round(math.log10(free)) + 1, 1)]
-    x = Axis("FLOPs, as a share of training in full", log=True, low=free, high=1.0, ticks=ticks)
+    x = Axis("FLOPs, as a fraction of full training", log=True, low=free, high=1.0, ticks=ticks)
     y = Axis("Spearman's rank correlation", high=1.0)
     nothing = free if any(not proxy.cost for proxy in proxies) else None
     return xy_chart(series, title=title, below=below, x=x, y=y, marker=nothing, marker_label="free")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from plait.core.units import duration
 from plait.records.record import Record, flat
 
 LONGEST = 400  # characters of a name or a spec in a line
@@ -68,8 +69,11 @@ def sequence(value: object) -> Sequence[Any]:
 
 
 def number_text(value: object, digits: int = 4) -> str:
+    """With so many digits, or as a whole number with separators where that is as short: 0.003125, 189,200."""
     found = number(value)
-    return "" if found is None else f"{found:.{digits}g}"
+    if found is None:
+        return ""
+    return f"{found:,.0f}" if 10**digits <= abs(found) < 1e9 else f"{found:.{digits}g}"
 
 
 def loss_text(value: object) -> str:
@@ -87,7 +91,7 @@ def time_text(value: object) -> str:
     found = number(value)
     if found is None:
         return ""
-    return f"{found:.3g} s" if found < 100 else f"{found / 60:.3g} min" if found < 6000 else f"{found / 3600:.3g} h"
+    return f"{found:.3g} s" if found < 60 else duration(found)
 
 
 def started_text(record: Record) -> str:

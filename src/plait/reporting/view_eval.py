@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from plait.core.units import percent
 from plait.records.record import Record, flat
 from plait.reporting.axes import Axis
 from plait.reporting.charts import Matrix, Panel, Series, figure, heat_map, matrices
@@ -89,7 +90,7 @@ def eval_view(record: Record, context: Context) -> View:
     if plain and not maps:
         parts.append(folded("All numbers", field_table(plain, "result")))
     split = mapping(config.get("data")).get("split")
-    lead = f"Evaluated on the {split} split." if split else "Evaluated on texts that are made for it."
+    lead = f"Evaluated on the {split} split." if split else "Evaluated on generated texts."
     seq = int(number(config.get("trained_length")) or 1024)
     return View(f"{TITLES.get(name, name)}: {pattern_of(spec)}", lead, parts, figures, rows, spec=spec, seq=seq)
 
@@ -185,8 +186,8 @@ def _task_tiles(result: Mapping[str, Any]) -> Element:
     longest = points[-1] if points else {}
     return tiles([
         ("effective length", f"{whole_text(mean.get('effective_length'))} tokens",
-         f"up to it every mean accuracy is at least {threshold}"),
-        ("certain length", f"{whole_text(mean.get('certain_length'))} tokens", "the same by the intervals' lower ends"),
+         f"longest length up to which every mean accuracy is at least {threshold}"),
+        ("certain length", f"{whole_text(mean.get('certain_length'))} tokens", "for the intervals' lower ends"),
         ("trained length", f"{whole_text(result.get('trained_length'))} tokens", ""),
         *([("mean accuracy", f"{float(longest['score']):.3f}", f"at {whole_text(longest.get('length'))} tokens")]
           if longest else []),
@@ -197,10 +198,10 @@ def _task_parts(result: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]
     mean = mapping(result.get("mean"))
     scored = {task: one for task, one in tasks.items() if _task_points(one)}
     if not scored:
-        return [note("No task fits into the lengths that were asked for.")]
+        return [note("No task fits into these lengths.")]
     what = "mean of the tasks" if len(scored) > 1 else next(iter(scored))
     lines = [_accuracy_line(what, mean, 0), _chance_line(mean)]
-    words = "The share of answers that greedy decoding writes, with 95 % intervals over questions."
+    words = "Fraction of answers that greedy decoding writes, with 95 % intervals over questions."
     plot = curve_plot(
         lines, title="Accuracy over the length", x_label=LABELS["lengths"], y_label="accuracy (↑ better)", log=True,
         unit="tokens", floor=number(result.get("threshold")), floor_label="threshold of an effective length",
@@ -219,7 +220,7 @@ def _task_parts(result: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]
                 "By task",
                 note("Accuracy; below it the 95 % interval. Columns: tokens of the text."),
                 card(tag("div", picture, class_="scroll wide")),
-                *([note(f"Not asked, because a question needs more tokens: {short}.")] if short else []),
+                *([note(f"Skipped, because a question needs more tokens: {short}.")] if short else []),
             )
         )
     return made
@@ -264,7 +265,7 @@ def _task_figure(result: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any
 
 
 def _needle_parts(mode: str, found: Mapping[str, Any], result: Mapping[str, Any]) -> list[Child]:
-    words = "How often greedy decoding writes the answer: texts get longer to the right, the needle lies deeper below."
+    words = "How often greedy decoding writes the answer. Right: longer texts. Down: deeper needles."
     numbers = [
         ("exact match", number_text(found.get("score"), 3), "the mean over depths and lengths"),
         ("log-likelihood of the answer", number_text(found.get("mean_log_likelihood")), "nats per token"),
@@ -277,11 +278,11 @@ def _needle_parts(mode: str, found: Mapping[str, Any], result: Mapping[str, Any]
 def _needle_figure(mode: str, found: Mapping[str, Any]) -> str:
     exact = _matrix(found["exact"])
     if exact is None:
-        raise ValueError("the grid of a needle is no table of numbers")
+        raise ValueError("the grid of a needle is not a table of numbers")
     return heat_map(
-        exact, title=f"Needle, {mode}: share of exact answers", x_label="length of the text, tokens", y_label="depth",
+        exact, title=f"Needle, {mode}: fraction of exact answers", x_label="text length, tokens", y_label="depth",
         x_ticks=[whole_text(length) for length in sequence(found.get("lengths"))],
-        y_ticks=[f"{100 * float(depth):.0f} %" for depth in sequence(found.get("depths"))],
+        y_ticks=[percent(float(depth)) for depth in sequence(found.get("depths"))],
     )  # fmt: skip
 
 
@@ -289,11 +290,11 @@ def _needle_figure(mode: str, found: Mapping[str, Any]) -> str:
 
 
 def maps_section(maps: Sequence[Mapping[str, Any]]) -> Element:
-    cards = [card(tag("div", *_pictures(one), class_="maps"), title=_place(one)) for one in maps]
+    cards = [card(tag("div", *_map_images(one), class_="maps"), title=_place(one)) for one in maps]
     rows: list[list[Child]] = [
         [
             _place(one),
-            f"{100 * (number(one.get('sharp')) or 0):.0f} %",
+            percent(number(one.get("sharp")) or 0),
             number_text(one.get("distance"), 3),
             number_text(one.get("memory"), 3) or "–",
         ]
@@ -301,8 +302,8 @@ def maps_section(maps: Sequence[Mapping[str, Any]]) -> Element:
     ]
     columns = ("head", ">rows with A above 0.5", ">mean distance, tokens", ">tokens left by F")
     words = (
-        "A: which tokens a head looks at, queries down, keys across. F: what its forget gates leave in sight. Darker "
-        "is more, from 0 to 1; the shade grows with the square root, so that small weights can be seen."
+        "A: attention weights of a head, queries down, keys across. F: what its forget gates leave. Darker "
+        "is more, from 0 to 1; the shade grows with the square root, to make small weights visible."
     )
     return section("Gates and attention", note(words), grid(*cards), table(columns, rows, name="heads"))
 
@@ -316,7 +317,7 @@ def _matrix(values: object) -> np.ndarray | None:
     return np.array(rows) if rows and rows[0] and len({len(row) for row in rows}) == 1 else None
 
 
-def _pictures(one: Mapping[str, Any]) -> list[Element]:
+def _map_images(one: Mapping[str, Any]) -> list[Element]:
     made = []
     for name, values in (("F", one.get("forget")), ("A", one.get("attention"))):
         matrix = _matrix(values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from plait.core.units import percent
 from plait.device.quantities import quantity
 from plait.records.record import Record, flat
 from plait.reporting.page import Child, folded, note, section, table, tiles
@@ -12,7 +13,7 @@ from plait.reporting.summaries import mapping, number, pattern_of, spec_of, whol
 from plait.reporting.views import Context, View, field_table
 
 #: Parts of the peak, in the order in which one thinks of them.
-MEMORY = {"weights": "weights", "state": "state of the sequences", "activations": "activations and all else"}
+MEMORY = {"weights": "weights", "state": "state of the sequences", "activations": "activations and the rest"}
 
 
 def measure_view(record: Record, context: Context) -> View:
@@ -21,15 +22,15 @@ def measure_view(record: Record, context: Context) -> View:
     shown = [_timing(found["latency"]), _memory(found["memory"]), _energy(found["energy"])]
     parts: list[Child] = [tiles([tile for tile in shown if tile[1]])]
     if found["latency"].get("noisy"):
-        parts.append(note("The machine was busy while it was timed: take the latency as a rough figure."))
+        parts.append(note("The machine was busy during the measurement: the latency is only a rough estimate."))
     peak = number(found["memory"].get("peak"))
     rows: list[list[Child]] = [
-        [words, quantity("memory").shown(part), f"{100 * part / peak:.0f} %"]
+        [words, quantity("memory").shown(part), percent(part / peak)]
         for name, words in MEMORY.items()
         if peak and (part := number(found["memory"].get(name))) is not None
     ]
     if rows:
-        parts.append(section("Where the memory goes", table(("part", ">at the peak", ">share"), rows, name="memory")))
+        parts.append(section("Peak memory by part", table(("part", ">at the peak", ">share"), rows, name="memory")))
     fields = {name: value for name, value in flat(result).items() if not isinstance(value, (list, dict))}
     parts.append(folded("All numbers, in seconds, bytes and joules", field_table(fields, "result")))
     seq = int(number(config.get("seq")) or 1024)

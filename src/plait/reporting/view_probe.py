@@ -99,11 +99,13 @@ def probes_section(records: Sequence[Record]) -> list[Child]:
     scores, left = scores_of(records)
     ordered = sorted(scores, key=lambda name: -_mean(scores[name]))[:MOST_ROWS]
     if not ordered:
-        return [note("No accuracy was found in them.")]
+        return [note("These records contain no accuracy.")]
     tasks = sorted({task for name in ordered for task in scores[name]})
-    words = "Test accuracy, the mean over seeds; below it the 95 % interval, where there are several seeds."
+    words = "Test accuracy, the mean over seeds; below it the 95 % interval, if there are several seeds."
     if left:
-        words += f" {left:,} trainings of other settings of the same tasks are left out: they cannot be compared."
+        words += (
+            f" {left:,} trainings with other settings of the same tasks are left out because they are not comparable."
+        )
     rows: list[list[Child]] = [
         [code(name), *(_cell(scores[name].get(task)) for task in tasks), f"{_mean(scores[name]):.3f}"]
         for name in ordered
@@ -207,18 +209,18 @@ def probe_view(record: Record, context: Context) -> View:
     parts: list[Child] = [
         tiles([
             ("test accuracy", f"{score.accuracy:.3f}" if score else "?", sure),
-            ("best possible", number_text(ceiling), "accuracy that any model could expect"),
-            ("seeds", str(len(seeds)), f"{len(replicas)} trainings in all"),
-            ("time", time_text(record.provenance.get("seconds")), "all trainings of it together"),
+            ("best possible", number_text(ceiling), "accuracy of a perfect model"),
+            ("seeds", str(len(seeds)), f"{len(replicas)} trainings in total"),
+            ("time", time_text(record.provenance.get("seconds")), "of all its trainings"),
         ]),
     ]  # fmt: skip
     if lines:
         drawn = curve_plot(
             lines, title="Validation accuracy", x_label="optimizer steps", y_label="validation accuracy (↑ better)"
         )
-        words = "Validation accuracy of every training; those with marks had the best of their seed and were tested."
+        words = "Validation accuracy of every training; those with marks were the best of their seed and were tested."
         names = line_legend(lines)
-        parts.append(section("While they trained", note(words), card(drawn), names))
+        parts.append(section("Validation accuracy during training", note(words), card(drawn), names))
     if score is not None and score.lengths:
         parts += [section("On longer sequences", *length_parts({pattern_of(spec): {task: score}})[1:])]
     rows: list[list[Child]] = [

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from plait.core.units import PREFIXES, short
+from plait.core.units import PREFIXES, percent, short
 from plait.device.quantities import on_device, quantity
 from plait.records.record import Record
 from plait.reporting.axes import Axis
 from plait.reporting.charts import Panel, Series, figure
-from plait.reporting.front import Model, axis_start, cube_drawing, cube_picture
+from plait.reporting.front import Model, axis_start, cube_chart, cube_drawing
 from plait.reporting.models import ModelSheet
 from plait.reporting.page import Child, card, code, folded, grid, json_script, legend, note, section, table, tag, tiles
 from plait.reporting.page_charts import Mark, swatch
@@ -97,7 +97,7 @@ def search_view(record: Record, context: Context) -> View:
         f"{whole_text(found.get('proposed'))} that were proposed."
     )
     if len(rows) < len(every):
-        lead += f" {len(rows):,} of them, evenly picked, are drawn and listed here; the CSV has all."
+        lead += f" {len(rows):,} of them, evenly sampled, are shown here; the CSV has all."
     seq = int(number(mapping(found.get("setting")).get("seq")) or 1024)
     asked = objectives_of(found, rows)
     groups = _groups(rows)
@@ -106,7 +106,7 @@ def search_view(record: Record, context: Context) -> View:
     if len(asked) > 1:
         figures["front"] = lambda: _figure(rows, asked, groups, title)
     if len(asked) > 2:
-        figures["cube"] = lambda: cube_picture(_models(rows, asked), [one.label for one in asked[:3]], title)
+        figures["cube"] = lambda: cube_chart(_models(rows, asked), [one.label for one in asked[:3]], title)
     if (drawn := _mixture(found)) is not None:
         figures["layers"] = drawn
     sheets = [
@@ -167,7 +167,7 @@ def _hint(row: Mapping[str, Any], asked: Sequence[Quantified]) -> str:
 
 def _fronts(rows: Sequence[Mapping[str, Any]], asked: Sequence[Quantified], groups: Mapping[str, str]) -> list[Child]:
     if not rows:
-        return [note("Nothing is on the front.")]
+        return [note("The front is empty.")]
     numbers = _numbers(groups)
     drawn: list[Child] = []
     for other in asked[1:4]:
@@ -194,8 +194,8 @@ def _fronts(rows: Sequence[Mapping[str, Any]], asked: Sequence[Quantified], grou
                          title="The front over three axes")  # fmt: skip
         drawn.append(card(cube, title="Over three axes"))
     words = (
-        "Each mark is a model; a click shows its drawing and its cost. Dragging zooms in, or selects models to compare "
-        "where “select” is pressed."
+        "Each mark is a model; a click shows its drawing and its cost. Drag to zoom in, or to select models to "
+        "compare if “select” is on."
     )
     entries = [(swatch(number), name) for name, number in numbers.items() if name in groups.values()]
     known = {row["spec"]: list(mixers_of(row["spec"])) for row in rows}
@@ -259,15 +259,15 @@ def _choices(found: Mapping[str, Any]) -> list[Child]:
     rows: list[list[Child]] = [
         [
             str(seed.get("seed")),
-            code(str(seed.get("spec") or "none of the space's")),
+            code(str(seed.get("spec") or "not in the space")),
             f"{number(seed.get('loss')) or 0:.4f}",
             whole_text(seed.get("steps")),
-            f"{100 * (number(seed.get('settled')) or 0):.0f} %",
+            percent(number(seed.get("settled")) or 0),
             number_text(seed.get("retrained_loss")),
         ]
         for seed in map(mapping, sequence(found.get("seeds")))
     ]
-    columns = ("seed", "likeliest model", ">loss in its supernet", ">steps", ">settled layers", ">retrained loss")
-    words = "Layers side by side, choices below each other: the darker, the likelier. Letters are what was taken."
+    columns = ("seed", "most likely model", ">loss in its supernet", ">steps", ">settled layers", ">retrained loss")
+    words = "Layers across, choices down; darker is more likely. Letters show the choice taken."
     picture = card(tag("div", svg_element(drawn()), class_="drawing wide"))
     return [section("Choices over the layers", note(words), picture, table(columns, rows, name="supernets"))]

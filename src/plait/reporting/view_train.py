@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plait.core.units import short
+from plait.core.units import percent, short
 from plait.records.record import Record, flat
 from plait.reporting.page import Child, card, folded, note, section, tiles
 from plait.reporting.page_charts import Line
@@ -96,7 +96,7 @@ def train_tiles(result: Mapping[str, Any]) -> Child:
         ("tokens", short(number(result.get("tokens")) or 0), f"{whole_text(result.get('steps'))} steps"),
         ("parameters", short(number(result.get("params")) or 0), ""),
         ("time", time_text(result.get("seconds")), f"{speed:,.0f} tokens per second" if speed else ""),
-        ("MFU", f"{100 * mfu:.0f} %" if mfu is not None else "", "of the machine's peak"),
+        ("MFU", percent(mfu) if mfu is not None else "", "of the device's peak"),
     ]
     return tiles([row for row in found if row[1] and row[1] != "0"])
 
@@ -114,7 +114,7 @@ def track_view(record: Record, context: Context) -> View:
         ("held-out loss", loss_text(result.get("loss")) or "diverged", "nats per token"),
         ("tokens", short(number(result.get("tokens")) or 0), ""),
         ("time", time_text(result.get("seconds")), ""),
-        ("held-out windows", str(len(windows)) if windows else "", "that all are scored on"),
+        ("held-out windows", str(len(windows)) if windows else "", "the same for all"),
     ]
     rows = [{"window": at, "loss": loss} for at, loss in enumerate(windows)]
     seq = int(number(recipe.get("seq_len")) or 1024)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from plait.core.units import percent
 from plait.records.record import Record
 from plait.reporting.charts import heat_map
 from plait.reporting.models import ModelSheet
@@ -48,7 +49,7 @@ def verdict_view(record: Record, context: Context) -> View:
             ("best", str(rows[0]["name"]), f"mean accuracy {float(rows[0]['mean']['accuracy']):.3f}"),
             ("tasks", str(len(tasks)), ", ".join(tasks)[:80]),
             ("trainings", f"{int(cost.get('runs') or 0):,}", f"{int(cost.get('steps') or 0):,} steps"),
-            ("steps", f"{100 * float(ran.get('steps_share') or 1):.0f} %", "of the protocol's"),
+            ("steps", percent(float(ran.get('steps_share') or 1)), "of the protocol's"),
         ]),
         section("What they can do",
                 note("Test accuracy per task, the mean over seeds: 1 is perfect; below it the 95 % interval if known."),

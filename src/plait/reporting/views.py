@@ -15,7 +15,7 @@ from xml.etree.ElementTree import Element
 
 from plait.core.errors import UserError
 from plait.core.registry import Table
-from plait.core.units import short
+from plait.core.units import percent, short
 from plait.records.record import Record, flat
 from plait.reporting.models import ModelSheet, cost_facts, cost_of, drawing_of, model_sheets
 from plait.reporting.page import Child, card, folded, grid, link, note, page, section, table, tag
@@ -94,7 +94,7 @@ def view_of(record: Record, context: Context = ALONE) -> View:
         return VIEWS.load(record.kind)(record, context)
     except (UserError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as wrong:
         if known and not isinstance(wrong, UserError):
-            words = f"It is not as a record of kind {record.kind} should be; its fields are shown as they are."
+            words = f"It is not as a record of kind {record.kind} should be; here are its raw fields."
         else:
             # Without the list of what is known and the line with a caret that a terminal shows.
             reason = str(wrong).partition("\n")[0].partition(" Known: ")[0]
@@ -151,7 +151,7 @@ def sources(record: Record, context: Context) -> list[Child]:
         ]
         for name, keys in named.items()
     ]
-    return [folded("The trainings it is made of", table(("architecture", ">trainings", "their records"), rows))]
+    return [folded("Its trainings", table(("architecture", ">trainings", "their records"), rows))]
 
 
 def _with_space_after(child: Child) -> Element:
@@ -171,7 +171,7 @@ def architecture_parts(view: View) -> list[Child]:
     cost = cost_of(view.spec, view.seq)
     spec = tag("div", tag("code", view.spec, data_copy="the spec"), class_="taken")
     if cost is None:
-        words = "It names a mixer that is not known here: no drawing and no cost."
+        words = "Its spec names a mixer that is not known here: give its file with --mixers to see drawing and cost."
         return [section("Architecture", spec, note(words))]
     rows: list[list[Child]] = [[name, value] for name, value in cost_facts(cost)]
     return [
@@ -224,9 +224,9 @@ def making(record: Record) -> Element:
     if spent:
         cards.append(card(table(("", ">"), spent, fixed=True), title="Cost"))
     return section(
-        "How it was made",
+        "Provenance and cost",
         grid(*cards),
-        folded("All that decides the result", field_table(flat(record.config), "config")),
+        folded("Config: everything that determines the result", field_table(flat(record.config), "config")),
     )
 
 
@@ -251,7 +251,7 @@ def _cost_text(name: str, value: Any) -> str:
     if name.endswith("joules"):
         return f"{number_text(value)} J"
     if name.endswith("mfu"):
-        return f"{100 * float(value):.1f} %"
+        return percent(float(value), 1)
     if name.endswith("flops"):
         return short(float(value))
     return whole_text(value) if float(value).is_integer() and float(value) < 1e9 else number_text(value)

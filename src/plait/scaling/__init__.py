@@ -1,1 +1,1 @@
-"""Scaling-law experiments: planning runs under a budget, pricing them, training them, and their records."""
+"""Scaling-law experiments: planning runs under a budget, estimating their cost, training and storing them."""

@@ -110,7 +110,7 @@ def grown(base: Architecture, depth_power: float = DEPTH_POWER) -> tuple[Archite
             continue  # some option does not allow this width
         made.append(Architecture(dataclasses.replace(base.header, d=width), layers))
     if not made:
-        raise UserError(f"{base.text}: no other width goes with its options.")
+        raise UserError(f"{base.text}: no other width fits its options.")
     return tuple(sorted(made, key=lambda arch: model_cost(arch, seq=1).active_params))
 
 

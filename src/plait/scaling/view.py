@@ -33,7 +33,7 @@ def scale_view(record: Record, context: Context) -> View:
     listed = section("The runs", _table(rows, context))
     try:
         laws = _laws(rows) if len(rows) >= FEWEST else None
-        why = "" if laws else f"{len(rows)} runs are too few for laws; {FEWEST} are the least."
+        why = "" if laws else f"{len(rows)} runs are too few for laws; at least {FEWEST} are needed."
     except (UserError, ValueError, ArithmeticError) as wrong:
         laws, why = None, f"No law was fitted: {wrong}"
     if laws is None:

@@ -47,7 +47,7 @@ def check_attainable(request: Request, store: Store, on_progress: OnProgress = i
         attained = " and ".join(f"{quantity(name).shown(value)} {name}" for name, value in measured.items())
         where = f"{request.setting.seq} tokens, batch {request.setting.batch}, {request.setting.device}"
         raise UserError(
-            f"nothing in {request.space.name} can hold {wanted} here: its model with the fewest FLOPs takes {attained} "
+            f"nothing in {request.space.name} can meet {wanted} here: its model with the fewest FLOPs takes {attained} "
             f"({where}): {spec}\nGive limits above these, fewer tokens (--seq), or a smaller space, such as "
             "--space small-hybrid."
         )

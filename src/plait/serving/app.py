@@ -106,7 +106,7 @@ class Handlers:
         return HTMLResponse(text, status, headers={"cache-control": "no-store"})
 
     def _error_page(self, message: str, status: int) -> Response:
-        head = tag("header", tag("h1", "Nothing is here" if status == 404 else "This did not work"))
+        head = tag("header", tag("h1", "Not found" if status == 404 else "Error"))
         return self._html(self.pages.page(str(status), head, note(message)), status)
 
     def not_found(self, request: Request, wrong: Exception) -> Response:
@@ -131,7 +131,7 @@ class Handlers:
 
         record = self._record(request)
         if record is None:
-            return self._error_page("No record has this key, or more than one begins so.", 404)
+            return self._error_page("No record has this key, or several keys begin with it.", 404)
         if record.key != request.path_params["key"]:
             return RedirectResponse(record_address(record.key), 303)
         return self._html(self.pages.record(record))
@@ -144,7 +144,7 @@ class Handlers:
 
     def run(self, request: Request) -> Response:
         text = self.pages.run(request.path_params["name"])
-        return self._html(text) if text is not None else self._error_page("No training goes by this name.", 404)
+        return self._html(text) if text is not None else self._error_page("No training has this name.", 404)
 
     def live_overview(self, request: Request) -> Response:
         return self._html(self.pages.live_overview())

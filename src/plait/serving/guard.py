@@ -83,26 +83,29 @@ class Guard:
             )
             if not response_started:
                 await _respond(
-                    send_with_headers, scope, 500, "This page could not be made; the server's terminal says why."
+                    send_with_headers,
+                    scope,
+                    500,
+                    "This page could not be made; see the server's terminal for the error.",
                 )
 
     def _refusal(self, scope: Scope) -> tuple[int, str, dict[str, str]] | None:
         """Status, message and headers of the refusal; None where the request is allowed."""
         headers = _headers(scope)
         if scope["method"] not in ("GET", "HEAD"):
-            return 405, "This server reads; it takes no other method than GET and HEAD.", {"allow": "GET, HEAD"}
+            return 405, "This server is read-only: it accepts only GET and HEAD.", {"allow": "GET, HEAD"}
         if len(scope["path"]) + len(scope.get("query_string", b"")) > LONGEST_ADDRESS:
             return 414, "The address is too long.", {}
         host = headers.get("host", "")
         if self.hosts is not None and _name(host) not in self.hosts:
-            return 421, "This server does not go by that name.", {}
+            return 421, "This server does not answer to that host name.", {}
         origin = headers.get("origin")
         if origin is not None and urlsplit_host(origin) != host.lower():
-            return 403, "Pages of other origins may not ask this server.", {}
+            return 403, "Requests from pages of other origins are refused.", {}
         from_other_site = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         is_followed_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
         if from_other_site and not is_followed_link:  # a link on another page may lead here; nothing else of it may
-            return 403, "Pages of other origins may not ask this server.", {}
+            return 403, "Requests from pages of other origins are refused.", {}
         return self._token_refusal(scope, headers)
 
     def _token_refusal(self, scope: Scope, headers: Mapping[str, str]) -> tuple[int, str, dict[str, str]] | None:
@@ -124,7 +127,7 @@ class Guard:
             return None
         return (
             401,
-            "Open the address with its token, as the server's terminal prints it.",
+            "Open the address with its token: the server's terminal prints it.",
             {"www-authenticate": "Bearer"},
         )
 

@@ -103,4 +103,4 @@ def page_links(found: Found, kept: Mapping[str, str], sort: str, up: bool, page:
 def filter_text(kind: str, words: str) -> str:
     parts = [f"of kind {kind}" if kind else "", f"with “{words}”" if words else ""]
     words = " ".join(part for part in parts if part)
-    return f"Records {words}." if words else "All that the store holds."
+    return f"Records {words}." if words else "Everything in the store."

@@ -46,8 +46,8 @@ KINDS = {
     "compare": "which model learns a text best",
     "probe": "trainings on synthetic tasks",
     "probe-verdict": "what models can do",
-    "probe-plan": "what a probe decided to train",
-    "probe-replan": "changes of such plans",
+    "probe-plan": "what a probe planned to train",
+    "probe-replan": "replans of such plans",
     "race-speed": "how fast models train here",
     "search": "best models under limits",
     "measure": "latency, memory or energy here",
@@ -118,7 +118,7 @@ class Pages:
             )
             for kind, count in kinds.items()
         ]
-        intro = "What the store holds, and what goes on now." if total else "The store is empty so far."
+        intro = "What is in the store, and what is running." if total else "The store is empty so far."
         return self.page(
             "Overview",
             tag("header", tag("h1", self.store.name), tag("p", intro, class_="lead")),
@@ -180,7 +180,7 @@ class Pages:
             title,
             tag("header", tag("h1", title), tag("p", filter_text(kind, words) + reading, class_="lead")),
             kind_chips(found, kept),
-            form if found.lines else note("Nothing fits. A search finds records that hold all its words."),
+            form if found.lines else note("No matches. A search finds records that contain all its words."),
             page_links(found, kept, sort, up, page),
             here="/records", words=words,
         )  # fmt: skip
@@ -190,7 +190,7 @@ class Pages:
         if not found:
             raise UserError(f"no records of kind '{kind[:80]}'.")
         total = self.store.kinds().get(kind, len(found))
-        lead = f"The newest {len(found):,} of {total:,}." if len(found) < total else f"{total:,} in all."
+        lead = f"The newest {len(found):,} of {total:,}." if len(found) < total else f"{total:,} in total."
         every = f"/records?{urlencode({'kind': kind})}"
         return self.page(
             kind,
@@ -237,7 +237,7 @@ class Pages:
     def beside(self, starts: Sequence[str]) -> str:
         found = [record for start in dict.fromkeys(starts[:MOST_BESIDE]) if (record := self.get(start)) is not None]
         if len(found) < 2:
-            words = "Select two records or more in a list, or give their keys: /beside?key=…&key=…"
+            words = "Select two or more records in a list, or give their keys: /beside?key=…&key=…"
             return self.page("Side by side", tag("header", tag("h1", "Side by side")), note(words), here="/records")
         names = " and ".join(record.key[:8] for record in found)
         return self.page(
@@ -251,7 +251,7 @@ class Pages:
     def run_list(self) -> str:
         return self.page(
             "Runs",
-            tag("header", tag("h1", "Runs"), tag("p", "Commands and trainings, those that run first.", class_="lead")),
+            tag("header", tag("h1", "Runs"), tag("p", "Commands and trainings, running ones first.", class_="lead")),
             self._live("/live/runs", *self.run_list_parts()),
             section(f"Trainings in {self.runs}", trainings_table(run_states(self.runs))),
             here="/runs",
@@ -259,7 +259,7 @@ class Pages:
 
     def run_list_parts(self) -> list[Child]:
         jobs = read_jobs(self.store)
-        none = note("No command runs now, or was stopped within a day.")
+        none = note("No command is running or was stopped within the last day.")
         return [section("Commands", tag("div", *map(job_card, jobs), class_="grid") if jobs else none)]
 
     def run(self, name: str) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 from xml.etree.ElementTree import Element
 
-from plait.core.units import duration, short
+from plait.core.units import duration, percent, short
 from plait.records.jobs import Job
 from plait.reporting.page import Child, card, code, link, note, table, tag, tiles
 from plait.reporting.summaries import pattern_of
@@ -94,7 +94,7 @@ def training_parts(root: Path, state: RunState) -> list[Child]:
 def _bar(share: float | None) -> Element:
     if share is None:
         return tag("progress", aria_label="Progress")
-    return tag("progress", value=f"{share:.4f}", max="1", aria_label=f"Progress, {share:.0%}")
+    return tag("progress", value=f"{share:.4f}", max="1", aria_label=f"Progress, {percent(share)}")
 
 
 def _ago(seconds: float) -> str:

@@ -6,12 +6,13 @@ import ipaddress
 import secrets
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from plait.core.errors import UserError
+from plait.model.architecture import load_mixers
 from plait.records.store import Store, opened_store
 from plait.serving.app import INSTALL, application
 from plait.serving.guard import LOOPBACK
@@ -47,8 +48,8 @@ def checked_token(host: str, token: str | None) -> str | None:
     if token is not None:
         if len(token) < SHORTEST_TOKEN or not all(c.isalnum() or c in "-_.~" for c in token) or not token.isascii():
             raise UserError(
-                f"--token: at least {SHORTEST_TOKEN} letters, digits or -_.~ are needed; leave it out on another host "
-                "than the loopback, and one is made."
+                f"--token: at least {SHORTEST_TOKEN} letters, digits or -_.~ are needed. Leave it out, and plait makes "
+                "one where it is needed."
             )
         return token
     return None if is_loopback(host) else secrets.token_urlsafe(24)
@@ -61,20 +62,23 @@ def serve(
     host: str = "127.0.0.1",
     port: int = PORT,
     token: str | None = None,
+    mixers: Sequence[str | Path] = (),
     on_start: Callable[[Address], object] = lambda address: None,
 ) -> None:
-    """Show a store in a browser, live, until it is interrupted: what runs, every record with its curves, fronts, heat
-    maps and provenance, records side by side, a permanent address for each. It only reads.
+    """Show a store in a browser, live, until interrupted: running commands, every record with its curves, fronts, heat
+    maps and provenance, records side by side, each at a permanent address. It is read-only.
 
-    runs      where trainings are kept; beside the store's file unless given
-    host      on another than the loopback, a token is asked for
-    port      0: any that is free
-    token     made where one is needed and none is given
-    on_start  hears where it can be found (`address.url`), once it answers
+    runs      folder of the trainings; default: that of the store's file
+    host      any but the loopback requires a token
+    port      0: any free port
+    token     generated if one is needed and none is given
+    mixers    files with your own mixers, to draw their architectures and costs
+    on_start  called with its address (`address.url`) once it answers
     """
+    load_mixers(mixers)
     held = checked_token(host, token)
     if not 0 <= port <= 65535:
-        raise UserError(f"--port {port}: a port is between 0 (any that is free) and 65535.")
+        raise UserError(f"--port {port}: must be from 0 (any free port) to 65535.")
     with opened_store(store) as opened:
         beside = opened.file.parent if opened.file is not None else Path("runs")
         _run(opened, Path(runs) if runs is not None else beside, host, port, held, on_start)
@@ -121,6 +125,6 @@ def _socket(host: str, port: int) -> socket.socket:
     except OSError as wrong:
         made.close()
         raise UserError(
-            f"cannot listen on {host}:{port}: {wrong.strerror}. Give another --port; 0 takes a free one."
+            f"cannot listen on {host}:{port}: {wrong.strerror}. Give another --port; 0 uses a free one."
         ) from None
     return made

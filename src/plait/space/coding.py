@@ -65,7 +65,7 @@ def text_of(space: Space, row_G: Genes) -> str:
     ]
     layers = [(option, slot.layers[k]) for slot, k in chosen if (option := slot.options[k]) is not None]
     if not layers:
-        raise UserError(f"{space.name}: a candidate whose layers are all '{NONE}' is no architecture.")
+        raise UserError(f"{space.name}: a candidate whose layers are all '{NONE}' is not an architecture.")
     header, options = space.header(row_G), tuple(option for option, _ in layers)
     if any(option.share != NOT_SHARED for option in options):
         return Architecture(header, options).text  # renames the shared weights canonically

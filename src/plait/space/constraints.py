@@ -241,7 +241,7 @@ class Limits:
         the time per token."""
         if tokens_per_second is not None:
             if limits.get("token_time") is not None:
-                raise UserError("--tokens-per-second and --token-time say the same: give one of them.")
+                raise UserError("--tokens-per-second and --token-time mean the same: give one of them.")
             limits["token_time"] = 1 / tokens_per_second
 
         def value(name: str, limit: str | float | None) -> float | None:

@@ -59,7 +59,7 @@ def par_pattern(n: int, p: float = 5, within: float = TWO_THIRDS) -> str:
     if p <= 0:
         raise UserError(f"p={p:g}: must be greater than 0")
     if not 0 < within <= 1:
-        raise UserError(f"within={within:g}: must be above 0, at most 1")
+        raise UserError(f"within={within:g}: must be above 0 and at most 1")
     attention, room = par_attention(n, p), par_room(n, within)
     if attention > room:
         remedy = "raise p" if within == 1 else "raise p or within"
@@ -86,7 +86,7 @@ def sandwich_pattern(k: int, n: int) -> str:
     """2n letters: k times s, n - k times sf, k times f."""
     _check_blocks(2 * n)
     if not 0 <= k <= n:
-        raise UserError(f"k={k}: must lie between 0 and n={n}")
+        raise UserError(f"k={k}: must be between 0 and n={n}")
     return "s" * k + "sf" * (n - k) + "f" * k
 
 

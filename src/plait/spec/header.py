@@ -97,7 +97,7 @@ def check_value(value: object) -> Value:
 
 def _bounded(number: int) -> int:
     if abs(number) > MAX_INT:
-        raise UserError(f"a whole number must lie within ±{MAX_INT:,}")
+        raise UserError(f"a whole number must be within ±{MAX_INT:,}")
     return number
 
 
@@ -129,7 +129,7 @@ class Header:
     max_len: int = _key(0, "longest sequence with a learned position; 0 = no bound")
     tie: bool = _key(False, "the output matrix is the embedding matrix")
     embed: str = _key(
-        "plain", "one table, or one a frequency band with an adaptive softmax to match", ("plain", "adaptive")
+        "plain", "one table, or one per frequency band with a matching adaptive softmax", ("plain", "adaptive")
     )
     cutoffs: tuple[int, ...] = _key((), "adaptive: where a band of token ids ends and the next begins")
     div: int = _key(1, "adaptive: each band is this much narrower than the one before")

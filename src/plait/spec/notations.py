@@ -47,7 +47,9 @@ def written(layers: Sequence[Layer], notation: str) -> str:
         raise UserError(f"unknown notation '{notation}'.{near} Known: {', '.join(NOTATIONS)}.")
     tied = sorted({layer.name for layer in layers if layer.name in TIED or "share" in dict(layer.options)})
     if tied:
-        raise UserError(f"{notation} has no sign for layers that share or read of others: {', '.join(tied)}.")
+        raise UserError(
+            f"{notation} has no notation for layers that share weights or read from others: {', '.join(tied)}."
+        )
     if notation == "megatron":
         missing = sorted({layer.name for layer in layers} - set(MEGATRON))
         if missing:
@@ -58,7 +60,7 @@ def written(layers: Sequence[Layer], notation: str) -> str:
         return json.dumps([_layer_type(layer) for layer in sequence])
     beside = sorted({layer.name for layer in sequence if layer.branches})
     if beside:
-        raise UserError(f"flash-linear-attention has no mixers side by side in one layer: {', '.join(beside)}.")
+        raise UserError(f"flash-linear-attention has no parallel mixers in one layer: {', '.join(beside)}.")
     others = sorted({layer.name for layer in sequence if layer.name != "attn"})
     if len(others) > 1:
         raise UserError(f"flash-linear-attention mixes attention with one other mixer; this has {', '.join(others)}.")

@@ -58,8 +58,8 @@ def load(text_or_path: str | os.PathLike[str]) -> Spec:
     given = os.fspath(text_or_path)
     if re.fullmatch(r"\S+\.py(:\w+)?", given):
         raise SpecError(
-            f"{quoted(Path(given).name)} is a Python file, and a spec is wanted here. A mixer of your own is made "
-            "known by --mixers, or in Python by `plait.load_mixer`; a spec then has its name"
+            f"{quoted(Path(given).name)} is a Python file, but a spec is needed here. Load your own mixer with "
+            "--mixers, or in Python with `plait.load_mixer`, and use its name in a spec"
         )
     looks_like_file = given.lower().endswith(_SUFFIXES) and "|" not in given and "\n" not in given
     if isinstance(text_or_path, os.PathLike) or (looks_like_file and os.path.exists(given)):
@@ -189,7 +189,7 @@ def _read_leaf(scan: Scanner) -> Node:
         raise scan.error(f"unknown dialect {quoted(name)}: the dialects are {', '.join(known)}.{hint}", start)
     options, places = read_options(scan, name)
     if scan.peek() == "=":
-        raise scan.error(f"'{name}=' is a header key: header keys stand before '|'", start)
+        raise scan.error(f"'{name}=' is a header key: header keys go before '|'", start)
     if not _AFTER_LAYER.match(scan.text, scan.at):
         raise scan.error(f"expected white space after layer {quoted(name)}, found {scan.found()}")
     option_where = {key: scan.where(at) for key, at in places.items()}

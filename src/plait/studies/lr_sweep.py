@@ -24,6 +24,7 @@ from plait.analysis.learning_rate import LearningRateStudy, learning_rate_study
 from plait.analysis.paired import seed_noise
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
+from plait.core.units import percent
 from plait.data import Corpus
 from plait.model.architecture import Architecture
 from plait.model.cost import model_cost
@@ -51,12 +52,12 @@ class RateSweep:
 
     def __post_init__(self) -> None:
         if len(set(self.rates)) < 2 or min(self.rates) <= 0:
-            raise UserError("a sweep needs two learning rates or more, all above 0, such as 1e-3,1e-2.")
+            raise UserError("a sweep needs at least two learning rates, all above 0, such as 1e-3,1e-2.")
         for name in ("seeds", "steps", "batch", "seq_len"):
             if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)} given; the least is 1.")
+                raise UserError(f"{name}={getattr(self, name)} given; must be at least 1.")
         if len({arch.text for arch in self.archs}) < 3:
-            raise UserError(f"{len(self.archs)} architectures cannot be ranked; give 3 different ones or more.")
+            raise UserError(f"{len(self.archs)} architectures cannot be ranked; give at least 3 different ones.")
         if any(arch.header.kind != "lm" for arch in self.archs):
             raise UserError("a sweep trains language models (kind=lm).")
 
@@ -197,15 +198,14 @@ class SweepFindings:
         return sum(gap > (self.noise or 0.0) for gap in gaps) if self.noise is not None else 0
 
     def statement(self) -> str:
-        noise = "one seed: the noise between seeds is not known, and no rate is called better"
+        noise = "one seed: the noise between seeds is unknown, so no rate is significantly better"
         if self.noise is not None:
-            noise = (
-                f"standard deviation between seeds {self.noise:.4f}, by more than which {self.clear} have a best rate"
-            )
+            noise = f"noise between seeds {self.noise:.4f}, and {self.clear} have a best rate by more than that"
         most = next(one for one in self.study.rates if one.rate == self.winner)
         return (
-            f"{most.share:.0%} of {len(self.study.models)} architectures do best with {most.rate:g}; SRC of decoder "
-            f"parameters is {most.src:.2f} at that rate and {self.study.src_best:.2f} at each one's best; {noise}"
+            f"{percent(most.share)} of {len(self.study.models)} architectures do best with {most.rate:g}; SRC of "
+            f"decoder parameters is {most.src:.2f} at that rate and {self.study.src_best:.2f} at each one's best; "
+            f"{noise}"
         )
 
     def as_dict(self) -> dict[str, object]:

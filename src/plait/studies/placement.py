@@ -25,6 +25,7 @@ from plait.analysis.paired import Compared, compare_losses, seed_noise
 from plait.analysis.placement import letters_of
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
+from plait.core.units import percent
 from plait.data import Corpus
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
@@ -111,7 +112,7 @@ class PlacementStudy:
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
-            raise UserError(f"{self.seeds} seeds: give 1 or more; 3 show how sure the differences are.")
+            raise UserError(f"{self.seeds} seeds: give at least 1; 3 show how certain the differences are.")
 
     @cached_property
     def jobs(self) -> list[list[Job]]:
@@ -191,7 +192,7 @@ class Change:
         return self.interval is not None and self.interval[0] > 0 and self.value >= self.noise
 
     def __str__(self) -> str:
-        value = f"{100 * self.value:+.1f} %"
+        value = percent(self.value, 1, sign=True)
         return value if self.interval is None else f"{value} ({' … '.join(f'{100 * x:+.1f}' for x in self.interval)})"
 
 
@@ -213,18 +214,18 @@ class PlacementFindings:
     def statement(self) -> str:
         """The result in one sentence: how few attention layers are not surely worse than the baseline's."""
         if self.study.seeds < 2:
-            return "One seed cannot tell differences from luck; give --seeds 3 or more."
+            return "One seed cannot separate differences from noise; give --seeds 3 or more."
         base = self.baseline
         fewer = [row for row in self.rows if row.pattern.attention < base.pattern.attention]
         good = [row for row in fewer if not row.against(base, self.noise).surely_more]
         if not good:
-            return f"Every pattern with less attention than {base.pattern.name} has surely a higher perplexity."
+            return f"Every pattern with less attention than {base.pattern.name} has a significantly higher perplexity."
         least = min(good, key=lambda row: (row.pattern.attention, row.loss))
         blocks, saved = least.pattern.attention, 1 - least.flops / base.flops
         return (
             f"With {blocks} attention block{'s' * (blocks != 1)} instead of {base.pattern.attention}, "
-            f"{least.pattern.name} is not surely worse than {base.pattern.name}: perplexity {least.against(base)}, "
-            f"{abs(100 * saved):.0f} % {'fewer' if saved >= 0 else 'more'} FLOPs."
+            f"{least.pattern.name} is not significantly worse than {base.pattern.name}: "
+            f"perplexity {least.against(base)}, {abs(100 * saved):.0f} % {'fewer' if saved >= 0 else 'more'} FLOPs."
         )
 
     def as_dict(self) -> dict[str, object]:
@@ -273,7 +274,7 @@ class Retrained:
     @property
     def statement(self) -> str:
         if self.compared.noise is None:
-            return "retrained once each: the noise between seeds is not known; --retrain-seeds 3 tells it"
+            return "retrained once each, so the noise between seeds is unknown; give --retrain-seeds 3"
         ties = len(self.compared.best) - 1
         others = (
             f"{ties} of {len(self.losses) - 1} others are not distinguishable from the lowest loss"

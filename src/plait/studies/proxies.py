@@ -63,7 +63,7 @@ class Study:
 
     def __post_init__(self) -> None:
         if self.models < 3:
-            raise UserError(f"{self.models} models cannot be ranked; give 3 or more, 40 say.")
+            raise UserError(f"{self.models} models cannot be ranked; give at least 3, better 40.")
         for name in self.proxies:
             load_proxy(name)
 
@@ -164,12 +164,12 @@ class Findings:
     @property
     def noise_statement(self) -> str:
         if self.noise is None:
-            return "one seed per model: the noise between seeds is not known, and is part of every rank"
+            return "one seed per model: the noise between seeds is unknown and affects every rank"
         losses = np.sort([row["loss"] for row in self.rows])
         close = int((np.diff(losses) < self.noise).sum())
         return (
             f"standard deviation between seeds {self.noise:.4f} nats; {close} of {len(losses) - 1} neighbours in the "
-            "ranking differ by less, and their order tells nothing"
+            "ranking differ by less, so their order is not significant"
         )
 
     @property
@@ -250,5 +250,5 @@ def best(rankings: Sequence[Ranking]) -> str:
     first = rankings[0]
     text = f"{first.proxy} ranks best (SRC {first.src:.2f}, {100 * first.cost:.2g} % of training's FLOPs)"
     if first not in free and free:
-        text += f"; of what is free, {free[0].proxy} (SRC {free[0].src:.2f})"
+        text += f"; among the free ones, {free[0].proxy} (SRC {free[0].src:.2f})"
     return f"{text}. Decoder parameters come {place} of {len(rankings)} (SRC {own.src:.2f})."

@@ -22,6 +22,7 @@ from plait.analysis.comparisons import AspectStudy, aspect_study
 from plait.analysis.paired import seed_noise
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
+from plait.core.units import percent
 from plait.data import Corpus
 from plait.device.measurements import Measurements, noisy, values
 from plait.device.quantities import on_device, quantity
@@ -66,9 +67,9 @@ class ShapeStudy:
 
     def __post_init__(self) -> None:
         if self.models < 2:
-            raise UserError("shapes are compared: give 2 models or more.")
+            raise UserError("give at least 2 models: shapes are compared with each other.")
         if not 0 < self.tolerance < 1:
-            raise UserError(f"tolerance={self.tolerance:g}: a share between 0 and 1, such as 0.01.")
+            raise UserError(f"tolerance={self.tolerance:g}: must be between 0 and 1, such as 0.01.")
         if self.training is not None and self.training.corpus.vocab > self.space.headers.vocab:
             raise UserError(f"{self.space.name} has a smaller vocabulary than the data.")
 
@@ -81,7 +82,7 @@ class ShapeStudy:
         if len(equal) < self.models:
             raise UserError(
                 f"{self.space.name} gave {len(equal)} models of {target:,.0f} decoder parameters ± "
-                f"{self.tolerance:.1%}, not {self.models}; allow more with --tolerance, or another --params."
+                f"{percent(self.tolerance, 1)}, not {self.models}; allow more with --tolerance, or another --params."
             )
         ratio = np.log(aspect_N[equal])
         chosen: list[int] = []
@@ -179,11 +180,11 @@ class ShapeFindings:
         if "loss" not in self.rows[0]:
             return ""
         if self.noise is None:
-            return "; one seed each: how much of the perplexity's is noise between seeds is not known"
+            return "; one seed each: how much of the perplexity's spread is noise is unknown"
         losses = [row["loss"] for row in self.rows]
         apart = max(losses) - min(losses)
         noise = f"; standard deviation between seeds {self.noise:.4f} nats"
-        return noise if apart >= self.noise else f"{noise}, by which the perplexities are not distinguishable"
+        return noise if apart >= self.noise else f"{noise}, so the perplexities are not distinguishable"
 
     def as_dict(self) -> dict[str, Any]:
         (group,) = self.aspects.groups

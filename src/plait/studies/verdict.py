@@ -25,6 +25,7 @@ from plait.analysis.race_replay import replay
 from plait.analysis.rank import spearman, spearman_interval
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
+from plait.core.units import percent
 from plait.model.cost import model_cost
 from plait.model.reference_curves import reference_known
 from plait.racing.contenders import Contender
@@ -83,7 +84,7 @@ class VerdictFindings:
         for place, budget in enumerate(self.table.budgets[:-1]):
             loss = self.table.loss_ASB[:, 0, place]
             share = budget / self.table.budgets[-1]
-            found.append(self._signal(f"loss at {share:.1%} of the tokens", loss.tolist(), share))
+            found.append(self._signal(f"loss at {percent(share, 1)} of the tokens", loss.tolist(), share))
         return found
 
     def _races(self) -> list[Signal]:
@@ -104,7 +105,7 @@ class VerdictFindings:
         return (
             f"{self.table.names[int(np.argmin(self.table.truth))]} is best of {len(self.contenders)} after "
             f"{self.table.budgets[-1]:,.0f} tokens; noise between seeds {self.table.noise:.3f} nats. At "
-            f"{best.cost:.0%} of the cost, '{best.name}' picks {best.pick}, {best.regret:.3f} nats above it"
+            f"{percent(best.cost)} of the cost, '{best.name}' picks {best.pick}, {best.regret:.3f} nats above it"
         )
 
     def as_dict(self) -> dict[str, object]:
@@ -140,7 +141,7 @@ def verdict_study(
 ) -> VerdictFindings:
     """Train all contenders (those in the store are not trained again), with the usual learning rate of their width."""
     if len(contenders) < 3 or seeds < 2:
-        raise UserError("a study of verdicts ranks 3 architectures or more, with 2 seeds or more.")
+        raise UserError("a study of verdicts needs at least 3 architectures and 2 seeds.")
     if not 0 < tokens < math.inf:
         raise UserError(f"--tokens {tokens:g}: must be greater than 0 and finite.")
     course, rungs = pool.course, rungs_to(tokens, pool.course)

@@ -89,14 +89,14 @@ def cost_shares(
     """
     distinct = list(dict.fromkeys(option for layer in choices for option in layer if option is not None))
     if not distinct:
-        raise UserError("there is nothing but empty layers to choose from.")
+        raise UserError("all choices are empty layers.")
     cost = dict(zip(distinct, _costs(quantity, header, distinct, seq, memory, predictor), strict=True))
     found_LK = np.zeros((len(choices), max(len(layer) for layer in choices)))
     for at, layer in enumerate(choices):
         found_LK[at, : len(layer)] = [0.0 if option is None else cost[option] for option in layer]
     whole = sum(found_LK[at, : len(layer)].mean() for at, layer in enumerate(choices))
     if not whole > 0:
-        raise UserError(f"penalty={quantity}: no choice has any {quantity}, so it cannot tell them apart.")
+        raise UserError(f"penalty={quantity}: no choice has any {quantity}, so the penalty cannot distinguish them.")
     return np.asarray(found_LK / whole)
 
 
@@ -105,10 +105,12 @@ def _costs(
 ) -> list[float]:
     if quantity in on_device():
         if predictor is None:
-            raise UserError(f"penalty={quantity} is predicted from a profile of the device, and none was given.")
+            raise UserError(f"penalty={quantity} is predicted from a profile of the device: give one with --profile.")
         table = predictor.layer_table([(header.d, one) for one in options], header.norm)
         if quantity not in table:
-            raise UserError(f"penalty={quantity}: the profile has no {quantity}; make one where it can be read.")
+            raise UserError(
+                f"penalty={quantity}: the profile has no {quantity}; make one on a machine that can measure it."
+            )
         return [float(each) for each in table[quantity]]
     costs = [one.cost(header.d, seq, memory) for one in options]
     if quantity == "flops":

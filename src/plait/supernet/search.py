@@ -97,8 +97,8 @@ class GumbelSearch(Search):
         if not len(self.archive):
             constraints = "; ".join(str(constraint) for constraint in self.space.constraints) or "at least one layer"
             raise UserError(
-                f"{self.space.name}: none of the {self.proposed:,} likeliest architectures satisfies every constraint "
-                f"({constraints}). Loosen one, or penalise what it limits: --supernet penalty=…, strength=…"
+                f"{self.space.name}: none of the {self.proposed:,} most likely architectures satisfies every "
+                f"constraint ({constraints}). Loosen one, or penalise what it limits: --supernet penalty=…, strength=…"
             )
         return super().front()
 

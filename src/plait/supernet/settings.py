@@ -52,7 +52,7 @@ class Settings:
     weights       how a step of the weights mixes: path costs least, and trains what will be extracted
     architecture  how a step of the logits mixes; swap: not at all, it tries the choices of some layers one by one
     swaps         layers whose choices are compared in one such step
-    patience      stop once the likeliest architecture has stayed for this share of the logits' stage; 1: never
+    patience      stop once the most likely architecture is unchanged for this fraction of the logits' stage; 1: never
     penalty       a quantity that is to be low as well, such as latency, flops, state; empty: the loss alone
     strength      nats that the whole network's quantity costs, at the start, in the loss of the logits
     top           likeliest architectures of every seed that are looked at
@@ -85,9 +85,9 @@ class Settings:
         for name in ("weight_decay", "strength"):
             self._require(name, getattr(self, name) >= 0, "must not be negative")
         self._require("cycle", self.cycle >= 0 and self.cycle != 1, "must be 2 or more, or 0 for an epoch")
-        self._require("warmup", 0 <= self.warmup < 1, "must be from 0 up to, but not, 1")
-        self._require("share", 0 < self.share < 1, "must lie between 0 and 1")
-        self._require("patience", 0 < self.patience <= 1, "must be above 0, at most 1")
+        self._require("warmup", 0 <= self.warmup < 1, "must be at least 0 and below 1")
+        self._require("share", 0 < self.share < 1, "must be between 0 and 1")
+        self._require("patience", 0 < self.patience <= 1, "must be above 0 and at most 1")
         self._choose(WEIGHTS, SAMPLINGS)
         self._choose(ARCHITECTURE, (SWAP, *SAMPLINGS))
         if self.penalty:
@@ -177,11 +177,11 @@ class SupernetJob:
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
-            raise UserError(f"precision {self.precision}: known are {', '.join(PRECISIONS)}.")
+            raise UserError(f"precision {self.precision}: known: {', '.join(PRECISIONS)}.")
         if self.recipe.gradient_accumulation > 1:
-            raise UserError("a supernet does not accumulate gradients; give a smaller batch.")
+            raise UserError("a supernet does not support gradient accumulation; give a smaller batch.")
         if self.recipe.next_sentence:
-            raise UserError("next_sentence=true is for plait train; a supernet learns the masked tokens alone.")
+            raise UserError("next_sentence=true works only with plait train; a supernet learns masked tokens only.")
         if self.seeds < 1:
             raise UserError(f"{self.seeds} seeds: at least one is needed.")
 
@@ -232,7 +232,9 @@ def layer_choices(space: Space) -> list[list[int]]:
     """For every layer and slot in order, the indices of the slot's options that are allowed there."""
     varied = {key: values for key, values in space.choices.items() if len(values) > 1}
     if space.alike:
-        raise UserError(f"{space.name}: all its layers are alike, and gumbel chooses layer by layer.")
+        raise UserError(
+            f"{space.name}: all layers are the same, but gumbel chooses each layer separately; use another --method."
+        )
     if len(space.depths) > 1 and None not in space.slots[0].index:
         varied = {"layers": space.depths, **varied}
     if varied:
@@ -255,6 +257,6 @@ def refuse_readers(choices: Iterable[MixerOptions | None]) -> None:
     for option in choices:
         if option is not None and option.reads not in ("", ALWAYS_AVAILABLE):
             raise UserError(
-                f"{option.to_layer()} reads of an earlier layer, and in a supernet it is open until the end which one "
-                "that is; search this space with another method, such as --method lts."
+                f"{option.to_layer()} reads from an earlier layer, and in a supernet it is not known until the end "
+                "which one that is; search this space with another method, such as --method lts."
             )

@@ -1,4 +1,4 @@
-"""Synthetic tasks that each probe one skill: tokens to read, and what is scored. NumPy only."""
+"""Synthetic tasks that each test one skill: input tokens, targets, and a solver. NumPy only."""
 
 from plait.tasks.data import TaskData, chance, draw, macro_accuracy, make_data, mean_ceiling, metric, token_accuracy
 from plait.tasks.task import IGNORE, SUITES, Examples, Task, baseline, load, load_task, names

@@ -171,7 +171,7 @@ class NoisyInContextRecall(InContextRecall):
 
     def check(self) -> None:
         super().check()
-        self.require(0 <= self.noise < 1, "noise", "a share, 0 or more and less than 1")
+        self.require(0 <= self.noise < 1, "noise", "a fraction, at least 0 and below 1")
         self.require(self.noise_vocab >= 1, "noise_vocab", "at least 1")
         roomy = self.as_mad_lab or self.length - self.noise_tokens >= 4
         self.require(roomy, "noise", f"small enough to leave two pairs in {self.length} tokens")

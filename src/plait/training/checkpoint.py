@@ -86,7 +86,7 @@ def save_state(path: Path, state: Mapping[str, Any]) -> None:
         if any(sign in reason for sign in FULL):
             reason = f"the disk is full ({reason})"
         raise UserError(
-            f"cannot save a checkpoint: {reason}. Finished results are stored; run again to go on."
+            f"cannot save a checkpoint: {reason}. Finished results are stored; run again to resume."
         ) from wrong
 
 

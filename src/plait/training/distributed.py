@@ -188,7 +188,7 @@ def processes(device: str = "cpu", sharding: str = "ddp", tensor: int = 1) -> It
     """Join the process group that torchrun started, or be the only process. `tensor` neighbouring processes share every
     layer."""
     if sharding not in SHARDINGS:
-        raise UserError(f"sharding {sharding}: known are {', '.join(SHARDINGS)}.")
+        raise UserError(f"sharding {sharding}: known: {', '.join(SHARDINGS)}.")
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     if tensor < 1 or world % tensor:
         raise UserError(
@@ -196,7 +196,7 @@ def processes(device: str = "cpu", sharding: str = "ddp", tensor: int = 1) -> It
             f"torchrun --nproc-per-node {max(2, tensor)} -m plait train …"
         )
     if tensor > 1 and sharding != "ddp":
-        raise UserError(f"--tensor-parallel {tensor} goes together with --sharding ddp, not {sharding}.")
+        raise UserError(f"--tensor-parallel {tensor} works only with --sharding ddp, not {sharding}.")
     place = _device_of_process(device, world)
     if world == 1:
         yield Processes(0, 1, place, sharding)

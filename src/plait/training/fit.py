@@ -212,7 +212,9 @@ class _Fit:
     def _resume(self, trainer: Trainer) -> None:
         saved = newest_checkpoint(self.run.folder)
         if saved is not None:
-            with understood(f"{self.run.name}/{saved.folder.name}", "Remove that folder to go on from the one before."):
+            with understood(
+                f"{self.run.name}/{saved.folder.name}", "Remove that folder to resume from the previous one."
+            ):
                 trainer.restore(saved)
                 kept = saved.plain["fit"]
                 self.log.restore(kept)
@@ -330,7 +332,7 @@ def _edited_mixers(run: Run, job: Job) -> str:
         if same and theirs != mine and not (other.parent / "result.json").exists():
             changed = ", ".join(name for name, h in sources.items() if theirs.get("sources", {}).get(name) != h)
             return (
-                f"{changed} has changed since {other.parent.name} was begun with it, so this is another training and "
+                f"{changed} has changed since {other.parent.name} was started with it, so this is a new training and "
                 "starts from step 0"
             )
     return ""

@@ -68,7 +68,9 @@ def fuse(given: Sequence[str | Architecture], *, seed: int = 0) -> Fused:
     _check_headers(archs)
     for options in {options for arch in archs for options in arch.layers}:
         if options.reads or options.share != NOT_SHARED:
-            raise UserError(f"{options.to_layer()}: fused models share no weights by name and read of no other layer.")
+            raise UserError(
+                f"{options.to_layer()}: fused models cannot share weights by name or read from other layers."
+            )
     deepest = max(len(arch.layers) for arch in archs)
     if not min(len(arch.layers) for arch in archs):
         raise UserError("a model without layers has nothing to share.")

@@ -40,7 +40,7 @@ class Budget:
         if not all(0 < value < math.inf for value in given.values()):
             raise UserError(f"the length of a training must be positive and finite; given: {given}.")
         if (self.steps or 0) > MOST_STEPS:
-            raise UserError(f"--steps {self.steps}: at most {MOST_STEPS:,}, which would take a lifetime as it is.")
+            raise UserError(f"--steps {self.steps}: at most {MOST_STEPS:,}.")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Job:
         if kind not in ("lm", "encoder"):
             raise UserError(f"kind={kind} is for probes; train a language model (kind=lm) or an encoder.")
         if self.precision not in PRECISIONS:
-            raise UserError(f"precision {self.precision}: known are {', '.join(PRECISIONS)}.")
+            raise UserError(f"precision {self.precision}: known: {', '.join(PRECISIONS)}.")
         needed = vocab + (kind == "encoder")
         if self.arch.header.vocab < needed:
             mask = " and one more for the mask" if kind == "encoder" else ""

@@ -89,10 +89,10 @@ class Recipe:
     seq_len: int = _key(256, "tokens of a sequence", formerly="length")
     optimizer: str = _key("adamw", "the update rule", tuple(OPTIMIZERS))
     lr: float = _key(2e-3, "peak learning rate")
-    schedule: str = _key("cosine", "how the learning rate falls after the warm-up", SCHEDULES)
-    warmup: float = _key(0.02, "steps of linear warm-up from zero; below 1, a share of all steps")
-    decay: float = _key(0.2, "schedule=wsd: the last share of the steps, in which the rate falls (as 1 − √) to its end")
-    min_lr_ratio: float = _key(0.0, "the last learning rate, as a share of the peak", formerly="floor")
+    schedule: str = _key("cosine", "decay of the learning rate after the warm-up", SCHEDULES)
+    warmup: float = _key(0.02, "steps of linear warm-up from zero; below 1, a fraction of all steps")
+    decay: float = _key(0.2, "schedule=wsd: the last fraction of the steps, in which the rate decays (as 1 − √)")
+    min_lr_ratio: float = _key(0.0, "final learning rate, as a fraction of the peak", formerly="floor")
     beta1: float = _key(0.9, "decay of the mean gradient")
     momentum: float = _key(0.95, "optimizer=muon: decay of the mean gradient of the blocks' matrices")
     beta2: float = _key(0.95, "decay of the mean squared gradient")
@@ -103,11 +103,11 @@ class Recipe:
     dropout: float = _key(0.0, "on embeddings and on every layer's output")
     attn_dropout: float = _key(0.0, "on the attention probabilities of attn layers")
     memory: int = _key(0, "Transformer-XL: tokens of earlier segments every layer sees")
-    mask_share: float = _key(0.15, "encoders: share of the tokens that are masked")
+    mask_share: float = _key(0.15, "encoders: fraction of the tokens that are masked")
     next_sentence: bool = _key(
-        False, "encoders: rows are pairs of texts, and whether the second follows is learnt, too"
+        False, "encoders: rows are pairs of texts, with a second loss for predicting whether the second text follows"
     )
-    gradient_accumulation: int = _key(1, "parts a step's batch is computed in, to save memory", formerly="accumulate")
+    gradient_accumulation: int = _key(1, "micro-batches per step, to save memory", formerly="accumulate")
 
     def __post_init__(self) -> None:
         for spec in fields(self):
@@ -128,7 +128,7 @@ class Recipe:
             _require(getattr(self, name) >= 0, name, self, "must not be negative")
         _require(0 < self.decay <= 1, "decay", self, "must be above 0 and at most 1")
         for name in ("min_lr_ratio", "momentum", "beta1", "beta2", "dropout", "attn_dropout", "mask_share"):
-            _require(0 <= getattr(self, name) < 1, name, self, "must be from 0 up to, but not, 1")
+            _require(0 <= getattr(self, name) < 1, name, self, "must be at least 0 and below 1")
 
     def with_values(self, values: Mapping[str, Any]) -> Recipe:
         """This recipe with some keys set; unknown ones are refused."""

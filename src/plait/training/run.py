@@ -125,14 +125,14 @@ class Run:
         """The data it was trained on."""
         data = self.config.get("data")
         if data is None:
-            raise UserError(f"{self.name} was not trained here: give the data by --data.")
+            raise UserError(f"{self.name} was not trained here: give the data with --data.")
         # Older runs have the name in the config, and a fingerprint of the files instead of their tokens.
         with understood(str(self.folder / ABOUT)):
             name = self.about.get("data") or data["name"]
             found = open_corpus(name, self.about["tokenizer"])
             same = found.tokenizer.as_dict() == data["tokenizer"] if "name" in data else found.as_dict() == data
         if not same:
-            raise UserError(f"{name} has changed since {self.name} was trained on it; give the data by --data.")
+            raise UserError(f"{name} has changed since {self.name} was trained on it; give the data with --data.")
         return found
 
     def weights(self) -> dict[str, Tensor]:
@@ -164,7 +164,7 @@ class Run:
             raise UserError(f"cannot make the run's folder {self.folder}: {wrong.strerror}.") from wrong
         if (self.folder / ABOUT).exists():
             if self.about.get("key") != job.key:
-                raise UserError(f"{self.folder} holds another training ({self.about.get('key')}); move it away.")
+                raise UserError(f"{self.folder} contains another training ({self.about.get('key')}); move it away.")
             return
         try:
             job.corpus.tokenizer.save(self.folder / "tokenizer")
@@ -331,7 +331,7 @@ def _log_rows(path: Path) -> Iterator[LogRow]:
             return
         numbers = [row.get(name, 0) for name in ("step", "loss", "validation")] if isinstance(row, dict) else ["none"]
         if "step" not in row or not all(value is None or isinstance(value, int | float) for value in numbers):
-            raise UserError(f"{path} is damaged: {line[:60]!r} is no logged step.")
+            raise UserError(f"{path} is damaged: {line[:60]!r} is not a logged step.")
         yield row
 
 

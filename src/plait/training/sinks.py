@@ -238,7 +238,7 @@ class Sinks:
         except Exception as wrong:  # any exception: a failing log must not end a training
             if name not in self._failed:
                 self._failed.add(name)
-                self.say(f"{name} cannot be written ({type(wrong).__name__}: {wrong}); the training goes on.")
+                self.say(f"{name} cannot be written ({type(wrong).__name__}: {wrong}); training continues.")
 
 
 def open_sinks(names: Sequence[str], training: Logged, say: Callable[[str], object] = lambda words: None) -> Sinks:

@@ -112,7 +112,7 @@ class Trainer:
     def compile(self) -> None:
         """Compile the blocks, for the steps from now on."""
         if self.dist.sharded:
-            raise UserError("--compile does not go together with fsdp or tensor parallelism; leave one of them out.")
+            raise UserError("--compile cannot be combined with fsdp or tensor parallelism; leave one of them out.")
         if self.recipe.memory:  # whose shapes change with every segment at first
             self.objective.compile()
         else:

@@ -17,7 +17,7 @@ def start_of(run: Run) -> Start:
     """The start for a job, from a finished run. An unfinished run is refused: its weights still change, so the same
     command would mean something else later."""
     if not (run.folder / "weights.safetensors").exists():
-        raise UserError(f"{run.name} has not finished: train it to its end, then go on from it.")
+        raise UserError(f"{run.name} has not finished: finish its training first.")
     return Start(run.folder, str(run.about["key"]), run.about.get("steps"))
 
 
@@ -25,8 +25,8 @@ def require_same_tokens(run: Run, corpus: Corpus) -> None:
     """`UserError` unless the corpus has the tokenizer that the run was trained with."""
     if run.tokenizer().as_dict() != corpus.tokenizer.as_dict():
         raise UserError(
-            f"{corpus.name} is cut into other tokens than {run.name} was trained on; give the run's tokenizer by "
-            f"--tokenizer, or data with the same one."
+            f"{corpus.name} is tokenised differently from what {run.name} was trained on; give the run's tokenizer "
+            "with --tokenizer, or data with the same one."
         )
 
 

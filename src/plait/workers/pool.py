@@ -105,7 +105,7 @@ class Place:
         host, _, port = self.cluster.removeprefix("ray://").rpartition(":")
         if self.cluster == "auto" or (host and port.isdecimal()):
             return "ray"
-        raise UserError(f"--cluster {self.cluster}: known are ray://HOST:PORT, auto, and slurm.")
+        raise UserError(f"--cluster {self.cluster}: known: ray://HOST:PORT, auto, slurm.")
 
     @property
     def gpus(self) -> float:
@@ -253,7 +253,7 @@ class Pool:
         """The mean of the seconds that each task returns, measured with all workers busy as they will be in
         training."""
         self._backend.wait_ready()
-        times = min(TIMED_TIMES, max(2, self.workers)) if self.workers > 1 and len(tasks) <= MOST_TIMED else 1
+        times = self.times(len(tasks))
         copies = {
             f"{task.name}#{i}": Task(f"{task.name}#{i}", task.function, task.args, what=task.what)
             for i in range(times)
@@ -261,6 +261,10 @@ class Pool:
         }
         found = self.run(copies.values(), on_done=lambda name: on_timed(name.rpartition("#")[0]))
         return [sum(found[f"{task.name}#{i}"] for i in range(times)) / times for task in tasks]
+
+    def times(self, tasks: int) -> int:
+        """How often each of so many tasks is timed."""
+        return min(TIMED_TIMES, max(2, self.workers)) if self.workers > 1 and tasks <= MOST_TIMED else 1
 
     def stop(self) -> None:
         self._backend.stop(lambda event: [self._store.put(record) for record in event.records])

@@ -64,8 +64,8 @@ class RayCluster(Backend):
                 on_event(Event("lost", name))
         if time.monotonic() - self._away_since > AWAY_SECONDS:
             raise UserError(
-                f"the cluster {self._address} has not answered for {AWAY_SECONDS / 60:.0f} minutes. What is finished "
-                f"is stored: run again to go on. {self._why}".strip()
+                f"the cluster {self._address} has not answered for {AWAY_SECONDS / 60:.0f} minutes. Finished work "
+                f"is stored: run again to resume. {self._why}".strip()
             )
         time.sleep(1.0)
         self._begin()

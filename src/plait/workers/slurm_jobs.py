@@ -117,7 +117,7 @@ def _parameters(cluster: str) -> dict[str, str]:
     for part in filter(None, cluster.partition(":")[2].split(",")):
         key, equals, value = part.partition("=")
         if not equals:
-            raise UserError(f"--cluster {cluster}: '{part}' is no key=value, such as partition=gpu.")
+            raise UserError(f"--cluster {cluster}: '{part}' is not key=value, such as partition=gpu.")
         found[key.strip()] = value.strip()
     return found
 

@@ -140,7 +140,7 @@ def _grouped(layers: list[str]) -> str:
     return " ".join(f"({layer})x{count}" if count > 1 else layer for layer, count in runs)
 
 
-# Scaled baselines: one shape at 1 to 16 layers. 1024 / 12 is no whole number, so GPT-2's "d_head = d_model / n_head"
+# Scaled baselines: one shape at 1 to 16 layers. 1024 / 12 is not a whole number, so GPT-2's "d_head = d_model / n_head"
 # cannot hold for its own baseline; the nearest width below is taken.
 _BASE = {"xl": (512, 8, 2048, 0), "gpt2": (1024, 12, 3072, 85)}  # width, heads, inner width, head width
 
@@ -149,6 +149,6 @@ def _baseline(backbone: str, n: int) -> Preset:
     d, heads, inner, head_dim = _BASE[backbone]
     text = f"{_header(backbone, d)} | {_grouped([_layer_pair(backbone, heads, inner, head_dim)] * n)}"
     tables = "Tables 4 and 5" if backbone == "xl" else "Tables 6 and 7"
-    note = "; heads of 85, since 1024 / 12 is no whole number" if head_dim else ""
+    note = "; heads of 85, since 1024 / 12 is not a whole number" if head_dim else ""
     what = f"{_BACKBONES[backbone]} baseline scaled to {n} layer{'s' if n > 1 else ''}{note}"
     return Preset(f"lts-{backbone}-base-{n}", text, "lts", tables, what)

@@ -26,7 +26,7 @@ from plait.model.architecture import architecture
 from plait.model.cost import model_cost
 from plait.papers.lts.presets import rows
 from plait.papers.verify import FactTable
-from plait.reporting.front import Model, cube_picture
+from plait.reporting.front import Model, cube_chart
 from plait.space.table import load_space
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def matched_pairs() -> tuple[str, str, bool]:
     found = [(each.low, each.high, each.ratio, each.difference) for each in (*red, *green)]
     pairs = "; ".join(f"models {low} and {high}: {ratio:.3g}×, {gap:g}" for low, high, ratio, gap in found)
     models = [Model(values, f"model {at}") for at, values in enumerate(zip(params, latency, memory, strict=True))]
-    picture = ElementTree.fromstring(cube_picture(models, ["parameters", "latency", "memory"], "Fig. 15"))
+    picture = ElementTree.fromstring(cube_chart(models, ["parameters", "latency", "memory"], "Fig. 15"))
     hints = Counter(mark.findtext("{*}title") for mark in picture.iter() if "cx" in mark.attrib)
     drawn = [hints[model.hint] for model in models]
     # Each model is in the cube and in the three pairs of axes.

@@ -10,6 +10,7 @@ import numpy as np
 
 from plait import tasks
 from plait.core.random_streams import stream
+from plait.core.units import percent
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost
 from plait.papers.verify import FactTable, tally
@@ -77,7 +78,7 @@ def recall_baselines() -> tuple[str, str, bool]:
     sample = noisy.generate(stream("M02"), 1000, training=False).inputs_NT
     share = float((sample >= noisy.ids("noise").start).mean())
     motif = fuzzy.settings()["motif"]
-    ours = f"{sum(layouts)} of 3 vocabularies, {sum(shapes)} of 3 shapes, motifs to {motif}, noise {share:.1%}"
+    ours = f"{sum(layouts)} of 3 vocabularies, {sum(shapes)} of 3 shapes, motifs to {motif}, noise {percent(share, 1)}"
     good = all(layouts + shapes) and motif == 3 and abs(share - 0.2) < 0.01
     return "3 of 3 vocabularies, 3 of 3 shapes, motifs to 3, noise 20 %", ours, good
 
@@ -120,7 +121,7 @@ def exposure() -> tuple[str, str, bool]:
     return "32, 16, 8, 4, 2, 1", ours, rates == counted == [32, 16, 8, 4, 2, 1]
 
 
-@facts.fact("M06", "sweep and selection: 66 settings × 6 = 396 runs, 5,384,400 steps an architecture; the best counts")
+@facts.fact("M06", "sweep and selection: 66 settings × 6 = 396 runs, 5,384,400 steps per architecture; the best counts")
 def sweep() -> tuple[str, str, bool]:
     from plait.probing.protocol import full
     from plait.probing.trial import best
@@ -222,7 +223,7 @@ def channel_mixers() -> tuple[str, str, bool]:
     return " / ".join(f"{n:,}" for n in expected), " / ".join(f"{n:,}" for n in ours), ours == expected
 
 
-@facts.fact("M13", "outer-product heads hold M² states, mSISO channels × M; key-value caches 2·d a token")
+@facts.fact("M13", "outer-product heads hold M² states, mSISO channels × M; key-value caches 2·d per token")
 def state_expansion() -> tuple[str, str, bool]:
     cases = {
         "gla[heads=8]": 8 * 16**2,
@@ -235,7 +236,7 @@ def state_expansion() -> tuple[str, str, bool]:
     cache = _layer("attn[heads=16]").cost(128, 100).kv_cache
     listed = ", ".join(f"{text.partition('[')[0]} {n}" for text, n in ours.items())
     good = ours == cases and cache == 2 * 128 * 100
-    return "2048, 2048, 2048, 2048, 1024; 256 a token", f"{listed}; attn {cache / 100:.0f} a token", good
+    return "2048, 2048, 2048, 2048, 1024; 256 per token", f"{listed}; attn {cache / 100:.0f} per token", good
 
 
 @facts.fact("M14", "routing: softmax over the top-K scores equals the dense sum with masked weights")

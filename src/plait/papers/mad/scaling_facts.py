@@ -19,6 +19,7 @@ from plait.analysis.scaling_frontier import Surface
 from plait.analysis.scaling_laws import Laws, fit_laws
 from plait.analysis.scaling_runs import Runs
 from plait.analysis.scaling_simulation import CHINCHILLA, SIX, Design, joined, pitfall, simulated, surface
+from plait.core.units import percent
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost
 from plait.papers.mad.scaling_presets import TABLE_C2
@@ -40,8 +41,8 @@ def state_and_order() -> tuple[str, str, bool]:
     told = rising.value > 0.99 and rising.interval is not None and rising.interval[0] > 0
     kept = flat.interval is not None and flat.interval[0] < 0 < flat.interval[1]
     _, _, even = sign_test([0.02, -0.05, 0.01, -0.03])
-    ours = f"rising told {told}, chance not told {kept}; {above} of {of} pairs p {p:.3f}, 2 of 4 p {even:.2f}"
-    return "rising told, chance not; 7 of 7 pairs p 0.008", ours, told and kept and p < 0.01 and even > 0.5
+    ours = f"rise detected {told}, none in noise {kept}; {above} of {of} pairs p {p:.3f}, 2 of 4 p {even:.2f}"
+    return "rise detected, none in noise; 7 of 7 pairs p 0.008", ours, told and kept and p < 0.01 and even > 0.5
 
 
 @facts.fact("M19", "IsoFLOP planner: 4e18 … 2e21 FLOPs over Table C.2's 35 sizes, batches of Table C.1")
@@ -61,7 +62,7 @@ def planner() -> tuple[str, str, bool]:
     return "8 groups, 35 sizes; FLOPs within 5 %", ours, met and len(good) >= 0.95 * len(plan.runs)
 
 
-@facts.fact("M20", "a known surface E + A/N^α + B/D^β is found again, with frontier exponents a and b")
+@facts.fact("M20", "a known surface E + A/N^α + B/D^β is recovered, with frontier exponents a and b")
 def known_surface() -> tuple[str, str, bool]:
     design = Design(np.logspace(18, 21, 6))
     truth = {"E": 1.817, "A": 482, "B": 2085, "alpha": 0.348, "beta": 0.366, "a": 0.366 / 0.714, "b": 0.348 / 0.714}
@@ -75,7 +76,7 @@ def known_surface() -> tuple[str, str, bool]:
     exact = sum(abs(found[name].value / value - 1) < 1e-3 for name, value in truth.items())
     a = clean.powers.a if clean.powers else float("nan")
     share = held / (20 * len(truth))
-    ours = f"{exact} of 7 without noise; with it {share:.0%} in their 90 % intervals; by parabolas a = {a:.3f}"
+    ours = f"{exact} of 7 without noise; with it {percent(share)} in their 90 % intervals; by parabolas a = {a:.3f}"
     expected = "7 of 7 without noise; with it 90 % in their intervals; a = 0.513"
     return expected, ours, exact == 7 and share >= 0.8 and abs(a - truth["a"]) < 0.01
 
@@ -101,13 +102,17 @@ def _exponents_apart(laws: Laws) -> float:
     return float(np.mean(t > h))
 
 
-@facts.fact("M21", "Finding 5, a_T > a_H and b_T < b_H: told of made runs where it holds, not of equals")
+@facts.fact("M21", "Finding 5, a_T > a_H and b_T < b_H: detected in simulated runs where it holds, not in equal ones")
 def allocation() -> tuple[str, str, bool]:
     holds, equal = _exponents_apart(_two(False)), _exponents_apart(_two(True))
-    return "P ≥ 0.95; of equals between", f"P {holds:.2f}; of equals {equal:.2f}", holds >= 0.95 and 0.02 < equal < 0.98
+    return (
+        "P ≥ 0.95; equal ones between",
+        f"P {holds:.2f}; equal ones {equal:.2f}",
+        holds >= 0.95 and 0.02 < equal < 0.98,
+    )
 
 
-@facts.fact("M22", "Finding 6, the optimality gap is smaller in hybrids: gaps of made runs are those of their surfaces")
+@facts.fact("M22", "Finding 6, the optimality gap is smaller in hybrids: gaps of simulated runs match their surfaces")
 def gaps() -> tuple[str, str, bool]:
     laws, good = _two(False).laws, 0
     for offset in (0.25, 0.5, 2.0, 4.0):
@@ -115,7 +120,7 @@ def gaps() -> tuple[str, str, bool]:
             found, exact = laws[name].gap(offset), float(truth.gap(TARGET, SIX, offset))
             good += abs(found.value / exact - 1) < 0.05
     smaller = laws["H"].gap(0.25).high < laws["T"].gap(0.25).low
-    return "8 of 8 gaps within 5 %; smaller told", f"{good} of 8; smaller {smaller}", good == 8 and smaller
+    return "8 of 8 gaps within 5 %; smaller in hybrids", f"{good} of 8; smaller {smaller}", good == 8 and smaller
 
 
 @cache
@@ -125,22 +130,22 @@ def _ratios() -> Laws:
     parts: list[Runs] = []
     for share, extra in ((0.0, 0.6), (1 / 12, 0.03), (0.25, 0.0), (0.5, 0.02), (1.0, 0.045)):
         truth = surface(1.817, 482.0 * (1 + extra), 2085.0 * (1 + extra), 0.348, 0.366)
-        runs = simulated(truth, design, 0.001, draw, name=f"{share:.0%} attention")
+        runs = simulated(truth, design, 0.001, draw, name=f"{percent(share)} attention")
         # State grows with the size, with as much of it attention's cache as there is attention.
         state = runs.params**0.5 * (1 + 6 * share)
         parts.append(replace(runs, state=state, attention=np.full(len(runs), share)))
     return fit_laws(joined(parts), TARGET, draws=300)
 
 
-@facts.fact("M23", "Finding 7, the best share of attention, and another when state counts: told of made runs")
+@facts.fact("M23", "Finding 7, the best fraction of attention, and another when state counts: found in simulated runs")
 def ratio() -> tuple[str, str, bool]:
     found = document(_ratios())["attention"]
     compute, state = found["compute_optimal"], found["state_optimal"]
-    ours = f"{compute['attention']:.0%}, P {compute['probability']:.2f}; with state {state['attention']:.0%}"
+    ours = f"{percent(compute['attention'])}, P {compute['probability']:.2f}; with state {percent(state['attention'])}"
     return "25 %; with state 8 %", ours, compute["attention"] == 0.25 and abs(state["attention"] - 1 / 12) < 1e-9
 
 
-@facts.fact("M24", "Finding 8, P* ∝ M^c with c = −0.28 for all classes and an offset for each: found again")
+@facts.fact("M24", "Finding 8, P* ∝ M^c with c = −0.28 for all classes and an offset for each: recovered")
 def state_law() -> tuple[str, str, bool]:
     draw, design = np.random.default_rng(3), Design(np.logspace(18, 21, 6))
     parts = []
@@ -157,7 +162,10 @@ def state_law() -> tuple[str, str, bool]:
     return "c = −0.280; offsets 1.29 apart", ours, abs(law.shared + 0.28) < 0.01 and abs(apart - 1.29) < 0.05
 
 
-@facts.fact("M25", "Finding 9, probes against loss at scale, aggregate and by task: linear told, memorization not")
+@facts.fact(
+    "M25",
+    "Finding 9, probes against loss at scale, aggregate and by task: linear, none for memorization",
+)
 def probes() -> tuple[str, str, bool]:
     draw, design = np.random.default_rng(4), Design(np.logspace(18, 21, 4), 5)
     qualities = np.linspace(0, 1, 8)
@@ -175,7 +183,7 @@ def probes() -> tuple[str, str, bool]:
     told = sum(one.value < -0.95 and one.high < 0 for one in linear)
     silent = [one for one in found if one.task == "memorization"]
     none = sum(one.low <= 0 <= one.high for one in silent)
-    ours = f"linear told {told} of {len(linear)}, memorization none in {none} of {len(silent)} budgets"
+    ours = f"linear in {told} of {len(linear)}, none for memorization in {none} of {len(silent)} budgets"
     return "10 of 10; none in 5 of 5", ours, told == len(linear) == 10 and none == len(silent) == 5
 
 
@@ -187,7 +195,7 @@ def batches() -> tuple[str, str, bool]:
     return "below the fixed batch's", f"N* × {growing:.2f}; fixed × {fixed:.2f}", growing < 0.9 * fixed and fixed > 0.85
 
 
-@facts.fact("M40", "multi-head Hyena's head dimension: 2 … 64 at one size; the best of made runs is told")
+@facts.fact("M40", "multi-head Hyena's head dimension: 2 … 64 at one size; the best of simulated runs is found")
 def head_dimension() -> tuple[str, str, bool]:
     dims = (2, 4, 8, 16, 32, 64)
     archs = [architecture(f"d=128 vocab=50257 | (mh-hyena[heads={128 // dim}] swiglu)x2") for dim in dims]

@@ -228,7 +228,7 @@ def _moe(row: ExpertSize) -> Preset:
     what = f"StripedHyena-MoE, the paper prints {row.total_m}M, {row.active_m}M active"
     return Preset(
         _named("striped-hyena-moe", row.size), f"{_header(s)} | {stripes}", "mad", "Table C.3", what, _printed(row),
-        "8 experts, 2 active, as the text has it; the printed counts are those of a ninth that every token meets",
+        "8 experts, 2 active, as the text has it; the printed counts include a ninth that every token uses",
     )  # fmt: skip
 
 

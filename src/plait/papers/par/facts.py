@@ -7,6 +7,7 @@ from __future__ import annotations
 from math import nan
 from typing import Any
 
+from plait.core.units import percent
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
 from plait.papers.conventions import par_block_flops
@@ -109,7 +110,7 @@ def convergence() -> tuple[str, str, bool]:
     while not made.finished:
         made.advance()
     stage = made.turns.before(made.step)[ARCHITECTURE] / made.turns.total[ARCHITECTURE]
-    return "stops after 75 % of the stage", f"after {100 * stage:.0f} %", made.converged and abs(stage - 0.75) < 0.05
+    return "stops after 75 % of the stage", f"after {percent(stage)}", made.converged and abs(stage - 0.75) < 0.05
 
 
 @facts.fact("P06", "3^32 = 1.85e15 points; supernet cost linear in the number of block kinds")
@@ -204,13 +205,13 @@ def ratios() -> tuple[str, str, bool]:
             mixers = [layer.name for layer in architecture(name).layers]
             attention = sum(mixer in ("xl-attn", "attn") for mixer in mixers)
             counts.append((attention, len(mixers) - attention))
-        fewer.append(f"{1 - counts[0][0] / counts[1][0]:.1%}")
+        fewer.append(percent(1 - counts[0][0] / counts[1][0], 1))
         if par != "par-bert-base":
             left.append(f"{par_block_flops(par) / par_block_flops(base):.3f}")
             costs = _block_multiply_adds(1024 if "large" in par else 512)
             small, whole = (sum(n * cost for n, cost in zip(kinds, costs, strict=True)) for kinds in counts)
             by_hand.append(f"{small / whole:.3f}")
-    published = f"fewer 62.5%, 61.1%, 58.3%, 58.3%; FLOPs left {', '.join(by_hand)}"
+    published = f"fewer 62.5 %, 61.1 %, 58.3 %, 58.3 %; FLOPs left {', '.join(by_hand)}"
     ours = f"fewer {', '.join(fewer)}; FLOPs left {', '.join(left)}"
     return published, ours, ours == published
 
@@ -239,7 +240,7 @@ def gflops() -> tuple[str, str, bool]:
     off = max(abs(got / want - 1) for got, want in zip(whole, printed, strict=True))
     attention, feed_forward = (float(layer.total_flops) / 2e9 for layer in costs[0].layers[:2])
     ours = (
-        f"{', '.join(f'{g:.1f}' for g in whole)}, at most {off:.1%} off; "
+        f"{', '.join(f'{g:.1f}' for g in whole)}, at most {percent(off, 1)} off; "
         f"blocks {', '.join(f'{b:.2f}' for b in blocks)}; "
         f"attention {attention:.3f}, feed-forward {feed_forward:.3f} G multiply-adds"
     )
@@ -308,7 +309,7 @@ def growth() -> tuple[str, str, bool]:
     )
     scores, block, block_far, mlp = (value or nan for value in (near.mixing, near.whole, far.whole, linear.whole))
     ours = (
-        f"attention's scores N^{scores:.2f}, feed-forward N^{mlp:.2f}; attention's block N^{block:.2f} "
+        f"attention scores N^{scores:.2f}, feed-forward N^{mlp:.2f}; attention's block N^{block:.2f} "
         f"to {lengths[-1]:,} tokens, N^{block_far:.2f} to {longest[-1]:,}"
     )
     good = abs(scores - 2) < 1e-9 and abs(mlp - 1) < 1e-9 and linear.mixing is None
