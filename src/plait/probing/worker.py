@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from plait.core.errors import UserError
-from plait.core.process import Stopped
+from plait.core.progress import Stopped
 from plait.probing.trial import KIND, FleetProgress, Trial, checkpoint_path, result
 from plait.records import Record, provenance_of
 from plait.records.claims import held

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.process import stop_signals
+from plait.core.progress import stop_signals
 from plait.core.user_files import MixerSource
 from plait.data import open_corpus
 from plait.model.architecture import Architecture, architecture

@@ -26,9 +26,9 @@ from importlib.util import find_spec
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.process import cores
 from plait.records import Store
 from plait.records.claims import is_open
+from plait.records.record import cores
 from plait.workers.task import Event, Setup, Task
 
 OnEvent = Callable[[Event], object]
