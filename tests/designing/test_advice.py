@@ -74,7 +74,7 @@ def test_other_budgets_and_one_too_far() -> None:
         row["tokens"] = 300e3 if row["name"] == timed["pick"]["pattern"] else 200e3
     told = advice(timed)
     assert "With equal tokens for all: attn×2 is best up to about 1 M tokens" in told
-    assert "(in the same 42s the others see 200 K to 200 K)" in told
+    assert "(in the same 42s the others see 200 k to 200 k)" in told
     assert "The budget, 400 M tokens, is beyond the range of this race's forecasts." in advice(clear(beyond=100.0))
 
 

@@ -23,7 +23,7 @@ DATA = "builtin:stdlib"
 @dataclass(frozen=True)
 class FrontScores(Result):
     """`models`: the best score first; `on_front`: no other has a higher score and is as good in the search's other
-    objectives. By compare the score is minus the validation loss, with `p_best` beside it."""
+    objectives. By compare the score is minus the validation loss, with `p_best`."""
 
     key: str  # of the search
     by: str
