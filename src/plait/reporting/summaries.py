@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from plait.core.units import duration
+from plait.core.units import duration, short
 from plait.records.record import Record, flat
 
 LONGEST = 400  # characters of a name or a spec in a line
@@ -101,7 +101,9 @@ def started_text(record: Record) -> str:
 def _loss(record: Record) -> Summary:
     loss, spec = number(record.result.get("loss")), spec_of(record)
     data = record.result.get("data")
-    words = "" if loss is None else f"{loss_text(loss)} nats per token"
+    tokens = number(record.result.get("tokens"))
+    after = f" after {short(tokens)} tokens" if tokens else ""
+    words = "" if loss is None else f"{loss_text(loss)} nats per token{after}"
     return Summary(pattern_of(spec), spec, loss, "nats per token", words, data if isinstance(data, str) else "")
 
 
