@@ -1,6 +1,6 @@
 """The kernels' guard on this machine's GPU, op by op, until the time is up.
 
-    python benchmarks/kernel_guard.py [--ops gla mamba2 …] [--seconds 60] [--longest 16384]
+    python benchmarks/kernel_guard.py [--ops gla mamba2 …] [--heads narrow] [--seconds 60] [--longest 16384]
 
 `plait check MIXER --device cuda` shows the same for one mixer. Every setting that is off is printed, then a row per op,
 dtype and path with its worst setting. `--device cpu --longest 64` tries it without a GPU.
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--ops", nargs="*", default=list(CASES))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--longest", type=int, default=16384)
-    parser.add_argument("--narrow", action="store_true", help="only narrow heads")
+    parser.add_argument("--heads", choices=("narrow", "wide"), help="only narrow heads, or only those of a 125M model")
     parser.add_argument("--device", default="cuda")
     asked = parser.parse_args()
     begun, device = time.perf_counter(), torch.device(asked.device)
@@ -31,7 +31,9 @@ def main() -> None:
         aside_while_compiling()
     for name in asked.ops:
         rows: dict[tuple[str, str], list[Guarded]] = {}
-        wanted = [each for each in settings(CASES[name], longest=asked.longest) if each.width or not asked.narrow]
+        wanted = settings(CASES[name], longest=asked.longest)
+        if asked.heads:
+            wanted = [each for each in wanted if bool(each.width) == (asked.heads == "narrow")]
         for setting in wanted:
             if time.perf_counter() - begun > asked.seconds:
                 break

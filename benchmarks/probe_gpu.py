@@ -1,13 +1,15 @@
-"""The probe's baseline settings as fleets on a GPU, and what the full protocol would take.
+"""How long the full MAD protocol takes on a GPU: its fleets timed at every length of sequence, and all steps added up.
 
-    python benchmarks/probe_gpu.py [--mixers attn gla] [--tasks in-context-recall …] [--steps 200] [--learn SECONDS]
-                                   [--out FILE.json]
+    python benchmarks/probe_gpu.py [--mixers attn gla] [--lengths 128 1024] [--steps 100] [--out ROWS.jsonl]
+    python benchmarks/probe_gpu.py --learn SECONDS [--mixers attn] [--tasks in-context-recall …] [--out ROWS.jsonl]
 
-For each architecture and task: the six grid points (learning rate × weight decay) as one fleet at the task's baseline
-setting; milliseconds a member-step, seconds until the first step (compilation included), and the best validation
-accuracy after `--steps`. The projection multiplies the 66 settings' optimizer steps by the measured time, scaled by
-tokens a step, without early stops and without compilation. `--learn` trains each fleet on for so long and says when its
-members have solved their task, where the protocol stops them. Needs a CUDA device.
+The 66 settings have six lengths (32 to 1,024 tokens) and 5,384,400 steps of one model in all. For each length the
+longest-trained setting is timed as the protocol runs it, its six grid points as one fleet: milliseconds per
+member-step, seconds of an evaluation, seconds until the first step (compilation included). The projection is every
+setting's steps and evaluations at its length's times, without early stops; compilation is listed apart, for another
+process can do it meanwhile. `--learn` trains the fleets of the tasks' baseline settings for so long and says when
+members have solved them, which is when the protocol stops. Needs a CUDA device; `--device cpu --steps 1 --lengths 32`
+tries it without one.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,87 +24,126 @@ import torch
 from together import Turn, together
 
 from plait import __version__
-from plait.model.architecture import Architecture, architecture
-from plait.tasks import baseline, make_data, names
-from plait.training.ensemble import Fleet, Member, Plan, Split
+from plait.probing.candidates import candidate
+from plait.probing.protocol import Setting, full
+from plait.probing.trial import Trial
+from plait.training.ensemble import Fleet
 
 PRESETS = {"attn": "mad-attn-swiglu", "hyena": "mad-hyena-swiglu", "gla": "mad-gla-swiglu", "mamba": "mad-mamba"}
-GRID = [Member(lr, decay, seed=0) for lr in (1e-4, 5e-4, 1e-3) for decay in (0.0, 0.1)]
-EPOCHS, BATCH, SOLVED = 200, 128, 0.999
+Row = dict[str, Any]
 
 
-def measure(job: tuple[str, str, int, float], turn: Turn) -> dict[str, Any]:
-    mixer, name, steps, learn = job
-    torch.set_float32_matmul_precision("high")
-    task = baseline(name)
-    data = make_data(task, seed=0)
-    arch = architecture(PRESETS[mixer])
-    arch = Architecture(replace(arch.header, vocab=task.model_vocab, kind=task.model_kind), arch.layers)
-    splits = [
-        Split(torch.from_numpy(examples.inputs_NT)[None], torch.from_numpy(examples.targets_NT)[None])
-        for examples in (data.train, data.validation, data.test)
-    ]
-    total = EPOCHS * -(-task.train_size // BATCH)
-    fleet = Fleet(arch, GRID, Plan(steps=total, batch=BATCH, eval_every=total), *splits, device="cuda")
-    start = time.perf_counter()
-    fleet.advance(2)
-    torch.cuda.synchronize()
-    ready = time.perf_counter() - start
-    with turn:
-        start = time.perf_counter()
-        fleet.advance(steps)
+def by_length() -> dict[int, list[Setting]]:
+    found: dict[int, list[Setting]] = {}
+    for setting in full().settings:
+        found.setdefault(setting.task.input_length, []).append(setting)
+    return dict(sorted(found.items()))
+
+
+def made(mixer: str, setting: Setting, device: str) -> Fleet:
+    return Trial.of(candidate(PRESETS[mixer], full()), setting, (0,), device).fleet()
+
+
+def clocked(run: Any, device: str) -> float:
+    begun = time.perf_counter()
+    run()
+    if device != "cpu":
         torch.cuda.synchronize()
-        ms = 1e3 * (time.perf_counter() - start) / steps / len(GRID)
-        accuracy, _ = fleet.score("validation")
-        solved = solved_at(fleet, learn) if learn else {}
-    projected = sum(
-        len(GRID) * EPOCHS * -(-s.train_size // BATCH) * ms * s.input_length / task.input_length for s in task.grid()
-    )
-    return {"mixer": mixer, "task": name, "ms_a_member_step": ms, "seconds_to_first_step": ready, "steps": steps,
-            "best_accuracy": float(accuracy.max()), "projected_full_minutes": projected / 6e4,
-            "trained_steps": fleet.step, "of_steps": total, "solved_at": solved}  # fmt: skip
+    return time.perf_counter() - begun
 
 
-def solved_at(fleet: Fleet, seconds: float) -> dict[str, int]:
-    """After how many steps members reach the accuracy at which the protocol stops them, looking every tenth epoch."""
-    found: dict[str, int] = {}
-    every = fleet.plan.steps // 20
-    deadline = time.perf_counter() + seconds
-    while time.perf_counter() < deadline and fleet.step + every <= fleet.plan.steps and len(found) < len(GRID):
-        fleet.advance(every - fleet.step % every)
-        for member, accuracy in zip(GRID, fleet.score("validation")[0].tolist(), strict=True):
-            if accuracy >= SOLVED:
-                found.setdefault(f"lr {member.lr} decay {member.weight_decay}", fleet.step)
-    return found
+def measure(job: tuple[str, int, int, str], turn: Turn) -> Row:
+    mixer, length, steps, device = job
+    torch.set_float32_matmul_precision("high")
+    setting = max(by_length()[length], key=lambda each: each.training.steps)
+    fleet = made(mixer, setting, device)
+    first = clocked(lambda: fleet.advance(2), device)
+    with turn:
+        fleet.score("validation")
+        seconds = clocked(lambda: fleet.advance(steps), device)
+        evaluation = clocked(lambda: fleet.score("validation"), device)
+    ms = 1e3 * seconds / steps / len(fleet.alive)
+    return {"mixer": mixer, "tokens": length, "task": setting.task.name, "vocab": setting.task.model_vocab,
+            "members": len(fleet.alive), "ms_per_member_step": ms, "evaluation_seconds": evaluation,
+            "first_step_seconds": first}  # fmt: skip
+
+
+def learn(job: tuple[str, str, float, str], turn: Turn) -> Row:
+    """When members reach the accuracy at which the protocol stops them, looked at as often as it looks."""
+    mixer, name, seconds, device = job
+    torch.set_float32_matmul_precision("high")
+    setting = next(each for each in full([name]).settings if each.task.settings() == _baseline(name))
+    fleet = made(mixer, setting, device)
+    fleet.advance(1)
+    with turn:
+        deadline, every = time.perf_counter() + seconds, setting.training.eval_every
+        accuracies: list[tuple[int, list[float]]] = []
+        solved: dict[str, int] = {}
+        while time.perf_counter() < deadline and fleet.step < fleet.plan.steps and not solved:
+            fleet.advance(every - fleet.step % every)
+            accuracies.append((fleet.step, [round(x, 4) for x in fleet.score("validation")[0].tolist()]))
+            for member, accuracy in zip(fleet.members, accuracies[-1][1], strict=True):
+                if accuracy >= fleet.plan.solved:
+                    solved.setdefault(f"lr {member.lr} decay {member.weight_decay}", fleet.step)
+    return {"mixer": mixer, "task": name, "solved": solved, "steps": fleet.step, "of": fleet.plan.steps,
+            "accuracies": accuracies}  # fmt: skip
+
+
+def _baseline(name: str) -> Any:
+    from plait.tasks import baseline
+
+    return baseline(name).settings()
+
+
+def projection(rows: list[Row]) -> str:
+    """Minutes of the whole protocol, length by length, from the times of one mixer's fleets."""
+    lines, whole = [], 0.0
+    for row in sorted(rows, key=lambda each: each["tokens"]):
+        settings = by_length()[row["tokens"]]
+        steps = sum(len(each.training.grid) * each.training.steps for each in settings)
+        looks = sum(each.training.steps // each.training.eval_every for each in settings)
+        minutes = steps * row["ms_per_member_step"] / 6e4 + looks * row["evaluation_seconds"] / 60
+        whole += minutes
+        lines.append(
+            f"    {row['tokens']:5} tokens: {len(settings):2} settings, {steps:9,} member-steps at "
+            f"{row['ms_per_member_step']:.3f} ms, {looks} evaluations of {row['evaluation_seconds']:.2f} s: "
+            f"{minutes:.1f} minutes; first step after {row['first_step_seconds']:.0f} s"
+        )
+    known = {row["tokens"] for row in rows}
+    missing = [str(length) for length in by_length() if length not in known]
+    left_out = f" (without {', '.join(missing)} tokens)" if missing else ""
+    return "\n".join([f"{rows[0]['mixer']}: {whole:.0f} minutes without early stops{left_out}", *lines])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mixers", nargs="*", default=list(PRESETS))
-    parser.add_argument("--tasks", nargs="*", default=names())
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--mixers", nargs="*", default=["attn"], choices=list(PRESETS))
+    parser.add_argument("--lengths", nargs="*", type=int, default=list(by_length()))
+    parser.add_argument("--tasks", nargs="*", default=["in-context-recall"])
+    parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--learn", type=float, default=0.0, metavar="SECONDS")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--out", type=Path, help="a file to which rows are added")
     asked = parser.parse_args()
-    rows = []
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, plait {__version__}")
-    jobs = [(mixer, name, asked.steps, asked.learn) for mixer in asked.mixers for name in asked.tasks]
-    for row in together(measure, jobs):
+    name = "cpu" if asked.device == "cpu" else torch.cuda.get_device_name()
+    print(f"{name}, torch {torch.__version__}, plait {__version__}", flush=True)
+    if asked.learn:
+        work: Any = learn
+        jobs: list[Any] = [(m, task, asked.learn, asked.device) for m in asked.mixers for task in asked.tasks]
+    else:
+        work = measure
+        jobs = [(m, length, asked.steps, asked.device) for m in asked.mixers for length in asked.lengths]
+    rows: list[Row] = []
+    for row in together(work, jobs):
         rows.append(row)
-        print(
-            f"{row['mixer']:6} {row['task']:24} {row['ms_a_member_step']:7.3f} ms a member-step, first after "
-            f"{row['seconds_to_first_step']:5.1f} s, accuracy {row['best_accuracy']:.3f}",
-            flush=True,
-        )
-        if asked.learn:
-            print(f"    solved after {row['solved_at']} in {row['trained_steps']} of {row['of_steps']}", flush=True)
+        print(json.dumps(row), flush=True)
+        if asked.out:
+            with open(asked.out, "a") as file:
+                file.write(json.dumps({"device": name, "torch": torch.__version__, **row}) + "\n")
     for mixer in asked.mixers:
-        minutes = sum(row["projected_full_minutes"] for row in rows if row["mixer"] == mixer)
-        print(f"{mixer:6} {len(asked.tasks)} tasks, full protocol: {minutes:.0f} minutes at most", flush=True)
-    if asked.out:
-        about = {"date": time.strftime("%Y-%m-%d"), "device": torch.cuda.get_device_name(), "torch": torch.__version__,
-                 "plait": __version__}  # fmt: skip
-        asked.out.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
+        mine = [row for row in rows if row["mixer"] == mixer and "ms_per_member_step" in row]
+        if mine:
+            print(projection(mine), flush=True)
 
 
 if __name__ == "__main__":

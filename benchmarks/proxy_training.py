@@ -10,6 +10,8 @@ late decides. Here the architectures of the table are trained for about as much 
     small-batch     a quarter of the steps, with a quarter of the batch
     tiny-batch      all of the steps, with a sixteenth of the batch
     one-sequence    all of the steps, with a thirty-second of the batch
+    half-sequence   all of the steps, with one sequence of half the length: a sixty-fourth of the tokens of a step,
+                    and a sixteenth where a step has 8 sequences
     narrow          all of the steps and tokens, with a quarter of the width
 
 Some replicas read *copied* text, in which every piece of 24 to 120 bytes (*short*: 8 to 32) is followed by a copy of
@@ -61,6 +63,7 @@ class Setup:
     kinds: tuple[tuple[str, float], ...]
     scored: tuple[int, ...]
     seeds: tuple[int, ...] = SEEDS
+    seq_len: int = truth.SEQ_LEN
 
 
 SETUPS = {
@@ -68,7 +71,8 @@ SETUPS = {
     for setup in (
         Setup("small-batch", 1, 8, (("plain", 0.5), ("copied", 0.5)), (128, 256, 512, 1024), seeds=SEEDS[:1]),
         Setup("tiny-batch", 1, 2, (("plain", 0.35), ("short", 0.35)), (1024, 2048, 4096)),
-        Setup("one-sequence", 1, 1, (("plain", 0.25), ("short", 0.25)), (2048, 4096)),
+        Setup("half-sequence", 1, 1, (("short", 0.2),), (1024, 2048, 4096), seq_len=truth.SEQ_LEN // 2),
+        Setup("one-sequence", 1, 1, (("short", 0.25),), (1024, 2048, 4096)),
         Setup("narrow", 4, 32, (("plain", 2.0), ("short", 2.0)), (512, 1024, 2048, 4096), seeds=SEEDS[:1]),
     )
 }
@@ -136,25 +140,26 @@ class HeldOut:
 
 
 @lru_cache(maxsize=1)
-def read_texts(path: Path, tokens: int) -> tuple[list[str], list[Any], list[list[HeldOut]]]:
+def read_texts(path: Path, tokens: int, seq_len: int) -> tuple[list[str], list[Any], list[list[HeldOut]]]:
     """Names of the texts; the track's texts, of all `KINDS` in turn; held-out windows, plain and copied, by text."""
     from plait.racing.screening import repeats
     from plait.training.track import Text
 
     kept = np.load(path)
+    windows = {kind: count * truth.SEQ_LEN // seq_len for kind, count in WINDOWS.items()}
     names = list(dict.fromkeys(key.split("/")[0] for key in kept.files))
     texts, held_out = [], []
     for name in names:
         rng = np.random.default_rng(7)
         train, validation = kept[f"{name}/train"], kept[f"{name}/validation"]
-        plain = Text.cut(name, train, validation, truth.SEQ_LEN, WINDOWS["plain"] * truth.SEQ_LEN)
+        plain = Text.cut(name, train, validation, seq_len, windows["plain"] * seq_len)
         mask_NT = repeats(plain.inputs_NT, plain.targets_NT)
         sets = [
             HeldOut(plain.inputs_NT, plain.targets_NT,
                     {"loss": np.ones_like(mask_NT), "repeats": mask_NT, "others": ~mask_NT})
         ]  # fmt: skip
-        many, foreseen = copied(validation[: WINDOWS["copied"] * truth.SEQ_LEN], rng)
-        rows = np.arange(WINDOWS["copied"])[:, None] * truth.SEQ_LEN + np.arange(truth.SEQ_LEN + 1)
+        many, foreseen = copied(validation[: windows["copied"] * seq_len], rng)
+        rows = np.arange(windows["copied"])[:, None] * seq_len + np.arange(seq_len + 1)
         mask_NT = foreseen[rows[:, 1:]]
         sets.append(
             HeldOut(many[rows[:, :-1]].astype(np.int64), many[rows[:, 1:]].astype(np.int64),
@@ -252,10 +257,10 @@ def train(
     def say(what: str) -> None:
         print(f"{time.time() - ends:6.0f} s  {setup.name} {name}: {what}", flush=True)
 
-    names, texts, held_out = read_texts(options.texts, options.tokens)
+    names, texts, held_out = read_texts(options.texts, options.tokens, setup.seq_len)
     if options.rehearse:
         held_out = [[s.first(4) for s in sets] for sets in held_out]
-    recipe = track_recipe(Recipe(batch=1 if options.rehearse else setup.batch, seq_len=truth.SEQ_LEN), truth.WARMUP)
+    recipe = track_recipe(Recipe(batch=1 if options.rehearse else setup.batch, seq_len=setup.seq_len), truth.WARMUP)
     replicas = [
         Replica(factor * rate, seed, len(KINDS) * text + KINDS.index(kind))
         for text in range(len(names))

@@ -4,9 +4,9 @@
     python benchmarks/scaling_runs.py check [--device cuda]
     python benchmarks/scaling_runs.py speed -o FOLDER [--budgets 1e15 1e16] [--seconds 90]
     python benchmarks/scaling_runs.py join FOLDER -o benchmarks/results/DATE-scaling.csv [--have ROWS.csv]
-    python benchmarks/scaling_runs.py predict benchmarks/results/DATE-scaling.csv -o FILE.md [--target 1e16]
-    python benchmarks/scaling_runs.py report benchmarks/results/DATE-scaling.csv -o FILE.md [--target 1e16]
     plait scale fit benchmarks/results/DATE-scaling.csv --target 1e16
+
+Forecasts and the page of results are made by `scaling_report.py`.
 
 The text is Python: the sources of the standard library and of torch, as the machine has them. A run has a stable rate
 and anneals its last fifth (`plait.training.track`). Batch and rate are by the planner's rules (`plait.scaling.rules`):
@@ -27,7 +27,6 @@ import multiprocessing
 import multiprocessing.connection
 import sysconfig
 import tempfile
-import textwrap
 import time
 import traceback
 from contextlib import nullcontext, suppress
@@ -50,11 +49,13 @@ GROUPS = {
     1e14: (96, 128, 64, 192, 48),
     1e15: (96, 128, 192, 256),
     1e16: (256, 320, 384, 448, 512, 640),
+    3e16: (320, 384, 448, 512, 640, 768),
 }
 SMALL_BATCH = 32  # sequences, below the budget of SEARCHED, where rates are the usual ones too
 SEARCHED = (1e14, 96)  # budget and width at which rates are tried
-#: Budgets that runs of a larger one pass: they are annealed there as well, and resume. Their batch is the rule's too.
-PASSED = {1e16: (3e15,)}
+#: Budgets that runs of a larger one pass: they are annealed there as well, and resume. The batch is the rule's for the
+#: smallest of them.
+PASSED = {1e16: (3e15,), 3e16: (1e16,)}
 FACTORS = (1.0, 0.5, 2.0)  # of an architecture's usual rate
 TELLS = 0.005  # nats: where the best is at the edge and better by more, one further is tried
 LARGE = 2e15  # FLOPs from which on few runs go at a time
@@ -62,6 +63,7 @@ LEAST_CUT = 0.5  # of its steps that a run which does not fit has, or it gives n
 LEAST_LEFT = (15.0, 90.0)  # seconds with which a small and a large run are begun
 LENIENT = 1.15  # a run that is so much too slow in its first half goes on: others end
 GRACE = 8.0  # seconds after the end in which a decay under way may end
+TELL_EVERY = 10.0  # seconds
 SLACK = 1.3  # what a run may take longer than it should
 BUSY = 1.2e12  # FLOPs of a step that take as long as its launches
 GDN = f"gated-deltanet[head_dim={HEAD}] swiglu"
@@ -78,17 +80,6 @@ ARCHITECTURES = {
 COLUMNS = ("architecture", "flops", "params", "tokens", "loss", "state", "attention", "batch", "steps", "lr", "budget",
            "vocab", "data", "train_seconds", "spec", "date")  # fmt: skip
 Row = tuple[str, ...]
-ABOUT = """\
-`python benchmarks/scaling_runs.py`, one H200 (torch 2.11, Triton 3.6, bf16), several processes at a time
-under MPS, in six sittings of 27 minutes together, most of them shared with other work: 3e12 to 2e13 FLOPs;
-1e14; 1e14 and 1e15; three more runs at 1e15; 1e16, passing 3e15; other rates for the small groups. RUNS
-runs, FLOPS FLOPs in all, each the best of the rates that were tried for it (`-rates.csv` has every rate).
-Text: 50.8 million bytes of Python sources (the standard library's and torch's), 262,144 held-out bytes;
-models read it up to EPOCHS times. Four blocks, widths 16 to WIDEST, WSD with the last fifth decaying, one
-seed. Batches: 8k tokens per step below 1e14 FLOPs, from there on by the planner's rule (12k, 32k, 64k).
-Rates: found for each architecture at 1e14 FLOPs and width 96, transferred as 1/d; below 1e14 the truth
-table's, and for Transformer++, FoX and StripedHyena twice, four and eight times that as well (the last two
-not for all). From 3e15 on blocks are compiled, and a run at 3e15 is a decay branched off the run at 1e16."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +121,8 @@ def jobs(budgets: list[float], shrink: float = 1.0) -> list[Job]:
                 costs[name, width] = (spec, token_flops(architecture(spec), SEQ_LEN), rate * RATE_WIDTH / width)
         flops = budget / shrink
         shortest = min(flops / each for _, each, _ in costs.values())
-        batch = max(1, int(min(batch_tokens(flops), shortest / LEAST_STEPS)) // SEQ_LEN)
+        ruled = min(batch_tokens(each / shrink) for each in (budget, *PASSED.get(budget, ())))
+        batch = max(1, int(min(ruled, shortest / LEAST_STEPS)) // SEQ_LEN)
         batch -= batch % 8 if batch > 8 else 0
         batch = SMALL_BATCH if budget < SEARCHED[0] else batch
         for width in widths:
@@ -234,7 +226,7 @@ def train(job: Job, factor: float, compiled: bool, text: Any, options: argparse.
         return float(track.annealed(steps, decay_steps(steps), in_time).mean())
 
     passed = [replace(job, group=each, budget=each / options.shrink) for each in PASSED.get(job.group, ())]
-    pause, recent, before = 0.0, began, track.step
+    pause, recent, before, told_at = 0.0, began, track.step, began
     while track.step < steps - decay_steps(steps):
         stops = [each.steps - decay_steps(each.steps) for each in passed]
         track.advance_to(min([steps - decay_steps(steps), *stops, track.step + max(8, job.steps // 100)]))
@@ -242,6 +234,9 @@ def train(job: Job, factor: float, compiled: bool, text: Any, options: argparse.
         each = max((now - began - pause) / max(1, track.step - 4), (now - recent) / max(1, track.step - before))
         recent, before = now, track.step
         left = (options.until - now) / each  # in steps
+        if job.group > LARGE and now > told_at + TELL_EVERY:
+            told(f"{job.name} d={job.width} {job.budget:.0e}: step {track.step}, {1000 * each:.1f} ms each", options)
+            told_at = now
         if options.cut and job.group > LARGE:
             cut = round(track.step / (1 - DECAY))  # the decay is still a fifth of all
             if track.step + LENIENT * left < LEAST_CUT * job.steps:
@@ -585,203 +580,6 @@ def join(options: argparse.Namespace) -> None:
                 csv.writer(file, lineterminator="\n").writerows([COLUMNS, *dict.fromkeys(kept)])
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """The loss of one run by the law of smaller budgets: the law's 90 % interval, and that of a single run, which has
-    the noise of runs about the law as well."""
-
-    loss: float
-    law: tuple[float, float]
-    run: tuple[float, float]
-
-
-def forecast(laws: Any, name: str, params: float, tokens: float) -> Forecast:
-    from plait.analysis.scaling_bootstrap import interval
-
-    law, rng = laws.laws[name], np.random.default_rng(0)
-    drawn = law.draws.loss(np.asarray(params), np.asarray(tokens))
-    noise = float(np.hypot(laws.draws.noise, laws.draws.group_noise))
-    once = drawn * np.exp(noise * rng.standard_normal(len(drawn)))
-    return Forecast(float(law.surface.loss(params, tokens)), interval(drawn), interval(once))
-
-
-def predict(options: argparse.Namespace) -> None:
-    """What runs at the target will give, by the laws of the budgets in the file: written before they are trained."""
-    import plait
-    from plait.model.architecture import architecture
-    from plait.model.cost import model_cost
-
-    laws = plait.scale.fit(options.file, target=options.target, where=options.where).laws
-    where = " ".join(f"--where '{each}'" for each in options.where)
-    lines = [
-        f"# Forecasts for {options.target:.0e} FLOPs, made before any run there", "",
-        f"`python benchmarks/scaling_runs.py predict {options.file.name} --target {options.target:g} {where}`: the "
-        f"laws of {len(laws.runs)} runs up to {laws.runs.flops.max():.3g} FLOPs, one E for all: "
-        f"{'yes' if laws.shared else 'no'}. A run deviates from its law by {laws.draws.noise:.2%} of the loss (one "
-        f"standard deviation), groups by {laws.draws.group_noise:.2%}. The single run's 90 % interval is what a "
-        "training is held against.", "",
-        "| architecture | N* (90 %) | width | N | D | loss | the law's 90 % | a single run's 90 % |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]  # fmt: skip
-    order = list(ARCHITECTURES)
-    passing = next((large for large, passed in PASSED.items() if options.target in passed), options.target)
-    wanted = [replace(job, budget=options.target) for job in jobs([passing])]
-    for job in sorted(wanted, key=lambda job: (order.index(job.name), job.width)):
-        law = laws.laws[job.name]
-        best = law.frontier_estimates()["N_star"]
-        params = model_cost(architecture(job.spec), seq=SEQ_LEN).active_params
-        one = forecast(laws, job.name, params, job.budget / job.token_flops)
-        sizes = f"{best.value:.3g} ({best.low:.3g} … {best.high:.3g}) | {job.width} | {params / 1e6:.2f}M"
-        lines.append(
-            f"| {job.name} | {sizes} | {job.budget / job.token_flops / 1e6:.0f}M | {one.loss:.4f} | "
-            f"{one.law[0]:.4f} … {one.law[1]:.4f} | {one.run[0]:.4f} … {one.run[1]:.4f} |"
-        )
-    options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def read_forecasts(path: Path) -> dict[tuple[str, int, float], tuple[float, float, float]]:
-    """What `predict` wrote: architecture, width and budget → loss and the ends of a single run's 90 % interval."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    budget = float(lines[0].split()[3])
-    found = {}
-    for line in lines:
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if cells[0] in ARCHITECTURES:
-            low, high = (float(end) for end in cells[7].split(" … "))
-            found[cells[0], int(cells[2]), budget] = (float(cells[5]), low, high)
-    return found
-
-
-def held_against(files: list[Path], rows: list[Row]) -> list[str]:
-    """Runs against the forecasts that were fixed before them, at every rate that was tried."""
-    forecasts = {key: one for path in files for key, one in read_forecasts(path).items()}
-    lines = ["", "## Forecasts fixed before, and what came", "",
-             "| architecture | width | FLOPs | rate | loss | forecast | its 90 % interval of one run | held |",
-             "|---|---:|---:|---:|---:|---:|---:|---|"]  # fmt: skip
-    held = total = 0
-    for row in rows:
-        width, loss = int(row[14].split()[0][2:]), float(row[4])
-        if (told := forecasts.get((row[0], width, float(row[10])))) is None:
-            continue
-        value, low, high = told
-        inside = low <= loss <= high
-        held, total = held + inside, total + 1
-        words = "yes" if inside else f"**no**, {'above' if loss > high else 'below'}"
-        lines.append(
-            f"| {row[0]} | {width} | {float(row[10]):.0e} | {float(row[9]):.5f} | {loss:.4f} | {value:.4f} | "
-            f"{low:.4f} … {high:.4f} | {words} |"
-        )
-    return [*lines, "", f"{held} of {total} held."] if total else []
-
-
-def rate_lines(rows: list[Row]) -> list[str]:
-    """Where several rates were tried: the best one times the width, by group."""
-    tried: dict[tuple[str, float, int], dict[int, list[tuple[float, float]]]] = {}
-    for row in rows:
-        width = int(row[14].split()[0][2:])
-        group = tried.setdefault((row[0], float(row[10]), int(row[7])), {})
-        group.setdefault(width, []).append((float(row[4]), float(row[9])))
-    lines = ["", "## Best rates", "",
-             "The best of the rates tried, times the width; widths with one rate left out.", "",
-             "| architecture | FLOPs | tokens per step | width: best rate × width (rates tried) |",
-             "|---|---:|---:|---|"]  # fmt: skip
-    for (name, budget, batch), by_width in tried.items():
-        several = {width: found for width, found in sorted(by_width.items()) if len(found) > 1}
-        told = ", ".join(f"{width}: {min(found)[1] * width:.3f} ({len(found)})" for width, found in several.items())
-        if told:
-            lines.append(f"| {name} | {budget:.0e} | {batch // 1024}k | {told} |")
-    return lines
-
-
-def frontier_lines(laws: Any, budgets: list[float]) -> list[str]:
-    """The compute-optimal frontier with its intervals; beyond an architecture's own runs in italics."""
-    from plait.analysis.scaling_document import shown
-
-    lines = ["| architecture | " + " | ".join(f"{flops:.0e} FLOPs" for flops in budgets) + " |",
-             "|---|" + "---:|" * len(budgets)]  # fmt: skip
-    for law in laws.laws.values():
-        cells = []
-        for flops in budgets:
-            found = law.frontier_estimates(flops)
-            ratio = found["D_star"].value / found["N_star"].value
-            text = f"{shown(found['loss'], 3)}; N* {shown(found['N_star'])}; D*/N* {ratio:.0f}"
-            cells.append(f"*{text}*" if flops > 1.1 * law.largest else text)
-        lines.append(f"| {law.name} | {' | '.join(cells)} |")
-    return lines
-
-
-def about(rows: list[Row]) -> str:
-    text_bytes = 50_775_017
-    told = {
-        "RUNS": f"{len(rows)}",
-        "FLOPS": f"{sum(float(row[1]) for row in rows):.2g}",
-        "EPOCHS": f"{max(int(row[3]) for row in rows) / text_bytes:.1f}",
-        "WIDEST": f"{max(int(row[14].split()[0][2:]) for row in rows)}",
-    }
-    text = ABOUT
-    for name, value in told.items():
-        text = text.replace(name, value)
-    return textwrap.fill(text.replace("\n", " "), 120, break_on_hyphens=False)
-
-
-def report(options: argparse.Namespace) -> None:
-    """All runs, the laws, MAD's findings and what forecasts came to, as one page."""
-    import plait
-
-    rows = read_rows([options.file])
-    budgets = sorted({float(row[10]) for row in rows})
-    lines = ["# Scaling laws of six architectures on real bytes, one H200", "", about(rows), "",
-             "## Runs: held-out loss, nats per byte (steps × tokens per step)", "",
-             "| architecture | width | " + " | ".join(f"{b:.2g} FLOPs" for b in budgets) + " |",
-             "|---|---:|" + "---:|" * len(budgets)]  # fmt: skip
-    for name in ARCHITECTURES:
-        own = {(int(row[14].split()[0][2:]), float(row[10])): row for row in rows if row[0] == name}
-        for width in sorted({width for width, _ in own}):
-            cells = [
-                f"{float(row[4]):.4f} ({row[8]} × {int(row[7]) // 1024}k)" if (row := own.get((width, b))) else ""
-                for b in budgets
-            ]
-            lines.append(f"| {name} | {width} | {' | '.join(cells)} |")
-    result = plait.scale.fit(options.file, target=options.target, where=options.where)
-    found = result.as_dict()
-
-    def shown(one: dict[str, Any], form: str = ".3g") -> str:
-        text = f"{one['value']:{form}} ({one['interval'][0]:{form}} … {one['interval'][1]:{form}})"
-        return f"[{text}]" if "verdict" in one else text
-
-    where = " ".join(f"--where '{each}'" for each in options.where)
-    lines += ["", f"    plait scale fit {options.file.name} --target {options.target:g} {where}", "",
-              f"## Laws at {options.target:.0e} FLOPs", "", "In brackets: too wide to go by.", "",
-              "| architecture | E | a | N* | D* | loss there | at N*/4 |",
-              "|---|---:|---:|---:|---:|---:|---:|"]  # fmt: skip
-    for name, law in found["architectures"].items():
-        front, quarter = law["frontier"], next(o for o in law["off_frontier"] if o["size"] == 0.25)
-        cells = [shown(law["surface"]["E"]), *(shown(front[k]) for k in ("a", "N_star", "D_star"))]
-        lines.append(f"| {name} | {' | '.join(cells)} | {shown(front['loss'], '.4f')} | +{shown(quarter['gap'])} |")
-    lines += ["", *(
-        f"- {one['better']} against {one['than']}: P(better) {one['probability']:.2f}, lower by "
-        f"{shown(one['difference'])}: {one['verdict']}" for one in found["comparisons"]
-    )]  # fmt: skip
-    state, share = found["state"], found["attention"]["compute_optimal"]
-    law = "no state law: see the notes below"
-    if state is not None:
-        best = f"{state['best']}, P {state['probability']:.2f}"
-        law = f"state-optimal: P* ∝ M^c, c = {shown(state['c'])}; least perplexity for its state: {best}"
-    lines += ["", f"- compute-optimal share of attention: {share['attention']:.0%}, P {share['probability']:.2f}",
-              f"- {law}", "", "## MAD's findings here", "",
-              "| finding | statement | verdict | P | |", "|---|---|---|---:|---|"]  # fmt: skip
-    for one in found["findings"]:
-        chance = "" if one["probability"] is None else f"{one['probability']:.2f}"
-        lines.append(f"| {one['number']} | {one['statement']} | **{one['verdict']}** | {chance} | {one['detail']} |")
-    lines += ["", "## Compute-optimal frontier", "",
-              "Loss, best size and bytes per parameter; in italics where it is beyond an architecture's own runs.", "",
-              *frontier_lines(result.laws, [1e14, 1e15, 1e16, 1e17])]  # fmt: skip
-    lines += held_against(options.forecasts, read_rows(options.rates) if options.rates else rows)
-    lines += rate_lines(read_rows(options.rates)) if options.rates else []
-    lines += ["", "## To know", "", *(f"- {note}" for note in found["notes"])]
-    options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -822,22 +620,8 @@ def main() -> None:
     joining.add_argument("--have", nargs="*", type=Path, default=[])
     joining.add_argument("-o", "--out", type=Path, required=True)
     joining.add_argument("--rates", type=Path)
-    reporting = verbs.add_parser("report")
-    reporting.add_argument("file", type=Path)
-    reporting.add_argument("-o", "--out", type=Path, required=True)
-    reporting.add_argument("--target", type=float, default=1e16)
-    reporting.add_argument("--where", action="append", default=[])
-    reporting.add_argument("--forecasts", nargs="*", type=Path, default=[], help="files of `predict`, written before")
-    reporting.add_argument("--rates", nargs="*", type=Path, default=[], help="rows of every rate, held against them")
-    predicting = verbs.add_parser("predict")
-    predicting.add_argument("file", type=Path)
-    predicting.add_argument("-o", "--out", type=Path, required=True)
-    predicting.add_argument("--target", type=float, default=1e16)
-    predicting.add_argument("--where", action="append", default=[])
     options = parser.parse_args()
-    {"run": run, "check": check, "speed": speed, "join": join, "predict": predict, "report": report}[options.verb](
-        options
-    )
+    {"run": run, "check": check, "speed": speed, "join": join}[options.verb](options)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
     python benchmarks/tiles.py FAMILY … [--seconds 120] [--out TILES.jsonl]
 
-Families: scan, short-scan, conv, mamba2, deltanet, kda. A tile's outputs and all gradients are held to float64 at
-lengths that are no multiples of it, stacked members among them, with memory that nobody wrote full of NaN, and twice
-for the same bits (`plait.device.kernel_guard`); one that is off is not timed. Times are medians of a forward pass alone
-and of a forward with a backward pass.
+Families: scan, short-scan, narrow, long-narrow, conv, mamba2, deltanet, kda. A tile's outputs and all gradients are
+held to float64 at lengths that are no multiples of it, stacked members among them, with memory that nobody wrote full
+of NaN, and twice for the same bits (`plait.device.kernel_guard`); one that is off is not timed. Times are medians of a
+forward pass alone and of a forward with a backward pass.
 """
 
 from __future__ import annotations
@@ -23,13 +23,19 @@ from typing import Any
 
 import torch
 from gpu_turn import TURN, aside_while_compiling, choosing
-from torch import Tensor
 
 from plait.device import kernel_bench
-from plait.device.kernel_bench import CASES, Inputs, KernelCase, median_ms, scan_case
+from plait.device.kernel_bench import CASES, KernelCase, attention_case, conv_case, median_ms, scan_case
 from plait.device.kernel_guard import Setting, guard
-from plait.ops import channel_delta_triton, delta_triton, gla_triton, scan_triton, shortconv_triton
-from plait.ops.shortconv import short_conv, short_conv_reference
+from plait.ops import (
+    channel_delta_triton,
+    delta_triton,
+    gla_triton,
+    narrow_attention_triton,
+    scan,
+    scan_triton,
+    shortconv_triton,
+)
 
 BF16, FP32 = torch.bfloat16, torch.float32
 
@@ -41,24 +47,6 @@ class Family:
     checked: list[tuple[KernelCase, list[Setting]]]
     timed: dict[str, tuple[KernelCase, int, int, torch.dtype, int]]  # case, batch, tokens, dtype, stacked members
     tiles: dict[str, Callable[[], Callable[[], None]]]
-
-
-def conv_case(C: int, W: int = 4, *, silu: bool = True) -> KernelCase:
-    def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=stream, device=stream.device)
-
-        return {"x": normal(B, T, C), "weight": 0.5 * normal(C, W), "bias": normal(C), "state": normal(B, W - 1, C)}
-
-    def run(op: Any) -> Callable[[Inputs], Tensor]:
-        def made(x: Inputs) -> Tensor:
-            activation = "silu" if silu else None
-            o: Tensor = op(x["x"], x["weight"], x["bias"], state_BHC=x["state"], activation=activation)[0]
-            return o
-
-        return made
-
-    return KernelCase(f"conv {C}", "", draw, run(short_conv), run(short_conv_reference), {}, wide=("weight", "bias"))
 
 
 def put(module: Any, name: str, value: Any) -> Callable[[], Callable[[], None]]:
@@ -78,29 +66,52 @@ def put_all(*uses: Callable[[], Callable[[], None]]) -> Callable[[], Callable[[]
     return use
 
 
-def scan(N: int, checked: int, timed: dict[str, tuple[KernelCase, int, int, torch.dtype, int]]) -> Family:
+ScanTile = tuple[int, int, int, int, int]  # channels, warps, steps kept, registers, steps in a chunk
+
+
+def scan_family(
+    N: int, checked: int, timed: dict[str, tuple[KernelCase, int, int, torch.dtype, int]], tried: list[ScanTile]
+) -> Family:
     """`checked`: channels, no multiple of a tile."""
     tiles = {}
-    for channels, warps, stages, enough in (
-        (64, 1, 1, 1024), (64, 1, 3, 1024), (64, 1, 3, 4096), (32, 1, 3, 4096), (64, 1, 1, 4096), (64, 4, 1, 1024),
-        (128, 1, 3, 4096), (64, 2, 3, 4096), (64, 1, 4, 8192), (32, 1, 1, 4096),
-    ):  # fmt: skip
-        tile = scan_triton.Tile(channels, warps, stages)
-        tuned = {math.inf: scan_triton.Tuning(tile, tile)}
-        tiles[f"({channels}, {warps}, {stages}), {enough} programs"] = put_all(
-            put(scan_triton, "TUNINGS", tuned), put(scan_triton, "ENOUGH", enough)
+    for channels, warps, kept, registers, chunk in tried:
+        backward = scan_triton.Tile(channels, warps, kept=kept, registers=registers)
+        tuned = {math.inf: scan_triton.tuning(N)._replace(backward=backward)}
+        name = f"backward ({channels}, {warps}), {kept} kept, chunks of {chunk}"
+        tiles[name + (f", {registers} registers" if registers else "")] = put_all(
+            put(scan_triton, "TUNINGS", tuned), put(scan, "kernel_chunk", lambda _, chunk=chunk: chunk)
         )
-    lengths = [Setting(FP32, 1, ""), Setting(FP32, 65, ""), Setting(FP32, 200, ""), Setting(FP32, 65, "", 3)]
+    lengths = [Setting(FP32, 1, ""), Setting(FP32, 65, ""), Setting(BF16, 200, ""), Setting(BF16, 65, "", 3)]
     return Family([(scan_case(f"scan E {checked} N {N}", checked, N), lengths)], timed, tiles)
 
 
 def short_scan() -> Family:
-    return scan(4, 70, {"fleet 24 x 128 x 128, E 256 N 4": (scan_case("", 256, 4), 128, 128, FP32, 24)})
+    timed = {"fleet 24 x 128 x 128, E 256 N 4": (scan_case("", 256, 4), 128, 128, BF16, 24)}
+    return scan_family(4, 70, timed, [
+        (128, 1, 4, 0, 4), (64, 1, 8, 0, 8), (128, 1, 4, 0, 16), (64, 1, 4, 0, 4), (64, 1, 4, 128, 4),
+        (128, 1, 4, 168, 4), (64, 1, 8, 168, 8), (64, 1, 4, 128, 16), (32, 1, 8, 128, 8), (128, 1, 2, 128, 16),
+    ])  # fmt: skip
 
 
 def long_scan() -> Family:
-    sizes = {f"8 x 4096, E {E} N 16": (scan_case("", E, 16), 8, 4096, FP32, 1) for E in (1536, 2048)}
-    return scan(16, 200, sizes)
+    timed = {"8 x 4096, E 1536 N 16": (scan_case("", 1536, 16), 8, 4096, BF16, 1)}
+    return scan_family(16, 200, timed, [
+        (32, 1, 4, 0, 64), (64, 1, 2, 0, 64), (32, 1, 2, 0, 64), (32, 1, 4, 168, 64), (32, 1, 8, 0, 64),
+        (64, 1, 1, 0, 64), (32, 1, 1, 0, 64), (64, 2, 4, 0, 64), (32, 1, 4, 0, 32), (32, 1, 4, 0, 128),
+    ])  # fmt: skip
+
+
+def narrow(timed: dict[str, tuple[KernelCase, int, int, torch.dtype, int]]) -> Family:
+    """Softmax attention with heads of 8 channels: rows of a tile, warps and stages, forward and backward."""
+    tiles = {}
+    for rows, warps, stages in (
+        (64, 4, 1), (64, 2, 1), (32, 1, 1), (64, 1, 1), (128, 4, 1), (128, 8, 1), (64, 4, 2), (32, 2, 1), (64, 4, 3),
+    ):  # fmt: skip
+        tile = {"ROWS": rows, "num_warps": warps, "num_stages": stages}
+        use = [put(narrow_attention_triton, name, tile) for name in ("FORWARD", "BACKWARD")]
+        tiles[str((rows, warps, stages))] = put_all(*use)
+    lengths = [Setting(BF16, T, "", members) for T, members in ((1, 1), (65, 1), (128, 1), (200, 3))]
+    return Family([(attention_case("attn", 16, 8), lengths)], timed, tiles)
 
 
 def conv() -> Family:
@@ -111,12 +122,12 @@ def conv() -> Family:
         tile = shortconv_triton.Tile(*size)
         tiles[str(size)] = put(shortconv_triton, "TUNED", shortconv_triton.Tuning(tile, tile, tile))
     lengths = [Setting(dtype, T, "", members) for T, members in ((1, 1), (65, 1), (200, 3)) for dtype in (BF16, FP32)]
-    checked = [(conv_case(70), lengths), (conv_case(200, 3, silu=False), lengths[2:])]
+    checked = [(conv_case("conv", 70), lengths), (conv_case("conv", 200, 3, silu=False), lengths[2:])]
     timed = {
-        "8 x 4096 x 1792": (conv_case(1792), 8, 4096, BF16, 1),
-        "8 x 4096 x 768": (conv_case(768), 8, 4096, BF16, 1),
-        "8 x 4096 x 2304": (conv_case(2304), 8, 4096, BF16, 1),
-        "fleet 24 x 128 x 128 x 256": (conv_case(256), 128, 128, BF16, 24),
+        "8 x 4096 x 1792": (conv_case("conv", 1792), 8, 4096, BF16, 1),
+        "8 x 4096 x 768": (conv_case("conv", 768), 8, 4096, BF16, 1),
+        "8 x 4096 x 2304": (conv_case("conv", 2304), 8, 4096, BF16, 1),
+        "fleet 24 x 128 x 128 x 256": (conv_case("conv", 256), 128, 128, BF16, 24),
     }
     return Family(checked, timed, tiles)
 
@@ -173,6 +184,8 @@ def _delta(module: Any, name: str, case: KernelCase, *wide: int) -> Family:
 FAMILIES: dict[str, Callable[[], Family]] = {
     "scan": long_scan,
     "short-scan": short_scan,
+    "narrow": lambda: narrow({"6 x 128 x 128, 16 heads of 8": (attention_case("attn", 16, 8), 128, 128, BF16, 6)}),
+    "long-narrow": lambda: narrow({"128 x 1024, 16 heads of 8": (attention_case("attn", 16, 8), 128, 1024, BF16, 1)}),
     "conv": conv,
     "mamba2": mamba2,
     "deltanet": lambda: _delta(delta_triton, "tunings", CASES["gated-deltanet"]),

@@ -41,6 +41,7 @@ from plait.training.ensemble import Fleet, Member, MemberRecord, Plan, Split
 from plait.training.ensemble_step import Stepper
 
 FIT, SCORING = 40, 10.0  # timed steps; seconds kept for the scores at the end
+REFIT = 15.0  # seconds between two looks at how many steps there is time for
 CHECKED = 25  # steps between looks at the clock
 EVALUATIONS = 20  # of a training, on the validation split
 SELECTION = "4, validation"
@@ -51,6 +52,13 @@ def split(examples: list[Examples]) -> Split:
     several = examples[0].allowed_NTK is not None
     parts = ("inputs_NT", "targets_NT", *(["allowed_NTK"] if several else []))
     return Split(*(torch.from_numpy(np.stack([getattr(e, part) for e in examples])) for part in parts))
+
+
+class Compiled(Fleet):
+    """The product's own path; replicas that have stopped stay in the graph, since another would be compiled anew."""
+
+    def _compact(self) -> None:
+        pass
 
 
 class Eager(Fleet):
@@ -88,7 +96,7 @@ class OneByOne(Fleet):
 
 
 PATHS: dict[str, type[Fleet]] = {
-    "compiled": Fleet,
+    "compiled": Compiled,
     "captured": Captured,
     "plain": Plain,
     "one-by-one": OneByOne,
@@ -105,30 +113,29 @@ def run(
     task = baseline(chosen.task).with_settings(chosen.settings)
     seeds, steps = range(given.first_seed, given.first_seed + given.seeds), given.steps or chosen.steps
     points = [(lr, decay) for lr in given.lrs or chosen.lrs or (chosen.lr,) for decay in given.decays or chosen.decays]
-    data = [make_data(task, seed, evaluation=128) for seed in seeds]
-    longer = {str(n): split([draw(task.longer(n), seed, "test", 128) for seed in seeds]) for n in chosen.lengths}
+    data = [make_data(task, seed, evaluation=chosen.evaluation) for seed in seeds]
+    longer = {
+        str(n): split([draw(task.longer(n), seed, "test", chosen.evaluation) for seed in seeds]) for n in chosen.lengths
+    }
     # Rates are chosen on other sequences than the ones reported, at the length that is asked about.
-    selection = {SELECTION: split([draw(task.longer(4), seed, "validation", 128) for seed in seeds])}
+    selection = {SELECTION: split([draw(task.longer(4), seed, "validation", chosen.evaluation) for seed in seeds])}
     others = longer | (selection if 4 in chosen.lengths and task.prefixes else {})
     arch = architecture(chosen.spec.format(vocab=task.model_vocab, mixer=mixer))
+    stages = curriculum(task) if chosen.short_first else ()
+    plan = Plan(steps, chosen.batch, -(-steps // EVALUATIONS), solved=chosen.solved or 2.0, curriculum=stages)
     began, worked = time.perf_counter(), time.process_time()
     fleet = kind(
         arch,
         [Member(lr, decay, seed, data) for lr, decay in points for data, seed in enumerate(seeds)],
-        Plan(
-            steps,
-            chosen.batch,
-            -(-steps // EVALUATIONS),
-            solved=chosen.solved or 2.0,
-            curriculum=curriculum(task) if chosen.short_first else (),
-        ),
+        plan,
         *(split([one.split(part) for one in data]) for part in ("train", "validation", "test")),
         device=given.device,
         others=others,
     )
     if until and steps > 4 * FIT:
-        steps = fit_steps(fleet, until, steps)
-    records = trained(fleet, deadline)
+        fit_steps(fleet, until, steps)
+        print(f"{name} {mixer}: {fleet.plan.steps} steps from {time.perf_counter() - began:.0f} s on", flush=True)
+    records = trained(fleet, deadline, (until, steps) if until else None)
     by_point = {
         point: [record for record in records if (record.member.lr, record.member.weight_decay) == point]
         for point in points
@@ -143,7 +150,7 @@ def run(
         "mixer": mixer,
         "seeds": list(seeds),
         "steps": fleet.step,
-        "of": steps,
+        "of": fleet.plan.steps,
         "batch": chosen.batch,
         "lr": best[0],
         "weight_decay": best[1],
@@ -154,6 +161,7 @@ def run(
                 "weight_decay": record.member.weight_decay,
                 "seed": record.member.seed,
                 "steps": record.steps,
+                "solved after": next((step for step, right, _ in record.validation if right >= plan.solved), None),
                 "training loss": record.losses[-1][1] if record.losses else None,
                 "validation": [[step, round(accuracy, 4)] for step, accuracy, _ in record.validation],
                 "accuracy": {"1": record.test[0] if record.test else 0.0, **record.others},
@@ -179,9 +187,11 @@ def selected_by(record: MemberRecord) -> float:
     return record.others.get(SELECTION, record.validation[-1][1])
 
 
-def trained(fleet: Fleet, deadline: float | None) -> list[MemberRecord]:
+def trained(fleet: Fleet, deadline: float | None, fit: tuple[float, int] | None = None) -> list[MemberRecord]:
     """To the end of the plan, or scored as it is when the time is up: a process that is killed in the middle of a
-    kernel takes all others that share the GPU with it."""
+    kernel takes all others that share the GPU with it. `fit`: when the plan should end, and the most steps it may have;
+    others come and go on a shared GPU, so that its length is found out on the way."""
+    looked, taken = time.time(), fleet.step
     while fleet.step < fleet.plan.steps and any(record.stopped == "running" for record in fleet.records):
         if deadline and time.time() > deadline:
             fleet._evaluate(torch.zeros(len(fleet.alive)))
@@ -190,10 +200,14 @@ def trained(fleet: Fleet, deadline: float | None) -> list[MemberRecord]:
         fleet.run(until=fleet.step + CHECKED)
         if fleet.device.type == "cuda":
             torch.cuda.synchronize()
+        if fit and time.time() > looked + REFIT and fleet.step < fleet.plan.steps:
+            each = (time.time() - looked) / (fleet.step - taken)
+            looked, taken = time.time(), fleet.step
+            plan_steps(fleet, fleet.step + int((fit[0] - looked - SCORING) / each), fit[1])
     return fleet.records
 
 
-def fit_steps(fleet: Fleet, until: float, most: int) -> int:
+def fit_steps(fleet: Fleet, until: float, most: int) -> None:
     """Set the plan's steps to what there is time for, `most` at most."""
     fleet.advance(FIT)
     float(fleet.params[next(iter(fleet.params))].sum())
@@ -201,10 +215,15 @@ def fit_steps(fleet: Fleet, until: float, most: int) -> int:
     fleet.advance(FIT)
     float(fleet.params[next(iter(fleet.params))].sum())
     each = (time.perf_counter() - began) / FIT
-    steps = min(most, 2 * FIT + max(FIT, int((until - time.time() - SCORING) / each)))
-    fleet.plan = dataclasses.replace(fleet.plan, steps=steps, eval_every=-(-steps // EVALUATIONS))
+    plan_steps(fleet, fleet.step + int((until - time.time() - SCORING) / each), most)
+    fleet.plan = dataclasses.replace(fleet.plan, eval_every=-(-fleet.plan.steps // EVALUATIONS))
+
+
+def plan_steps(fleet: Fleet, steps: int, most: int) -> None:
+    """Let the learning rate fall to 0 at this step, `most` at most; it goes on where it is."""
+    steps = min(most, max(fleet.step + FIT, steps))
+    fleet.plan = dataclasses.replace(fleet.plan, steps=steps)
     fleet._steps.fill_(float(steps))
-    return steps
 
 
 def main() -> None:
@@ -219,7 +238,9 @@ def main() -> None:
     asked.add_argument("--device", default="cpu")
     asked.add_argument("--until", type=float, help="seconds since 1970: trainings are as long as there is time for")
     asked.add_argument("--deadline", type=float, help="seconds since 1970: what is not done then is scored as it is")
-    asked.add_argument("--precision", choices=("fp32", "tf32"), default="fp32", help="of matrix products on a GPU")
+    asked.add_argument(
+        "--precision", choices=("fp32", "tf32", "bf16"), default="fp32", help="of matrix products on a GPU"
+    )
     asked.add_argument("--path", choices=list(PATHS), default="compiled", help="on a GPU")
     asked.add_argument("--where", default="")
     asked.add_argument("--out", type=Path)
@@ -232,9 +253,10 @@ def main() -> None:
         given.out.write_text(text, encoding="utf-8") if given.out else print(text)
         return
     torch.set_num_threads(1)
-    # No bf16 on a GPU: of an angle that it rounds, 64 turns are off by most of a radian.
-    torch.set_float32_matmul_precision("high" if given.precision == "tf32" else "highest")
-    ensemble.precision = ensemble_step.precision = lambda device: torch.autocast(device.type, enabled=False)
+    # No bf16 by default: of an angle that it rounds, 64 turns are off by most of a radian.
+    torch.set_float32_matmul_precision("highest" if given.precision == "fp32" else "high")
+    if given.precision != "bf16":
+        ensemble.precision = ensemble_step.precision = lambda device: torch.autocast(device.type, enabled=False)
     trainings = [(name, mixer) for name in given.sets for mixer in given.only or SETS[name].mixers]
     for i, (name, mixer) in enumerate(trainings):
         if given.deadline and time.time() > given.deadline - 2 * SCORING:

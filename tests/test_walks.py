@@ -20,16 +20,16 @@ from plait.cli.main import main
 SOURCE = str(Path(plait.__file__).parent) + "/"
 SMALL = "d=16 | attn[heads=2] swiglu"
 WALKS = {
-    "show": (("show", "attn"), 16),
+    "show": (("show", "attn"), 15),
     "search": (
         ("search", "--space", "small-hybrid", "--objectives", "max:decoder_params,min:flops", "--method", "random",
          "--iterations", "2", "--population", "8", "--no-confirm"),
-        46,  # one of them only if it takes long enough to publish its progress
+        43,  # one of them only if it takes long enough to publish its progress
     ),
-    "train": (("train", SMALL, "--data", "builtin:language", "--steps", "2", "--batch", "2", "--seq-len", "16"), 56),
+    "train": (("train", SMALL, "--data", "builtin:language", "--steps", "2", "--batch", "2", "--seq-len", "16"), 53),
     "probe": (
         ("probe", SMALL, "--no-match", "--no-baselines", "--tasks", "memorization", "--seeds", "1", "--workers", "1"),
-        39,
+        35,
     ),
 }  # fmt: skip
 

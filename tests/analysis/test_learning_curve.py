@@ -278,6 +278,18 @@ class TestForesight:
             "no forecast beyond 32 M tokens"
         )
 
+    def test_a_lead_after_a_crossing_is_not_claimed_beyond_its_end(self) -> None:
+        """The late leader is ahead from 4 M tokens on; after 16 M both are even."""
+        even_DC = np.stack([np.where(np.arange(1000) % 2 == of, 0.9, 1.0) for of in range(2)], 1)
+        ahead_DBC = np.broadcast_to([[0.5, 0.8], [0.8, 0.5], [0.8, 0.5]], (1000, 3, 2))
+        loss_DBC = np.concatenate([ahead_DBC, even_DC[:, None]], 1)
+        seen = foresee(Forecast(["a", "b"], [1e6, 4e6, 8e6, 16e6], loss_DBC, 0.01, 4e6, 8.0, "drawn"))
+        assert [(c.before, c.after) for c in seen.crossings] == [("a", "b")]
+        assert ", beyond that b (crossing " in seen.text
+        assert seen.text.endswith(
+            "), clearly up to about 8 M, and none is clearly the best from there on; nothing is said beyond 32 M"
+        )
+
     def test_sixty_to_forty_is_a_lead(self) -> None:
         worse_D = np.where(np.arange(10) < 4, 0.9, 1.1)
         loss_DBC = np.stack([np.ones(10), worse_D], 1)[:, None]

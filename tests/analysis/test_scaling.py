@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from benchmark_modules import load_benchmark
+from benchmark_modules import FOLDER, load_benchmark
 from scipy.optimize import minimize_scalar
 
 from plait.analysis.scaling_bootstrap import bootstrap, interval
-from plait.analysis.scaling_document import document, notes
+from plait.analysis.scaling_document import document, notes, shown
 from plait.analysis.scaling_findings import CONTRADICTED, OPEN, SHOWN, findings
 from plait.analysis.scaling_frontier import TokenCost
 from plait.analysis.scaling_isoflop import groups_of
-from plait.analysis.scaling_laws import CANNOT_SAY, Laws, fit_laws
+from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Laws, fit_laws
 from plait.analysis.scaling_range import within_law
 from plait.analysis.scaling_runs import ALL, Runs, rename_columns, runs_of
 from plait.analysis.scaling_simulation import CHINCHILLA, SIX, Design, joined, pitfall, simulated, surface
@@ -197,7 +198,7 @@ def test_equals_are_not_told_apart() -> None:
 
 def test_what_is_too_wide_is_said() -> None:
     laws = fit_laws(simulated(CHINCHILLA, Design(np.array([1e18, 1.5e18]), 5), 0.02, rng(2)), 1e24, draws=100)
-    assert any(CANNOT_SAY in note for note in notes(laws))
+    assert any("do not determine" in note for note in notes(laws))
     assert any("extrapolation" in note for note in notes(laws))
     assert document(laws)["frontier"]["N_star"]["verdict"] == CANNOT_SAY
 
@@ -289,7 +290,7 @@ def test_small_budgets_off_the_law_are_left_out() -> None:
         assert len(budgets) >= 3
         assert budgets == pytest.approx(np.logspace(18, 21, 7)[: len(budgets)])
         assert len(laws.runs) == len(runs) - 7 * len(budgets)
-        assert any("lie off the law of the larger budgets" in note for note in notes(laws))
+        assert any("do not follow the law of the larger budgets" in note for note in notes(laws))
         assert document(laws)["left_out"][0]["runs"] == 7
         one, other = (found.best.surface_estimates()["E"] for found in (laws, all_of_them))
         assert other.low > 1.817 + 0.2
@@ -420,7 +421,9 @@ def test_bad_tables_get_one_clear_message(message: str) -> None:
         fit_laws(runs_of(Table.of("runs.csv", BAD[message])), 1e22, draws=20)
 
 
-@pytest.mark.parametrize(("wrong", "told"), [(1.0, []), (0.9, ["the run alone at 4.8e+22 FLOPs lies off the law"])])
+@pytest.mark.parametrize(
+    ("wrong", "told"), [(1.0, []), (0.9, ["the single run at 4.8e+22 FLOPs does not fit the law"])]
+)
 def test_a_run_alone_speaks_for_the_surface(wrong: float, told: list[str]) -> None:
     """It narrows the laws, belongs to no parabola, and is named where the law of the others contradicts it."""
     loss = wrong * float(CHINCHILLA.loss(np.asarray(1e9), np.asarray(8e12)))
@@ -430,8 +433,8 @@ def test_a_run_alone_speaks_for_the_surface(wrong: float, told: list[str]) -> No
     )
     assert len(laws.runs) == len(without.runs) + 1
     assert [len(group.runs) for group in laws.best.groups] == [len(group.runs) for group in without.best.groups]
-    spoken = [note for note in document(laws)["notes"] if "alone" in note]
-    assert "one run alone at 4.8e+22 FLOPs" in spoken[0]
+    spoken = [note for note in document(laws)["notes"] if "4.8e+22" in note]
+    assert "only one run at 4.8e+22 FLOPs" in spoken[0]
     assert [any(words in note for note in spoken[1:]) for words in told] == [True] * (len(spoken) - 1)
     if not told:
         widths = [one.best.surface_estimates()["E"] for one in (laws, without)]
@@ -494,3 +497,38 @@ def test_a_surface_that_nobody_could_mean_overflows_nowhere() -> None:
         params, tokens, loss = wild.optimum(1e9, cost)
         found = (params, tokens, loss, wild.gap(1e9, cost, 0.25), wild.overhead(1e9, cost, 0.25))
     assert not any(np.isnan(each).any() for each in found)
+
+
+def test_an_interval_that_says_nothing_is_told_in_words() -> None:
+    assert shown(Estimate(2.0, 1.0, 3.0), sign="+") == "+2 (1 … 3)"
+    assert shown(Estimate(2.0, 1.0, 9.0).over(4), sign="×") == "[×2 (1 … 9)]"
+    assert shown(Estimate(1276, 1e-109, 2086).over(4)) == CANNOT_SAY
+    assert shown(Estimate(0.5, -0.1, 1.6).wider_than(0.2)) == CANNOT_SAY
+    assert shown(Estimate(0.01, -0.01, 0.03)) == "0.01 (-0.01 … 0.03)"  # narrow, whatever its sign
+
+
+def test_a_page_keeps_what_is_written_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))  # it imports the script of the runs
+    with_parts = load_benchmark("scaling_report").with_parts
+    page = "# Title\n\nBy hand.\n\n<!-- begin runs -->\nold\n<!-- end runs -->\n\nAlso by hand.\n"
+    assert with_parts(page, {"runs": ["| a |", "| b |"]}) == page.replace("old", "| a |\n| b |")
+    more = with_parts(page, {"notes": ["- one"]})
+    assert more.startswith(page)
+    assert more.endswith("## Notes\n\n<!-- begin notes -->\n- one\n<!-- end notes -->\n")
+
+
+def test_the_rule_of_rates_is_found_again() -> None:
+    rates = load_benchmark("scaling_rates")
+    trials = {}
+    for name, constant in (("attn", 0.3), ("mamba2", 0.6)):
+        for width in (64, 128):
+            for batch in (2**13, 2**16):
+                best = constant / width * (batch / 2**13) ** 0.3
+                tried = [each / width for each in (0.128, 0.256, 0.512, 1.024, 2.048)]
+                trial = {lr: math.exp(0.05 * math.log(lr / best) ** 2) for lr in tried}
+                trials[rates.Setting(name, width, batch, 600)] = trial
+                assert rates.best_rate(trial).rate == pytest.approx(best, rel=0.02)
+    rule = rates.fit_rule(trials, near=9.0)
+    assert rule.power == pytest.approx(0.3)
+    assert rule.constants == pytest.approx({"attn": 0.3, "mamba2": 0.6})
+    assert rates.best_rate({1e-3: 3.0, 2e-3: 2.0, 4e-3: 1.0}).end

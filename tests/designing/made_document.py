@@ -109,7 +109,7 @@ def document(
         "size": "decoder_params",
         "candidates": list(rows.values()),
         "probe": {"tasks": list(TASKS), "seeds": dict.fromkeys(TASKS, 1), "scale": scale, "runs": 12, "steps": 1200,
-                  "architectures": probed},
+                  "architectures": probed, "left_out": ""},
         "race": {"architectures": raced, "paired": paired, "noise": 0.02, "verdict": f"{pick} is best",
                  "rungs": [250_000, 1_000_000, 4_000_000], "cost": {"share": 0.25, "seconds": 90.0}},
         "budget": {"stated": "4e+06 tokens", "tokens": 4e6 * beyond, "spoken_for": 4e6},

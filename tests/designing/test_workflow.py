@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import time
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -16,8 +18,11 @@ from typer.testing import CliRunner
 
 from plait.cli import design as design_command
 from plait.core.errors import UserError
+from plait.designing import clock
 from plait.designing import config as briefs
 from plait.designing import workflow as probing
+from plait.designing.clock import Clock
+from plait.designing.workflow import design_config
 from plait.device import latency, memory, profiling
 from plait.device.latency import Timing
 from plait.device.memory import Memory
@@ -25,6 +30,9 @@ from plait.device.predictor import Predictor
 from plait.device.setting import Setting
 from plait.model.architecture import Architecture
 from plait.probing.protocol import Protocol, quick
+from plait.probing.run import run_budget
+from plait.records import Store
+from plait.space.constraints import Limits
 from plait.space.table import load_space
 
 SPACE = """
@@ -87,6 +95,9 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(briefs, "LEAST_SECONDS", 6.0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)  # one worker: it races here
     monkeypatch.setitem(briefs.SHARES, "train", 0.1)
+    # Six seconds are too short for any probe: they have to do.
+    monkeypatch.setattr(clock, "WORTH", -math.inf)
+    monkeypatch.setattr(probing, "run_budget", lambda *a, **k: run_budget(*a, **{**k, "overrun": True}))
     return made
 
 
@@ -145,6 +156,45 @@ def test_a_mixer_of_the_spaces_own_files_is_probed(bench: Bench, tmp_path: Path)
     found = json.loads(run("--space", "own.txt").stdout)
     assert {row["pattern"] for row in found["candidates"]} <= {"my-mixer", "my-mixer×2"}
     assert found["probe"]["trained_now"] > 0
+
+
+@pytest.mark.parametrize("when", ["before", "after its timing"])
+def test_a_probe_that_does_not_fit_is_left_out(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, when: str
+) -> None:
+    """Where too little time is left, or trainings turn out too slow; the page says so, and a resumed design decides
+    alike with all of its time before it."""
+    monkeypatch.setattr(probing, "run_budget", run_budget)
+    if when == "before":
+        monkeypatch.setattr(clock, "WORTH", math.inf)
+    found = json.loads(run().stdout)
+    assert found["probe"]["architectures"] == []
+    assert found["best_probed"] is None
+    assert "too few on this machine" in found["probe"]["left_out"]
+    assert f"It was not probed for what it can do: {found['probe']['left_out']}." in found["advice"]
+    assert found["pick"]["pattern"] in {row["name"] for row in found["race"]["architectures"]}
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "The probe was left out" in page
+    assert "probe" not in CliRunner().invoke(app, ARGUMENTS[:-1]).stdout.splitlines()[0]  # no such column
+    monkeypatch.setattr(clock, "WORTH", -math.inf)
+    again = json.loads(run().stdout)
+    assert again["advice"] == found["advice"]
+
+
+def test_a_late_race_gets_what_is_left(tmp_path: Path) -> None:
+    """Before a training of the rest of the time; at least a part of its share; and what was decided first holds."""
+    config = design_config(
+        "small-hybrid", Limits(), "builtin:language", Setting(seq=32), 300.0, 0, train_for=None, runs=tmp_path
+    )
+    assert (config.share("race"), config.share("train")) == (99.0, 42.0)
+    with Store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        for late, expected in ((0.0, 99.0), (159.0, 99.0), (188.0, 70.0), (290.0, 29.7)):
+            now = Clock(config, store, time.perf_counter() - late, [f"late by {late}"])
+            assert now.race() == pytest.approx(expected, abs=0.3)
+        again = Clock(config, store, time.perf_counter(), ["late by 188.0"])
+        assert again.race() == pytest.approx(70.0, abs=0.3)
+        assert Clock(config, store, time.perf_counter() - 120, ["a"]).probe() == 36.0
+        assert Clock(config, store, time.perf_counter() - 145, ["b"]).probe() == 0.0
 
 
 def test_no_model_measures_within_the_limits(bench: Bench) -> None:

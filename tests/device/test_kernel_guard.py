@@ -82,7 +82,7 @@ def test_stacked_members_are_held_to_each_members_own_result(name):
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_narrow_heads_are_held_to_the_definition(name):
-    case = case_of(name)
+    case = CASES[name]
     assert {(each.width, each.members) for each in settings(case) if each.width} == {
         (width, members) for width in (8, 12, 16, 24, 32, 64) for members in (1, 3)
     }
@@ -91,6 +91,18 @@ def test_narrow_heads_are_held_to_the_definition(name):
         found = guard(case, Setting(torch.float32, 5, decays, members, width), CPU)
         assert found.right
         assert (found.width, found.members) == (width, members)
+
+
+def test_digits_that_cancel_are_not_asked_for():
+    """Under gates that forget at once a query sees little but its own key, whose gradient is then the difference of two
+    numbers a thousand times as large. A wrong gradient of keys is seen all the same."""
+    case, sharp = CASES["fox"], Setting(torch.float32, 65, "strong")
+    assert guard(case, sharp, CPU).right
+    assert guard(dataclasses.replace(case, softmax=False), sharp, CPU).error > 1e-4
+    wrong = dataclasses.replace(case, ours=lambda x: case.ours(x | {"k": 1.2 * x["k"] - 0.2 * x["k"].detach()}))
+    found = guard(wrong, sharp, CPU)
+    assert not found.right
+    assert found.worst == "gradient of k"
 
 
 def test_a_member_that_sees_another_is_seen():
@@ -136,5 +148,5 @@ def test_without_a_gpu_it_is_one_message(monkeypatch):
 
 def test_a_mixer_without_kernels_says_which_have_some():
     with pytest.raises(plait.UserError, match="no kernels"):
-        case_of("hyena")
+        case_of("swiglu")
     assert {"gla", "mamba2", "kda"} <= set(OPS)

@@ -17,37 +17,42 @@ if not torch.cuda.is_available() and not INTERPRETED:
     pytest.skip("needs a GPU or TRITON_INTERPRET=1", allow_module_level=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize(
-    ("members", "batch", "tokens", "channels", "states", "segments"),
-    [(1, 2, 8, 5, 3, 1), (2, 3, 24, 70, 4, 1), (2, 1, 32, 5, 3, 4), (1, 2, 48, 70, 4, 2)],
-)
-def test_kernels_equal_the_two_level_scan(members, batch, tokens, channels, states, segments, monkeypatch):
+    ("members", "batch", "tokens", "channels", "states", "L", "segments"),
+    [(1, 2, 8, 5, 3, 8, 1), (2, 3, 24, 70, 4, 8, 1), (2, 1, 32, 5, 3, 8, 4), (1, 2, 48, 70, 4, 8, 2),
+     (1, 2, 12, 70, 4, 4, 1), (1, 1, 32, 5, 12, 16, 2), (1, 1, 4, 5, 20, 2, 1)],
+)  # fmt: skip
+def test_kernels_equal_the_two_level_scan(members, batch, tokens, channels, states, L, segments, dtype, monkeypatch):
+    """Chunks that fit into registers, and longer ones in several parts; `dtype` is that of u and y alone."""
     from plait.ops import scan_triton
     from plait.ops.scan_triton import scan_backward, scan_forward
 
     tile = scan_triton.tuning(states).forward
     programs = members * batch * -(-channels // tile.channels)
     monkeypatch.setattr(scan_triton, "ENOUGH", programs * segments)
-    assert scan_triton._segments(members * batch, tokens // 8, channels, tile) == segments
+    assert scan_triton._segments(members * batch, tokens // L, channels, tile) == segments
     stream = torch.Generator().manual_seed(0)
 
     def drawn(*shape):
         return torch.randn(*shape, generator=stream)
 
-    u, delta = drawn(members, batch, tokens, channels), drawn(members, batch, tokens, channels).exp()
+    u, delta = drawn(members, batch, tokens, channels).to(dtype).float(), drawn(members, batch, tokens, channels).exp()
     B, C = drawn(members, batch, tokens, states), drawn(members, batch, tokens, states)
     A, D = -drawn(members, states, channels).exp(), drawn(members, channels)
     state = drawn(members, batch, states, channels)
-    grad_y, grad_final = torch.randn_like(u), torch.randn_like(state)
-    expected = _Scan.forward(u, delta, B, C, A, D, state, 8)
+    grad_y, grad_final = drawn(*u.shape).to(dtype).float(), drawn(*state.shape)
+    expected = _Scan.forward(u, delta, B, C, A, D, state, L)
     device = "cpu" if INTERPRETED else "cuda"
-    inputs = [x.to(device) for x in (u, delta, B, C, A, D)]
-    for ours, theirs in zip(scan_forward(*inputs, state.to(device), 8), expected, strict=True):
-        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-5)
-    wanted = _ScanAdjoint.forward(u, delta, B, C, A, D, expected[2], grad_y, grad_final, 8)
-    grads = scan_backward(*inputs, expected[2].to(device), grad_y.to(device), grad_final.to(device), 8)
+    inputs = [x.to(device) for x in (u.to(dtype), delta, B, C, A, D)]
+    rtol = {torch.float32: 1e-4, torch.float16: 2e-3}
+    for ours, theirs in zip(scan_forward(*inputs, state.to(device), L), expected, strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs.to(ours.dtype), rtol=rtol[ours.dtype], atol=1e-5)
+    wanted = _ScanAdjoint.forward(u, delta, B, C, A, D, expected[2], grad_y, grad_final, L)
+    grads = scan_backward(*inputs, expected[2].to(device), grad_y.to(device, dtype), grad_final.to(device), L)
+    assert [x.dtype for x in grads] == [dtype] + 6 * [torch.float32]
     for ours, theirs in zip(grads, wanted, strict=True):
-        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(ours.cpu(), theirs.to(ours.dtype), rtol=rtol[ours.dtype], atol=1e-4)
 
 
 @pytest.mark.parametrize("run", ["members one by one", "stacked", "in a graph"])

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from plait.probing.plan import Plan
-from plait.probing.replan import Scheduler
+from plait.probing.plan import Plan, Scheduler
 from plait.probing.trial import KIND, Trial
 from plait.records import Record, Store
 

@@ -9,10 +9,9 @@ from dataclasses import replace
 import pytest
 
 from plait.probing import plan
-from plait.probing import replan as on_the_way
-from plait.probing.plan import FINISH_SECONDS, Plan
+from plait.probing import plan as on_the_way
+from plait.probing.plan import FINISH_SECONDS, Plan, Scheduler, Spent, decide
 from plait.probing.protocol import Protocol, quick
-from plait.probing.replan import Scheduler, Spent, decide
 from plait.probing.report import changes
 from plait.probing.run import Machine, run_budget
 from plait.probing.trial import KIND, Speed, Trial
@@ -191,7 +190,7 @@ def test_killed_beside_a_decision(six_tasks, store, whole, monkeypatch, task, mo
     put = store.put
 
     def dies(record: Record) -> bool:
-        last = record.kind == on_the_way.KIND and record.config["first"] == task
+        last = record.kind == on_the_way.REPLAN_KIND and record.config["first"] == task
         if last and moment == "before":
             raise Killed
         stored = put(record)
@@ -239,7 +238,7 @@ def test_of_two_on_one_store_the_first_decides(six_tasks, store, monkeypatch):
     # Nor does it decide again what it finds decided.
     second.begin_next({})
     assert first.begin_next(slow) == second.begun[-len(trials) :]
-    assert len(store.find(on_the_way.KIND)) == 2
+    assert len(store.find(on_the_way.REPLAN_KIND)) == 2
 
 
 # ---- for real

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -13,11 +14,12 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.model.architecture import Architecture
-from plait.racing import comparison
+from plait.racing import comparison, planning
 from plait.racing.budget import SHARES, Plan, Workload, rungs, weights
-from plait.racing.comparison import Terms, compare
+from plait.racing.comparison import compare
 from plait.racing.contenders import Contender, read_contenders
 from plait.racing.leg import KIND, Course, Leg
+from plait.racing.planning import Terms
 from plait.racing.rates import best_rate, rate_steps
 from plait.racing.workers import seconds_of_all
 from plait.records import Record, Store, provenance_of
@@ -87,9 +89,11 @@ def test_a_time_that_is_too_short_is_refused_with_the_least(contenders: list[Con
 
 class MadeUpMachine:
     """In place of `Workers`: nothing is trained; a clock says how long it would have taken. `timing` and `scoring` are
-    how wrong the timed steps are, and what a scored token takes of a trained one."""
+    how wrong the timed steps are, and what a scored token takes of a trained one. `load`: from which second on
+    everything takes how many times as long."""
 
     clock = 0.0
+    load = (math.inf, 1.0)
     true: dict[str, float]
     timing = 1.0
     scoring = 0.4
@@ -98,7 +102,8 @@ class MadeUpMachine:
 
     def __init__(self, course: Course, store: Store, place: Place, mixers: object = (), log: object = ()) -> None:
         self.course, self.store, self.workers, self.speeds, self.where = course, store, place.workers or 1, {}, ""
-        self._stored: dict[str, Record] = {}
+        self.place = place
+        self._trunks: dict[tuple[str, object], int] = {}
 
     def __enter__(self) -> MadeUpMachine:
         return self
@@ -106,7 +111,7 @@ class MadeUpMachine:
     def __exit__(self, *_: object) -> None:
         type(self).clock += 1.0
 
-    def step_seconds(self, archs: Sequence[Architecture]) -> list[float]:
+    def step_seconds(self, archs: Sequence[Architecture], most: float | None = None) -> list[float]:
         per_step = [self.true[arch.text] * self.course.tokens_per_step for arch in archs]
         type(self).clock += self.start + seconds_of_all([4 * each for each in per_step] * 2, self.workers)
         return [self.timing * each for each in per_step]
@@ -114,29 +119,39 @@ class MadeUpMachine:
     def run(self, legs: Iterable[Leg], on_tokens: Callable[[float, float], object]) -> list[list[list[Record]]]:
         legs = list(legs)
         order = sorted(legs, key=lambda leg: -leg.tokens * self.speeds.get(leg.arch.text, 1.0))
-        free = [0.0] * self.workers
-        for leg in order:
+        free, began, total = [0.0] * self.workers, type(self).clock, float(sum(leg.tokens for leg in legs))
+        found, ended = {}, []
+        for place, leg in sorted(enumerate(legs), key=lambda each: order.index(each[1])):
             at = int(np.argmin(free))
-            free[at] += 0.2 + sum(self._seconds(leg))
-        type(self).clock += max(free)
-        return [self._records(leg) for leg in legs]
+            seconds = self._seconds(leg, began + free[at])
+            found[place] = self._records(leg, seconds)
+            free[at] += 0.2 + sum(seconds)
+            ended.append((began + free[at], float(leg.tokens)))
+        done = 0.0
+        for now, tokens in sorted(ended):
+            type(self).clock, done = now, done + tokens
+            on_tokens(done, total)
+        return [found[place] for place in range(len(legs))]
 
-    def _seconds(self, leg: Leg) -> list[float]:
-        """Of every budget: the trunk up to its decay, the decay, the scoring."""
-        found, at = [], 0
+    def _seconds(self, leg: Leg, now: float) -> list[float]:
+        """Of every budget: the trunk from where it stands up to its decay, the decay, the scoring."""
+        found: list[float] = []
+        at = self._trunks.get((leg.arch.text, leg.replicas), 0)
         for steps in leg.budgets:
             trunk = steps - decay_steps(self.course.recipe, steps)
             tokens = (max(0, trunk - at) + steps - trunk) * self.course.tokens_per_step
-            found.append(self.true[leg.arch.text] * (tokens + self.scoring * self.course.held_out))
+            slower = self.load[1] if now + sum(found) >= self.load[0] else 1.0
+            found.append(slower * self.true[leg.arch.text] * (tokens + self.scoring * self.course.held_out))
             at = max(at, trunk)
+        self._trunks[leg.arch.text, leg.replicas] = at
         return found
 
-    def _records(self, leg: Leg) -> list[list[Record]]:
+    def _records(self, leg: Leg, seconds: Sequence[float]) -> list[list[Record]]:
         """The best rate is somewhere between an eighth and eight times the recipe's: searches go on beyond the edge."""
         found = []
         rng = np.random.default_rng([self.seed, len(leg.arch.text)])
         best = self.course.recipe.lr * 2 ** rng.uniform(-3, 3)
-        for steps, took in zip(leg.budgets, self._seconds(leg), strict=True):
+        for steps, took in zip(leg.budgets, seconds, strict=True):
             rows = []
             for replica in leg.replicas:
                 loss = 1 + 10 / steps + 0.1 * abs(np.log2(replica.lr / best)) + 0.001 * replica.seed
@@ -172,6 +187,37 @@ def test_a_comparison_ends_in_its_time(
         found = compare(contenders, course, terms, store, Path(), place=Place(workers=workers), started=started)
         assert 0.8 * seconds < MadeUpMachine.clock < 1.1 * terms.seconds, (draw, MadeUpMachine.clock)
         assert len({row.tokens for row in found.rows}) == (1 if equal == "tokens" else 3)
+
+
+@pytest.mark.parametrize(("load", "longest"), [((40.0, 3.0), 1.1), ((90.0, 3.0), 1.15), ((0.0, 0.4), 1.0)])
+def test_a_comparison_follows_the_speed_of_the_machine(
+    contenders: list[Contender],
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    course: Course,
+    load: tuple[float, float],
+    longest: float,
+) -> None:
+    """Other work that begins on the way and takes two thirds of the cores, or that ended as soon as steps were timed:
+    budgets are scaled to the time that is left, alike for all."""
+    monkeypatch.setattr(comparison, "Workers", MadeUpMachine)
+    monkeypatch.setattr(planning, "perf_counter", lambda: MadeUpMachine.clock)
+    monkeypatch.setattr(MadeUpMachine, "load", load)
+    MadeUpMachine.clock, MadeUpMachine.timing = 0.0, 1.0
+    MadeUpMachine.true = {c.arch.text: 1e-4 * each for c, each in zip(contenders, (1.0, 2.0, 3.0), strict=True)}
+    terms = Terms(seeds=3, seconds=180.0, search_rates=False)
+    found = compare(contenders, course, terms, store, Path(), place=Place(workers=2), started=0.0)
+    assert 0.85 * 180 < MadeUpMachine.clock < longest * 180, MadeUpMachine.clock
+    assert len({row.tokens for row in found.rows}) == 1
+    for row in found.rows:
+        tokens = [tokens for tokens, _ in row.curve]
+        assert tokens == sorted(set(tokens))
+        assert len(tokens) >= 3
+        assert all(later >= 1.2 * earlier for earlier, later in itertools.pairwise(tokens))
+        assert all(len(at) == 3 for at in row.records)
+    MadeUpMachine.clock, MadeUpMachine.timing = 0.0, 2.0
+    again = compare(contenders, course, terms, store, Path(), place=Place(workers=2), started=0.0)
+    assert [row.tokens for row in again.rows] == [row.tokens for row in found.rows]  # what was decided once holds
 
 
 def test_a_plan_is_kept(contenders: list[Contender], store: Store, monkeypatch: Any, course: Course) -> None:

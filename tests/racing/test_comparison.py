@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from plait.racing.comparison import Comparison, Terms, compare
+from plait.racing.comparison import Comparison, compare
 from plait.racing.contenders import Contender, read_contenders
 from plait.racing.document import document
 from plait.racing.leg import Course
+from plait.racing.planning import Terms
 from plait.racing.rates import _rates_beyond as beyond
 from plait.racing.rates import best_rate, stacks
 from plait.records import Store
+from plait.reporting.comparison import verdict_sentence
 from plait.training.track import Replica
 
 SMALL, LARGE = "d=16 | attn[heads=2] swiglu", "d=24 | gla[heads=2] swiglu"
@@ -51,6 +53,28 @@ def test_the_document_is_plain_and_whole(course: Course, store: Store, tmp_path:
     tokens = [row["tokens"] for row in found["foresight"]]
     assert tokens[-1] == 8 * 2048
     assert tokens == sorted(tokens)
+
+
+def test_the_verdict_tells_by_how_much_the_lowest_two_differ(course: Course, store: Store, tmp_path: Path) -> None:
+    found = document(compared(course, store, tmp_path, SMALL, LARGE))
+    best, other = sorted(found["architectures"], key=lambda row: row["loss"])
+    (pair,) = found["paired"]
+    low, high = sorted(abs(end) if abs(end) > 0 else end for end in pair["interval"])
+    told = verdict_sentence(found)
+    assert told.startswith(f"After 2.05 k tokens {found['verdict']}: {other['name']} is ")
+    assert f"{other['loss'] - best['loss']:.3f} (" in told
+    if pair["verdict"] == best["name"]:  # both ends on one side of 0
+        assert f"({low:.3f} to {high:.3f}) nats per token above {best['name']}." in told
+
+
+def test_nothing_is_foreseen_from_the_warm_up(course: Course, store: Store, tmp_path: Path) -> None:
+    slow = replace(course, recipe=replace(course.recipe, warmup=12))
+    found = compared(slow, store, tmp_path, SMALL, LARGE)
+    assert found.foresight is not None
+    assert [tokens for tokens, _ in found.rows[0].curve] == [128, 256, 512, 1024, 2048]
+    assert found.foresight.rows[0].tokens == 2048  # 64 steps, the one budget with 36 or more
+    slower = replace(course, recipe=replace(course.recipe, warmup=30))
+    assert compared(slower, store, tmp_path, SMALL, LARGE).foresight is None
 
 
 def test_one_alone(course: Course, store: Store, tmp_path: Path) -> None:

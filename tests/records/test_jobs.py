@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from plait.core.errors import UserError
+from plait.core.progress import TimeLeft
 from plait.records import Record, Store, open_store
 from plait.records import jobs as jobs_module
 from plait.records.jobs import FORGOTTEN, SILENT, Job, Publisher, published, read_jobs
@@ -71,8 +72,7 @@ def test_a_command_is_seen_running_and_is_gone_at_its_end(
     (job,) = jobs_when(store, lambda found: bool(found) and found[0].state.share == 0.25)
     assert (job.running, job.local, job.state.process) == (True, True, process.pid)
     assert (job.state.verb, job.state.stage, job.state.detail) == ("probe", "training", "3 of 12 trials")
-    assert job.state.seconds_left is not None
-    assert job.state.seconds_left == pytest.approx(3 * job.state.seconds, rel=0.01)
+    assert job.state.seconds_left is None  # a share that was told once has no pace
     process.communicate("\n", timeout=60)
     assert process.returncode == 0
     assert read_jobs(store) == []
@@ -207,14 +207,21 @@ def test_progress_reaches_the_store_and_the_caller(store: Store) -> None:
     assert len(heard) == 4
 
 
-def test_the_time_left_is_that_of_the_stage(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_left_is_that_of_the_stage(store: Store) -> None:
     now = 1000.0
-    monkeypatch.setattr(jobs_module.time, "monotonic", lambda: now)
     publisher = Publisher(store, "search", "mine")
+    publisher._left = TimeLeft(lambda: now)
+
+    def published_left() -> float | None:
+        publisher.write_if_due()
+        (job,) = read_jobs(store)
+        return job.state.seconds_left
+
     publisher.update("profile", 0.5)
-    now += 100
-    publisher.update("search", 0.2)
-    assert publisher._seconds_left(publisher._state, now) is None  # nothing gained yet
+    for passed, share in ((100, 0.2), (50, 0.3)):
+        now += passed
+        publisher.update("search", share)
+        assert published_left() is None  # the first advance ends the start, which has no pace
     now += 12
     publisher.update("search", 0.6)
-    assert publisher._seconds_left(publisher._state, now) == pytest.approx(12.0)  # 0.4 took 12 s, 0.4 are left
+    assert published_left() == pytest.approx(16.0)  # 0.3 took 12 s, 0.4 are left

@@ -291,6 +291,14 @@ def test_depo_asks_for_the_largest_ring_and_powers_of_two():
         assert names.max() == 2 * task.ring == 40
 
 
+@pytest.mark.parametrize(("change", "lengths"), [({}, {3, 5, 7, 9, 11}), ({"brackets": 1}, {5, 9})])
+def test_arithmetic_trains_on_expressions_of_every_length_and_asks_for_the_longest(change, lengths):
+    task = setting("modular-arithmetic", length=12, **change)
+    for training, expected in ((True, lengths), (False, {max(lengths)})):
+        inputs_NT = task.generate(stream("lengths"), 200, training=training).inputs_NT
+        assert set((inputs_NT[:, :-1] != task.ids("pad").start).sum(axis=1).tolist()) == expected
+
+
 def test_chance_is_the_most_frequent_answer():
     data = make_data(setting("word-problem", length=16, train_size=100), 0, evaluation=400)
     assert chance(data.test) == pytest.approx(1 / 6, abs=0.02)

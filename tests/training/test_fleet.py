@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -99,6 +100,41 @@ def test_a_solved_member_stops_and_leaves_the_others_as_they_are(make_fleet):
         assert record.stopped == "done"
         assert near(record, expected)
         assert record.test == pytest.approx(expected.test, abs=1e-3)
+
+
+def test_the_first_to_solve_a_data_set_ends_the_others_on_it(make_fleet):
+    slow, fast = Member(1e-4, 0.0, 0), Member(1e-2, 0.1, 1)
+    members = [slow, fast, replace(slow, data=1), replace(fast, data=1, lr=2e-4)]
+    free = make_fleet(members, Plan(steps=40, batch=32, eval_every=10), sets=2)
+    free.run()
+    reached = free.records[1].validation[0][1]
+    others = [accuracy for i in (0, 2, 3) for _, accuracy, _ in free.records[i].validation]
+    assert max(others) < reached, "no member leads clearly"
+    plan = Plan(steps=40, batch=32, eval_every=10, solved=reached, first_ends=True)
+    ending = make_fleet(members, plan, sets=2)
+    ending.run()
+    assert [(r.stopped, r.steps) for r in ending.records] == [
+        ("outdone", 10),
+        ("solved", 10),
+        ("done", 40),
+        ("done", 40),
+    ]
+    assert all(record.test is not None for record in ending.records)
+    assert near(ending.records[2], free.records[2])
+
+
+def test_what_is_trained_on_after_it_has_stopped_is_not_recorded(make_fleet, monkeypatch):
+    """A captured graph keeps its members until half of them have stopped."""
+    plan = Plan(steps=50, batch=16, eval_every=10, solved=0.6)
+    dropping, keeping = make_fleet(MEMBERS, plan), make_fleet(MEMBERS, plan)
+    dropping.run()
+    monkeypatch.setattr(Fleet, "_compact", lambda fleet: None)
+    keeping.run()
+    early = [i for i, record in enumerate(dropping.records) if record.stopped == "solved" and record.steps < 50]
+    assert early, "no member stops early"
+    for i in early:
+        assert (keeping.records[i].steps, keeping.records[i].stopped) == (dropping.records[i].steps, "solved")
+        assert len(keeping.records[i].validation) == len(dropping.records[i].validation)
 
 
 def test_a_hopeless_member_stops(make_fleet):

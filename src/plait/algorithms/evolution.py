@@ -41,7 +41,7 @@ class RandomSearch(Search):
         super().__init__(space, objectives, iterations=-(-samples // at_once), **rest)
         self.samples, self.at_once = samples, at_once
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, float]:
         return {"samples": self.samples, "at_once": self.at_once}
 
     def step(self, rng: np.random.Generator) -> None:
@@ -87,7 +87,7 @@ class LtsSearch(Search):
         self.mutation = mutation
         self.times_parent_N = np.zeros(0, dtype=np.int64)  # for each candidate of the archive
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, float]:
         return {
             "start": self.start,
             "parents": self.parents,

@@ -19,7 +19,7 @@ import binascii
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +72,7 @@ class Front:
             raise UserError(f"the front has no column '{name}'; it has {', '.join(self.rows[0])}.")
         return [row[name] for row in self.rows]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {
             "space": self.space,
             "method": self.method,
@@ -133,7 +133,7 @@ class CandidateLog:
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         self._genes, self._values = ([arrays["genes"]], [arrays["values"]]) if arrays else ([], [])
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         arrays = self.arrays() or {"genes": np.zeros((0, 0), np.int16), "values": np.zeros((0, len(self.objectives)))}
         genes_NG, values_NM = arrays["genes"], arrays["values"]
         gene_type = next(name for name in _GENE_TYPES if not genes_NG.size or genes_NG.max() <= np.iinfo(name).max)
@@ -221,6 +221,15 @@ def search_record(
     return Record.of(KIND, search.config(), result, provenance_of(started, search.seconds))
 
 
+class RequestFields(TypedDict):
+    """What a search's record says of the request and its cost, beside what the search found."""
+
+    limits: dict[str, float]
+    setting: dict[str, object]
+    profile: dict[str, object] | None
+    cost: dict[str, float]
+
+
 def with_request(
     stored: Record, search: Search, store: Store, limits: Limits, setting: Setting, predictor: DevicePredictor | None
 ) -> Record:
@@ -229,8 +238,8 @@ def with_request(
     fields = _request_fields(search, limits, setting, predictor)
     cost = stored.result.get("cost", {})
     fields["cost"]["search_seconds"] = cost.get("search_seconds", cost.get("seconds", 0.0))
-    names = ("limits", "setting", "profile")
-    if all(name in stored.result and stored.result[name] == fields[name] for name in names):
+    same = (stored.result.get(name, ...) == value for name, value in fields.items() if name != "cost")
+    if all(same):
         return stored
     result = {**stored.result, "mixers": _mixers(search), **fields}
     record = Record(stored.key, stored.kind, stored.config, result, stored.provenance)
@@ -241,7 +250,7 @@ def with_request(
 
 def _request_fields(
     search: Search, limits: Limits, setting: Setting | None, predictor: DevicePredictor | None
-) -> dict[str, Any]:
+) -> RequestFields:
     device = predictor or _device_of(search)
     if setting is None:
         setting = device.predictor.setting if device is not None else Setting(seq=search.evaluator.seq)
@@ -257,7 +266,7 @@ def _request_fields(
     }
 
 
-def _mixers(search: Search) -> list[dict[str, Any]]:
+def _mixers(search: Search) -> list[dict[str, str]]:
     return [source.as_dict() for source in search.space.mixer_sources.values()]
 
 

@@ -112,7 +112,7 @@ class Nsga2(Search):
         self.genes_PG = self.archive.genes_NG
         self.costs_PM = self.archive.costs_NM
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, float]:
         return {"population": self.population, "mutation": self.mutation, "crossover": self.crossover}
 
     def step(self, rng: np.random.Generator) -> None:

@@ -50,7 +50,7 @@ class Objective(ABC):
     def columns(self, batch: Batch) -> dict[str, NDArray[Any]]:
         """One number per candidate. NaN is an error; infinity is allowed."""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Everything that determines the values, as JSON, for the record of a search."""
         config = {"objective": self.name, "maximise": self.maximise}
         return {**config, "source": self.source} if self.source else config
@@ -77,7 +77,7 @@ class Predictor(Protocol):
         """The mean and the half-width of the 95 % interval for every candidate; the batch may be empty."""
         ...
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """What identifies the predictor, as JSON: the profile's hash, the setting."""
         ...
 
@@ -97,7 +97,7 @@ class Predicted(Objective):
         mean_N, half_width_N = self.predictor.predict(self.name, batch)
         return {self.name: mean_N, f"{self.name}_high": mean_N + half_width_N}
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {**super().as_dict(), "predictor": self.predictor.as_dict()}
 
 
@@ -202,7 +202,7 @@ class ProxyObjective(Objective):
         scores = self.score_many(self, specs) if self.score_many else [self.score(spec) for spec in specs]
         return {self.name: np.array(scores, dtype=np.float64)}
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         data = {"tokens": self.fingerprint, "batch": self.data.batch, "seq": self.data.seq, "seed": self.seed}
         config = {**super().as_dict(), **data}
         return config if self.proxy.protocol == 1 else {**config, "proxy_protocol": self.proxy.protocol}

@@ -9,7 +9,6 @@ Letters: N candidates, L layers times slots at maximum depth, B layers, S slots,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +43,7 @@ class DevicePredictor:
             )
         return found.mean, found.high - found.mean
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {"profile": self.predictor.profile.hash, "setting": self.predictor.setting.as_dict()}
 
     def _all(self, batch: Batch) -> dict[str, Prediction]:

@@ -94,11 +94,11 @@ class Search(ABC):
     def step(self, rng: np.random.Generator) -> None:
         """One iteration."""
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Mapping[str, Any]:
         """The method's hyperparameters, for the record."""
         return {}
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, object]:
         """Further results of the method beside its front, as JSON."""
         return {}
 
@@ -215,7 +215,7 @@ class Search(ABC):
 
     # ---- records and checkpoints
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         """Everything that determines the front, as JSON."""
         return {
             "protocol": PROTOCOL,

@@ -66,6 +66,9 @@ class Foresight:
             last = at == len(self.crossings) - 1
             until = "" if last else f" up to about {count(self.crossings[at + 1].tokens)}"
             parts.append(f"then {crossing.after}{until} (crossing {span(crossing.low, crossing.high)})")
+        last_clear = max(row.tokens for row in self.rows if _leader(row.p_best) is not None)
+        if last_clear < self.rows[-1].tokens:
+            parts.append(f"clearly so up to about {count(last_clear)}; beyond that none is clearly the best")
         return ", ".join(parts) + end
 
     def _one_leader(self, end: str) -> str:

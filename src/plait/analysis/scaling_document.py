@@ -20,6 +20,7 @@ from plait.core.units import percent
 
 FAR = 100.0  # times the largest budget
 ODD_COST = 0.1  # runs' FLOPs per token further off κ N^p than this are told
+HOPELESS = 100.0  # times: between the ends of an interval that is not worth reading
 ODD_UNITS = 30.0  # times 6 N D
 
 
@@ -40,9 +41,11 @@ def ends(one: Estimate, digits: int = 4) -> str:
     return f"{number(one.low, digits)} … {number(one.high, digits)}"
 
 
-def shown(one: Estimate, digits: int = 4) -> str:
-    """A value and its interval; in brackets if the data do not determine it."""
-    told = f"{number(one.value, digits)} ({ends(one, digits)})"
+def shown(one: Estimate, digits: int = 4, sign: str = "") -> str:
+    """A value and its interval; in brackets if the interval is too wide to go by, and in words if it says nothing."""
+    if one.wide and not 0 < one.high <= HOPELESS * one.low:
+        return CANNOT_SAY
+    told = f"{sign}{number(one.value, digits)} ({ends(one, digits)})"
     return f"[{told}]" if one.wide else told
 
 
@@ -167,23 +170,24 @@ def notes(laws: Laws) -> list[str]:
     elif laws.target < smallest:
         caveats = [f"the target is {laws.target / smallest:.3g} times the smallest budget trained: an extrapolation"]
     if least.extrapolation > FAR:
-        caveats.append(f"beyond {FAR:g} times the intervals hold what noise can do, not whether the law holds so far")
+        caveats.append(f"beyond {FAR:g} times: the intervals cover noise, not whether the law holds that far")
     for law in laws.laws.values():
         whose = "" if law.name == ALL else f"{law.name}: "
         wide = [name for name, one in {**law.surface_estimates(), **law.frontier_estimates()}.items() if one.wide]
         if wide:
             letters = ", ".join(LETTERS.get(name, name) for name in wide)
-            caveats.append(f"{whose}{CANNOT_SAY} {letters}; more budgets, wider apart, would")
+            caveats.append(f"{whose}the data do not determine {letters}; more budgets, further apart, would help")
         outside = [one for one in law.groups if not one.bracketed]
         if outside:
             budgets = ", ".join(f"{one.flops:.3g}" for one in outside)
             caveats.append(f"{whose}no optimum between the sizes trained at {budgets} FLOPs; left out of the parabolas")
         caveats += _alone(laws.runs, law.name, whose)
         if len(law.groups) == 2:
-            caveats.append(f"{whose}two budgets: intervals were only checked with three and more; train a third")
+            caveats.append(f"{whose}only two budgets; the intervals were validated with three or more: train a third")
         if law.cost.spread > ODD_COST:
             caveats.append(
-                f"{whose}FLOPs per token lie up to {percent(law.cost.spread)} off {law.cost}, which determines N*"
+                f"{whose}FLOPs per token differ by up to {percent(law.cost.spread)} from {law.cost}, "
+                "which determines N*"
             )
         caveats += _disagreement(law, whose)
     caveats += _units(laws.runs)
@@ -196,13 +200,13 @@ def notes(laws: Laws) -> list[str]:
         )
     if laws.draws.group_noise:
         caveats.append(
-            f"groups lie off the surface together by {percent(laws.draws.group_noise, 2)} "
+            f"whole groups are off the surface by {percent(laws.draws.group_noise, 2)} "
             f"(p = {laws.draws.group_p:.3f}); the intervals include that"
         )
     if laws.shared_p is not None and not laws.shared:
         caveats.append(
             f"the architectures do not share one E (p = {laws.shared_p:.2g} < {SHARED_LEVEL}): each has its own. "
-            "On one text the entropy is one; look for runs that are not trained alike"
+            "A text has only one entropy: look for runs that were trained differently"
         )
     return caveats + _batches(laws)
 
@@ -213,13 +217,13 @@ def _alone(runs: Runs, name: str, whose: str) -> list[str]:
     if not len(alone):
         return []
     budgets = ", ".join(f"{flops:.3g}" for flops in sorted(runs.flops[alone].tolist())[:4])
-    told = [f"{whose}one run alone at {budgets} FLOPs: the surface is fitted to it as well, no parabola is"]
+    told = [f"{whose}only one run at {budgets} FLOPs: used for the surface, not for a parabola"]
     for run in alone.tolist():
         p = contradiction(runs, np.array([run]), np.setdiff1d(runs.of(name), alone))
         if p < LEVEL:
             told.append(
-                f"{whose}the run alone at {runs.flops[run]:.3g} FLOPs lies off the law of the others (p = {p:.2g}): "
-                f"look at it, or leave it out: --where 'flops!={float(runs.flops[run])!r}'"
+                f"{whose}the single run at {runs.flops[run]:.3g} FLOPs does not fit the law of the others "
+                f"(p = {p:.2g}): check it, or leave it out: --where 'flops!={float(runs.flops[run])!r}'"
             )
     return told
 
@@ -229,7 +233,7 @@ def _units(runs: Runs) -> list[str]:
     ratio = float(np.median(runs.flops / (6 * runs.params * runs.tokens)))
     if 1 / ODD_UNITS < ratio < ODD_UNITS:
         return []
-    return [f"FLOPs are {ratio:.2g} times 6 · params · tokens: look whether the columns have the same units"]
+    return [f"FLOPs are {ratio:.2g} times 6 · params · tokens: check the units of the columns"]
 
 
 def _left_out(laws: Laws) -> list[str]:
@@ -241,12 +245,12 @@ def _left_out(laws: Laws) -> list[str]:
         if gone:
             budgets = ", ".join(f"{one.flops:.3g}" for one in gone)
             caveats.append(
-                f"{whose}runs at {budgets} FLOPs lie off the law of the larger budgets (p < {LEVEL}) and are left out"
+                f"{whose}runs at {budgets} FLOPs do not follow the law of the larger budgets (p < {LEVEL}); left out"
             )
         if any(one.architecture == name and not one.left for one in laws.left_out):
             caveats.append(
-                f"{whose}the law bends: the smallest budget lies off that of the larger ones (p < {LEVEL}), and there "
-                "are too few to leave it out. Train larger budgets before going by E"
+                f"{whose}the law bends: the smallest budget does not follow the larger ones (p < {LEVEL}), and there "
+                "are too few to leave it out. Train larger budgets before you rely on E"
             )
     return caveats
 
@@ -259,8 +263,8 @@ def _disagreement(law: Law, whose: str) -> list[str]:
     if parabola.high >= surface.low and surface.high >= parabola.low:
         return []
     return [
-        f"{whose}parabolas give a = {parabola.value:.3f}, the surface {surface.value:.3f}: sizes lie unevenly about "
-        "the optimum, or groups were not trained alike"
+        f"{whose}parabolas give a = {parabola.value:.3f}, the surface {surface.value:.3f}: the sizes are not "
+        "centred on the optimum, or groups were trained differently"
     ]
 
 

@@ -75,7 +75,8 @@ class Law:
     def surface_estimates(self) -> dict[str, Estimate]:
         values = {name: Estimate.of(getattr(self.surface, name), getattr(self.draws, name)) for name in SURFACE}
         values["E"] = replace(values["E"], wide=True) if self.bends else values["E"].wider_than(0.25 * self.lowest)
-        return {name: one.over(2) if name in ("alpha", "beta") else one for name, one in values.items()}
+        factors = {"alpha": 2.0, "beta": 2.0, "A": 100.0, "B": 100.0}
+        return {name: one.over(factors[name]) if name in factors else one for name, one in values.items()}
 
     def frontier_estimates(self, target: float | None = None) -> dict[str, Estimate]:
         flops = self.target if target is None else target
@@ -92,11 +93,11 @@ class Law:
 
     def gap(self, offset: float) -> Estimate:
         own, drawn = (one.gap(self.target, self.cost, offset) for one in (self.surface, self.draws))
-        return Estimate.of(own, drawn)
+        return Estimate.of(own, drawn).wider_than(0.1 * self.lowest)
 
     def overhead(self, offset: float) -> Estimate:
         own, drawn = (one.overhead(self.target, self.cost, offset) for one in (self.surface, self.draws))
-        return Estimate.of(own, drawn)
+        return Estimate.of(own, drawn).over(4)
 
     def loss_at_target(self) -> tuple[float, Floats]:
         return float(self.surface.optimum(self.target, self.cost)[2]), self.draws.optimum(self.target, self.cost)[2]

@@ -153,7 +153,7 @@ def read_table(given: str) -> Table:
     return table
 
 
-def _read_csv(path: Path) -> list[dict[str, Any]]:
+def _read_csv(path: Path) -> list[dict[str, object]]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         lines = csv.reader(file)
         header = next(lines, [])
@@ -168,7 +168,7 @@ def _read_csv(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _read_jsonl(path: Path) -> list[dict[str, Any]]:
+def _read_jsonl(path: Path) -> list[dict[str, object]]:
     rows = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if line.strip():
@@ -179,7 +179,7 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _read_json(path: Path) -> list[dict[str, Any]]:
+def _read_json(path: Path) -> list[dict[str, object]]:
     document = loads(path.read_text(encoding="utf-8"))
     if isinstance(document, list):
         return _objects(document, path)
@@ -188,7 +188,7 @@ def _read_json(path: Path) -> list[dict[str, Any]]:
     raise UserError(f"{path} holds no table: give a list of objects, or an object whose values are such lists.")
 
 
-def _read_parquet(path: Path) -> list[dict[str, Any]]:
+def _read_parquet(path: Path) -> list[dict[str, object]]:
     try:
         from pyarrow import ArrowInvalid, parquet
     except ModuleNotFoundError:
@@ -218,7 +218,7 @@ def _read_store(url: str) -> Table:
     return table
 
 
-def _objects(rows: list[Any], path: Path) -> list[dict[str, Any]]:
+def _objects(rows: list[Any], path: Path) -> list[dict[str, object]]:
     from plait.records.record import flat
 
     if wrong := [row for row in rows if not isinstance(row, dict)]:

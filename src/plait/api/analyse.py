@@ -15,9 +15,9 @@ from plait.api.analyse_fronts import dominated, front, front_distance, hypervolu
 from plait.api.analyse_layers import layers
 from plait.api.analyse_ranks import aspect, heatmap, lr, ranks
 from plait.api.analyse_table import Analysis, Names, analysis, label_of, names, read
-from plait.api.arguments import opened_store
 from plait.core.errors import UserError
 from plait.records import Store
+from plait.records.store import opened_store
 
 if TYPE_CHECKING:
     from plait.records import Record

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from plait.api.analyse_table import (
     Analysis,
@@ -201,7 +201,7 @@ def savings(
     found, missing = read(file, where, [*columns, quality])
     base, base_missing = read(baseline, baseline_where, [*columns, quality])
     base_quality, found_quality = (-goodness(table, quality, lower, higher) for table in (base, found))
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     for name in columns:
         sides = (base.numbers(name), base_quality, found.numbers(name), found_quality)
         saved, gained = savings_at_equal_quality(*sides), gains_at_equal_cost(*sides)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.analyse_table import Analysis
-from plait.api.arguments import opened_store
 from plait.api.front import LATEST, restored_search
 from plait.core.errors import UserError, did_you_mean
 from plait.core.files import loads
 from plait.records import Store
+from plait.records.store import opened_store
 
 if TYPE_CHECKING:
     from plait.analysis.placement import Placement

@@ -91,7 +91,7 @@ def heatmap(
     cells, rows = [], []
     for part, chosen in parts.items():
         for proxy in names(proxies):
-            row: dict[str, Any] = {subsets or "subset": part, "proxy": proxy}
+            row: dict[str, object] = {subsets or "subset": part, "proxy": proxy}
             for truth in names(truths):
                 pairs, _ = chosen.complete([proxy, truth])
                 if best_per:

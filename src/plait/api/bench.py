@@ -23,15 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KernelsResult(Result):
+    ROWS = "kernels"
     device: str  # its name
     dtype: str
     batch: int
     seq_len: int
     versions: dict[str, str]
     kernels: tuple[KernelTiming, ...]
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [asdict(kernel) for kernel in self.kernels]
 
 
 def kernels(

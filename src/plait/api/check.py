@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from plait import __version__
 from plait.core.progress import OnProgress, ignore
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CheckResult(Result):
+    ROWS = "checks"
     mixer: str
     layer: str  # with its options, as specs write it
     d: int
@@ -38,9 +39,6 @@ class CheckResult(Result):
     @property
     def failed(self) -> tuple[Verdict, ...]:
         return tuple(verdict for verdict in self.checks if verdict.status == "fail")
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [verdict.as_dict() for verdict in self.checks]
 
 
 def check(
@@ -106,6 +104,7 @@ def _guarded_settings(mixer: str, device: str) -> list[Callable[[], Guarded]]:
 
 @dataclass(frozen=True)
 class VerifyResult(Result):
+    ROWS = "facts"
     facts: tuple[FactResult, ...]
 
     @property
@@ -115,9 +114,6 @@ class VerifyResult(Result):
     def headline(self) -> str:
         counted = Counter(fact.status for fact in self.facts)
         return ", ".join(f"{count} {status}" for status, count in counted.items())
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [fact.as_dict() for fact in self.facts]
 
 
 def verify(*ids: str, on_progress: OnProgress = ignore) -> VerifyResult:

@@ -8,18 +8,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import opened_store, seconds_of, training_place
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
+from plait.core.units import parse_duration
 from plait.model.architecture import Architecture, load_mixers
 from plait.records import Store
 from plait.records.jobs import keep_answer, published
+from plait.records.store import opened_store
 from plait.reporting.comparison import comparison_figure, comparison_rows
+from plait.workers.pool import Place
 
 if TYPE_CHECKING:
     from plait.data import Corpus
-    from plait.racing.comparison import Comparison, Terms
+    from plait.racing.comparison import Comparison
+    from plait.racing.planning import Terms
 
 DEFAULT_TIME = "10m"
 WARMUP = 10  # steps
@@ -109,7 +112,7 @@ def compare(
         raise UserError(f"--held-out {held_out}: must be at least one sequence of {seq_len} tokens.")
     load_mixers(mixers)
     sinks = sink_names(log)
-    place = training_place(cluster, workers, device, gpus_per_training)
+    place = Place.of(cluster, workers, device, gpus_per_training)
     several = [architectures] if isinstance(architectures, (str, Path, Architecture)) else architectures
     given = [each if isinstance(each, Architecture) else str(each) for each in several]
     if not cluster:
@@ -155,7 +158,7 @@ def _terms(
     lr: float | None,
 ) -> Terms:
     from plait.racing.budget import require_equal
-    from plait.racing.comparison import Terms
+    from plait.racing.planning import Terms
 
     given = {"--time": time, "--tokens": tokens, "--flops": flops}
     several = [name for name, value in given.items() if value is not None]
@@ -168,7 +171,7 @@ def _terms(
     for name, value in (("--tokens", tokens), ("--flops", flops), ("--seeds", seeds), ("--lr", lr)):
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"{name} {value:g}: must be greater than 0{' and finite' * (value > 0)}.")
-    seconds = seconds_of(time or DEFAULT_TIME) if tokens is None and flops is None else None
+    seconds = parse_duration(time or DEFAULT_TIME) if tokens is None and flops is None else None
     return Terms(seeds, search_rates, equal, tokens, flops, seconds, lr)
 
 

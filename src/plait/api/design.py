@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plait.api.arguments import read_limits, read_setting, seconds_of, training_place, writable_store
 from plait.core.result import Result
+from plait.core.units import parse_duration
 from plait.designing.document import DesignDocument
+from plait.device.setting import Setting
 from plait.model.architecture import architecture, load_mixers
 from plait.records import Store
 from plait.records.jobs import keep_answer, published
+from plait.records.store import writable_store
+from plait.space.constraints import Limits
+from plait.workers.pool import Place
 
 #: Stage, how much of it is done (None: unknown; 1 once, at its end), and what is going on.
 OnStage = Callable[[str, "float | None", str], object]
@@ -46,7 +50,7 @@ class DesignResult(Result):
                 **{name: value["measured"] for name, value in row.items() if isinstance(value, dict)},
                 "loss": raced[row["pattern"]]["loss"],
                 "p_best": raced[row["pattern"]]["p_best"],
-                "probe_accuracy": probed[row["pattern"]],
+                "probe_accuracy": probed.get(row["pattern"]),
                 "picked": row["pattern"] == self.document["pick"]["pattern"],
             }
             for row in self.document["candidates"]
@@ -97,11 +101,11 @@ def design(
 
     load_mixers(mixers)
     sinks = sink_names(log)
-    seconds, page = seconds_of(time), Path(out)
+    seconds, page = parse_duration(time), Path(out)
     check_writable(page)
     on_progress("text", None, f"opening {data}")
-    setting = read_setting(mode, answer, seq=seq_len, batch=batch, device=device, threads=threads)
-    held = read_limits(tokens_per_second, **{**LIMITS, **limits})
+    setting = Setting.of(mode, answer, seq=seq_len, batch=batch, device=device, threads=threads)
+    held = Limits.read(tokens_per_second, **{**LIMITS, **limits})
     usable(device)
     config = design_config(
         space,
@@ -111,7 +115,7 @@ def design(
         seconds,
         seed,
         runs=Path(runs),
-        place=training_place(cluster, None, device, gpus_per_training),
+        place=Place.of(cluster, None, device, gpus_per_training),
         train_for=TrainFor.read(train_for) if train_for else None,
         tokenizer=tokenizer,
         constraints=tuple(constraints),

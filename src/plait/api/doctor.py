@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from plait import __version__
-from plait.core.child_process import python_command
 from plait.core.errors import UserError
-from plait.core.memory import available_memory
+from plait.core.process import available_memory, cores, python_command
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.records.record import cpu_model
@@ -43,13 +42,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class DoctorResult(Result):
+    ROWS = "findings"
     plait: str  # version
     healthy: bool  # nothing is bad; what is missing is optional
     findings: tuple[Finding, ...]
     speed: dict[str, float]  # GFLOP/s of products, GB/s of copies
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [vars(finding) for finding in self.findings]
 
 
 def doctor(*, store: str | Store | None = None, on_progress: OnProgress = ignore) -> DoctorResult:
@@ -111,8 +108,7 @@ def _version(package: str) -> str | None:
 def _processor() -> Iterator[Finding]:
     import torch
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield Finding("processor", "good", f"{cpu_model()}, {cores} cores, {torch.get_num_threads()} threads in torch")
+    yield Finding("processor", "good", f"{cpu_model()}, {cores()} cores, {torch.get_num_threads()} threads in torch")
     works = _tried("try_bf16")
     told = "products run" if works else "bf16 products crash the process: train in fp32, the default on a CPU"
     yield Finding("bf16 on the processor", "good" if works else "missing", told)

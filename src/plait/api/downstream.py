@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FinetuneResult(Result):
+    ROWS = "seeds"
     run: str
     task: str
     metrics: dict[str, float]  # mean over the seeds, on the dev files
@@ -34,9 +35,6 @@ class FinetuneResult(Result):
     dev: dict[str, Any]  # predictions of the best seed on the dev files
     files: dict[str, str]  # name → content, as the benchmark takes it
     written: tuple[str, ...] = ()  # where the files were written
-
-    def rows(self) -> list[dict[str, Any]]:
-        return list(self.seeds)
 
 
 def finetune(
@@ -110,15 +108,13 @@ PROTOCOL = 1  # raised when the same settings come to mean another evaluation
 
 @dataclass(frozen=True)
 class HarnessResult(Result):
+    ROWS = "table"
     run: str
     results: dict[str, dict[str, Any]]  # as the harness gives them
     table: tuple[HarnessRow, ...]  # a row per number: task, metric, filter, value, stderr, items
     shots: dict[str, int]  # by task
     max_length: int
     lm_eval: str  # the harness's version
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [dict(row) for row in self.table]
 
 
 @dataclass(frozen=True)
@@ -131,11 +127,9 @@ class TaskFile:
 
 @dataclass(frozen=True)
 class TaskFiles(Result):
+    ROWS = "tasks"
     tasks: tuple[TaskFile, ...]
     missing: tuple[str, ...]  # tasks whose data was not found
-
-    def rows(self) -> list[dict[str, Any]]:
-        return list(self.as_dict()["tasks"])
 
 
 def harness(

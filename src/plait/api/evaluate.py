@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import published_store
 from plait.api.open_run import OpenRun, run_of
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.evals import evaluation as evaluations
 from plait.model.architecture import load_mixers
+from plait.records.jobs import published_store
 
 if TYPE_CHECKING:
     from plait.data import Corpus

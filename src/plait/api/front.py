@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import opened_store, read_limits
 from plait.api.front_score import FrontScores as FrontScores
 from plait.api.front_score import score as score
 from plait.core.errors import UserError
@@ -20,8 +19,10 @@ from plait.core.result import Result
 from plait.device.quantities import in_rows
 from plait.model.architecture import load_mixers
 from plait.records import Record, Store
+from plait.records.store import opened_store
 from plait.searching import picking
 from plait.searching.picking import Row, value_of
+from plait.space.constraints import Limits
 
 if TYPE_CHECKING:
     from plait.device.measurements import Measurements
@@ -201,10 +202,9 @@ def pick(
     the search's first objective). The pick is measured if it was not yet, unless `measure=False` or the search was for
     another machine; if it exceeds a limit, the next best is tried."""
     from plait.searching.validation import describe
-    from plait.space.constraints import Limits
 
     load_mixers(mixers)
-    given = read_limits(**limits).as_dict()
+    given = Limits.read(**limits).as_dict()
     with _opened(key, store) as (record, known, _), known:
         asked = Limits(**{**record.result["limits"], **given})
         rows = [describe(row, asked, known.find(row["spec"])) for row in record.result["front"]]
@@ -294,7 +294,6 @@ def _looked_up(record: Record, known: Measurements, count: int) -> Validated:
     """The rows that `plait search` chose, with their stored measurements; nothing is measured."""
     from plait.algorithms.front import Front
     from plait.searching.validation import validate
-    from plait.space.constraints import Limits
 
     limits = Limits(**record.result["limits"])
     return validate(Front.from_dict(record.result), limits, count, lambda spec, again: known.find(spec))

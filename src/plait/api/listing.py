@@ -34,15 +34,13 @@ TABLES: Table[Table[Any]] = Table(
 
 @dataclass(frozen=True)
 class Listing(Result):
+    ROWS = "entries"
     kind: str
     entries: tuple[dict[str, Any], ...]  # each with `name`, and what its kind has
 
     @property
     def names(self) -> list[str]:
         return [row["name"] for row in self.entries]
-
-    def rows(self) -> list[dict[str, Any]]:
-        return list(self.entries)
 
 
 def listing(
@@ -87,10 +85,10 @@ def _count(kind: str) -> int:
     return len(TABLES.load(kind)) if kind in TABLES else len(LISTED[kind]())
 
 
-def _mixers() -> list[dict[str, Any]]:
+def _mixers() -> list[dict[str, object]]:
     from plait.mixers import table
 
-    found = []
+    found: list[dict[str, object]] = []
     for name in table.names():
         options = table.load(name)
         found.append({
@@ -103,14 +101,14 @@ def _mixers() -> list[dict[str, Any]]:
     return found
 
 
-def _presets() -> list[dict[str, Any]]:
+def _presets() -> list[dict[str, object]]:
     from plait.spec import presets
 
     described = (presets.describe(name) for name in presets.names())
     return [{"name": p.name, "family": p.family, "source": p.source, "what": p.what} for p in described]
 
 
-def _recipes() -> list[dict[str, Any]]:
+def _recipes() -> list[dict[str, object]]:
     from plait.papers.recipes import RECIPES
 
     return [
@@ -124,7 +122,7 @@ def _recipes() -> list[dict[str, Any]]:
     ]
 
 
-def _header_keys() -> list[dict[str, Any]]:
+def _header_keys() -> list[dict[str, object]]:
     from plait.spec import Header
 
     return [
@@ -133,7 +131,7 @@ def _header_keys() -> list[dict[str, Any]]:
     ]
 
 
-def _tasks() -> list[dict[str, Any]]:
+def _tasks() -> list[dict[str, object]]:
     from plait import tasks
     from plait.tasks.controls import CONTROLS
 
@@ -152,13 +150,13 @@ def _tasks() -> list[dict[str, Any]]:
     return found
 
 
-def _corpora() -> list[dict[str, Any]]:
+def _corpora() -> list[dict[str, object]]:
     from plait.data.corpora import corpus_listing as rows
 
     return rows()
 
 
-def _tokenizers() -> list[dict[str, Any]]:
+def _tokenizers() -> list[dict[str, object]]:
     from plait.data.tokenizers import tokenizer_listing as rows
 
     return rows()

@@ -9,14 +9,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import published_store, read_setting, read_specs
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.device.quantities import on_device, require_measurable
 from plait.device.setting import BOTH, Setting
 from plait.model.architecture import load_mixers
+from plait.model.user_mixers import read_architectures
 from plait.records import Record, Store
+from plait.records.jobs import published_store
 
 if TYPE_CHECKING:
     from plait.device.lengths import BlockScaling
@@ -139,9 +140,9 @@ def measure(
     from plait.device.measurements import Measurements, noisy
 
     load_mixers(mixers)
-    setting = read_setting(mode, answer, seq=seq_len, batch=batch, device=device, dtype=dtype, threads=threads)
+    setting = Setting.of(mode, answer, seq=seq_len, batch=batch, device=device, dtype=dtype, threads=threads)
     require_measurable(needed, setting)
-    archs = read_specs(specs)  # all of them are checked before the first is measured
+    archs = read_architectures(specs)  # all of them are checked before the first is measured
     models = []
     title = archs[0].text if len(archs) == 1 else f"{len(archs)} models"
     with (
@@ -178,7 +179,7 @@ def measure_lengths(
         raise UserError("--lengths times one block at a time: give --mode prefill or --mode decode, not both.")
     setting = Setting(mode=mode, batch=batch, device=device, dtype=dtype, threads=threads)
     wanted = read_lengths(lengths if isinstance(lengths, str) else ",".join(map(str, lengths)))
-    blocks, done = distinct_blocks(read_specs(specs)), 0
+    blocks, done = distinct_blocks(read_architectures(specs)), 0
 
     def report(block: object, seq_len: int) -> None:
         nonlocal done
@@ -247,8 +248,8 @@ def predict(
 
     load_mixers(mixers)
     path = Path(profile) if profile is not None else _kept_profile(Path(runs))
-    archs, read = read_specs(specs), Profile.load(path, anywhere=anywhere)
-    predictor = predictor_of(read, read_setting(mode, answer, seq=seq_len, batch=batch))
+    archs, read = read_architectures(specs), Profile.load(path, anywhere=anywhere)
+    predictor = predictor_of(read, Setting.of(mode, answer, seq=seq_len, batch=batch))
     found = {quantity(name): each for name, each in predictor.predict(archs).items()}
     models = []
     for index, arch in enumerate(archs):

@@ -6,10 +6,11 @@ import time as clock
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
+from plait.core.units import parse_duration
 from plait.model.architecture import Architecture, load_mixers
 from plait.workers.pool import Place
 
@@ -36,6 +37,7 @@ class PlannedArchitecture:
 class ProbePlan(Result):
     """What a probe would run. These are upper bounds: a training that has solved its task stops early."""
 
+    ROWS = "architectures"
     protocol: str
     budget_seconds: float | None
     seeds: int
@@ -44,9 +46,6 @@ class ProbePlan(Result):
     architectures: tuple[PlannedArchitecture, ...]
     total: dict[str, float]
     settings: int  # of the tasks, that each architecture is trained on
-
-    def rows(self) -> list[dict[str, Any]]:
-        return list(self.as_dict()["architectures"])
 
 
 def probe(
@@ -85,18 +84,18 @@ def probe(
     workers        concurrent trainings: one per core, or as many as the cluster has room for
     gpus_per_training  with device "cuda": default 1, or a fraction such as 0.25
     """
-    from plait.api.arguments import training_place, writable_store
     from plait.probing.plan import with_seeds
     from plait.probing.report import Asked, report
     from plait.probing.run import refuse_leaks, run_all, run_budget
     from plait.records.jobs import keep_answer, published
+    from plait.records.store import writable_store
 
     started = clock.perf_counter()
     load_mixers(mixers)
     budget = _budget(time, full)
     protocol, found, machine = _prepared(
         architectures, suite, full, tasks, variant, baselines, match,
-        training_place(cluster, workers, device, gpus_per_training),
+        Place.of(cluster, workers, device, gpus_per_training),
     )  # fmt: skip
     refuse_leaks(found)
     names = ", ".join(one.name for one in found)
@@ -146,14 +145,14 @@ def plan_probe(
     on_progress: Callable[[Progress], None] | None = None,
 ) -> ProbePlan:
     """What `plait.probe` with the same arguments would run, and how long it takes here; measures the speed only."""
-    from plait.api.arguments import opened_store, training_place
     from plait.probing.run import expected
+    from plait.records.store import opened_store
 
     load_mixers(mixers)
     budget = _budget(time, full)
     protocol, found, machine = _prepared(
         architectures, suite, full, tasks, variant, baselines, match,
-        training_place(cluster, workers, device, gpus_per_training),
+        Place.of(cluster, workers, device, gpus_per_training),
     )  # fmt: skip
     repeats = seeds or 1
     with opened_store(store) as records:
@@ -175,11 +174,9 @@ def plan_probe(
 
 
 def _budget(time: str | float | None, full: bool) -> float | None:
-    from plait.api.arguments import seconds_of
-
     if full and time:
         raise UserError("--full runs the whole protocol: give --full or --time, not both.")
-    return None if full else seconds_of(time or DEFAULT_TIME)
+    return None if full else parse_duration(time or DEFAULT_TIME)
 
 
 def _prepared(

@@ -10,11 +10,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import opened_store, seconds_of
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
+from plait.core.units import parse_duration
 from plait.model.architecture import load_mixers
+from plait.records.store import opened_store
 
 if TYPE_CHECKING:
     from plait.device.predictor import Ratio
@@ -37,6 +38,7 @@ class ProfileResult(Result):
 
 @dataclass(frozen=True)
 class ProfileComparison(Result):
+    ROWS = "ratios"
     first: Profile
     second: Profile
     ratios: tuple[Ratio, ...]  # seconds on the second machine over seconds on the first
@@ -47,9 +49,6 @@ class ProfileComparison(Result):
             "second": self.second.describe(),
             "ratios": [ratio.as_dict() for ratio in self.ratios],
         }
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [ratio.as_dict() for ratio in self.ratios]
 
 
 def profile(
@@ -75,7 +74,7 @@ def profile(
 
     started = clock.perf_counter()
     load_mixers(mixers)
-    seconds, path = seconds_of(time), Path(out)
+    seconds, path = parse_duration(time), Path(out)
     settings = [
         Setting(mode=mode, seq=seq_len, batch=batch, device=device, dtype=dtype, threads=threads)
         for mode in modes

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import opened_store
 from plait.api.runs import find, named
 from plait.core.errors import UserError
 from plait.core.result import Result
 from plait.model.architecture import load_mixers
-from plait.records.store import Store
+from plait.records.store import Store, opened_store
 
 if TYPE_CHECKING:
     from plait.records import Record

@@ -8,10 +8,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import opened_store
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
 from plait.records import Record, Store
+from plait.records.store import opened_store
 
 if TYPE_CHECKING:
     from plait.records.repair import Repaired, Verified

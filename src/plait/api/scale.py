@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import opened_store, training_place
 from plait.api.scale_checks import pitfall, probe
 from plait.api.scale_fit import fit
 from plait.api.scale_plan import plan
@@ -20,6 +19,8 @@ from plait.core.result import Result
 from plait.model.architecture import architecture, load_mixers
 from plait.records import Store
 from plait.records.jobs import published
+from plait.records.store import opened_store
+from plait.workers.pool import Place
 
 if TYPE_CHECKING:
     from plait.scaling.plan import Plan
@@ -86,7 +87,7 @@ def run(
         usable(device)
     if workers is not None and workers < 1:
         raise UserError(f"--workers {workers}: must be at least 1.")
-    place = training_place(cluster, workers, device, gpus_per_training, usual=1)
+    place = Place.of(cluster, workers, device, gpus_per_training, usual=1)
     read = read_plan(Path(plan)) if isinstance(plan, (str, Path)) else plan
     corpus = open_corpus(read.data, tokenizer=read.tokenizer)
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import opened_store
 from plait.api.scale_fit import DRAWS, flops_of, read_runs
 from plait.core.errors import UserError
 from plait.core.result import Result
 from plait.model.architecture import load_mixers
 from plait.records import Store
+from plait.records.store import opened_store
 
 if TYPE_CHECKING:
     from plait.analysis.probe_scale import Trend
@@ -38,6 +38,7 @@ class ProbeScale(Result):
     scores rise with the fixed state (`state`) and whether attention is better last or first (`order`); None where too
     few were probed."""
 
+    ROWS = "correlations"
     correlations: list[dict[str, Any]]
     state: Trend | None = None
     order: OrderTest | None = None
@@ -55,21 +56,16 @@ class ProbeScale(Result):
             notes.append(f"attention last beats attention first in {share}, p = {self.order.p:.2f}")
         return tuple(notes)
 
-    def rows(self) -> list[dict[str, Any]]:
-        return self.correlations
-
 
 @dataclass(frozen=True)
 class Pitfall(Result):
     """One IsoFLOP group, simulated: the true best size, that of a fixed batch, that of a growing one."""
 
+    ROWS = "curves"
     best: float
     fixed: float
     growing: float
     curves: list[dict[str, float]]
-
-    def rows(self) -> list[dict[str, Any]]:
-        return list(self.curves)
 
 
 def probe(

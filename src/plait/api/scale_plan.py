@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import seconds_of
 from plait.api.scale_fit import flops_of
 from plait.core.errors import UserError
 from plait.core.result import Result
+from plait.core.units import parse_duration
 from plait.model.architecture import load_mixers
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _within(
     """The largest budgets whose runs take so long here, found by pricing and correcting."""
     from plait.scaling.plan import budgets_of
 
-    seconds, total = seconds_of(time), 1e12
+    seconds, total = parse_duration(time), 1e12
     for _ in range(4):
         found = made(budgets_of(total, groups, spacing, per_group))
         took = sum(each.seconds for each in prices_of(found))

@@ -9,13 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import read_limits, read_setting, writable_store
 from plait.api.front import FrontResult
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
+from plait.device.setting import Setting
 from plait.model.architecture import load_mixers
 from plait.records import Record, Store
 from plait.records.jobs import published
+from plait.records.store import writable_store
+from plait.space.constraints import Limits
 
 if TYPE_CHECKING:
     from plait.algorithms.predicted import DevicePredictor
@@ -99,7 +101,7 @@ def search(
     load_mixers(mixers)
     objectives = [register_file(each) for each in objectives]  # first: constraints of the space may name them
     whole, asked = load_space(str(space)), supernets or Supernets()
-    setting_on = partial(read_setting, mode, answer, seq=seq_len or whole.seq, batch=batch)
+    setting_on = partial(Setting.of, mode, answer, seq=seq_len or whole.seq, batch=batch)
     read, setting = _given_profile(profile, anywhere, setting_on, device, threads)
     # Another machine's device is predicted for, not trained on.
     where = device or ("cpu" if anywhere else setting.device)
@@ -111,7 +113,7 @@ def search(
         adapted(whole, fix or {}, corpus),
         setting,
         objectives,
-        read_limits(tokens_per_second, **limits),
+        Limits.read(tokens_per_second, **limits),
         list(constraints),
         method,
         iterations,

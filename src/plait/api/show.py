@@ -126,6 +126,7 @@ class Printed:
 
 @dataclass(frozen=True)
 class ShowResult(Result):
+    ROWS = "mixers"
     spec: str
     hash: str
     kind: str
@@ -145,9 +146,6 @@ class ShowResult(Result):
     def as_dict(self) -> dict[str, Any]:
         optional = ("printed", "paths")
         return {name: value for name, value in super().as_dict().items() if value is not None or name not in optional}
-
-    def rows(self) -> list[dict[str, Any]]:
-        return list(self.as_dict()["mixers"])
 
     def headline(self) -> str:
         return self.spec

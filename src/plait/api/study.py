@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from plait.api.arguments import published_store, training_place
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.core.units import parse
 from plait.model.architecture import Architecture, load_mixers
 from plait.records import Store
+from plait.records.jobs import published_store
+from plait.workers.pool import Place
 
 if TYPE_CHECKING:
     from plait.studies.lr_sweep import SweepFindings
@@ -247,7 +248,7 @@ def verdict(
     recipe = track_recipe(Recipe(batch=batch, seq_len=seq_len), 10)
     course = Course(data, None, corpus.fingerprint, recipe, held_out, device)
     sources = {source.hash: source for each in contenders for source in each.arch.mixer_sources.values()}
-    place = training_place(cluster, workers, device, gpus_per_training)
+    place = Place.of(cluster, workers, device, gpus_per_training)
     title = f"{len(contenders)} architectures on {data}"
     with (
         published_store(store, "study verdict", title, on_progress) as (opened, report),

@@ -8,11 +8,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from plait.api.arguments import opened_store, seconds_of
 from plait.core.errors import UserError
 from plait.core.result import Result
+from plait.core.units import parse_duration
 from plait.model.architecture import Architecture, load_mixers
 from plait.records import Store
+from plait.records.store import opened_store
 
 if TYPE_CHECKING:
     from plait.api.open_run import OpenRun
@@ -138,7 +139,7 @@ def train(
     given = {"batch": batch, "seq_len": seq_len, "lr": lr}
     values = {**{key: value for key, value in given.items() if value is not None}, **(recipe_values or {})}
     chosen, published = _recipe(recipe, values)
-    seconds = None if time is None else seconds_of(time)
+    seconds = None if time is None else parse_duration(time)
     if published is not None and (steps, tokens, seconds, flops) == (None, None, None, None):
         steps = published
     budget, root = Budget(steps, tokens, seconds, flops), Path(runs)
@@ -152,7 +153,7 @@ def train(
             chosen = _scaled(arch, flops, values)
         start = start_of(source) if source else None
         job = Job(arch, corpus, chosen, budget, seed, precision or precision_on(device), start=start)
-        options = Options(root, activation_checkpointing, compiled, seconds_of(save_every), save_steps, sinks)
+        options = Options(root, activation_checkpointing, compiled, parse_duration(save_every), save_steps, sinks)
         try:
             with opened_store(store) as opened:
                 found = fit(job, dist, opened, options, tokenizer=tokenizer, report=on_progress, started=started)
@@ -178,7 +179,7 @@ def _result(found: Trained, key: str) -> TrainResult:
     return TrainResult(key=key, **{**values, **curves})
 
 
-def _recipe(named: str | Recipe, values: dict[str, Any]) -> tuple[Recipe, int | None]:
+def _recipe(named: str | Recipe, values: Mapping[str, Any]) -> tuple[Recipe, int | None]:
     """The recipe with the given values, and its published number of steps."""
     from plait.papers.recipes import recipe
     from plait.training.recipe import Recipe
@@ -189,7 +190,7 @@ def _recipe(named: str | Recipe, values: dict[str, Any]) -> tuple[Recipe, int | 
     return base.with_values(values), steps
 
 
-def _scaled(arch: Architecture, flops: float | None, values: dict[str, Any]) -> Recipe:
+def _scaled(arch: Architecture, flops: float | None, values: Mapping[str, Any]) -> Recipe:
     """MAD's recipe at this size and budget, with the given values."""
     from plait.model import model_cost
     from plait.papers.recipes import mad_recipe

@@ -7,7 +7,7 @@ import string
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
@@ -173,7 +173,7 @@ def print_comparison(found: CompareResult) -> None:
     for note in document["notes"]:
         out.print(note, style="dim", markup=False, soft_wrap=True)
     out.print(f"\n{curves_of_characters(shown.learning_curves(document))}", markup=False, no_wrap=True, overflow="crop")
-    out.print(f"\n{sentence(document)}", markup=False, soft_wrap=True, style="bold")
+    out.print(f"\n{shown.verdict_sentence(document)}", markup=False, soft_wrap=True, style="bold")
     if found.foresight:
         out.print(f"At other budgets: {found.foresight}.", markup=False, soft_wrap=True)
     cost = document["cost"]
@@ -190,7 +190,7 @@ def curves_of_characters(curves: Sequence[Series]) -> str:
         if curve.name not in letters:  # more than there are letters: in the table, not in the picture
             continue
         x, y = [math.log(tokens) for tokens in curve.x], list(curve.y)
-        columns = np.linspace(x[0], x[-1], WIDE)[place :: len(curves)]
+        columns = [x[0], *np.linspace(x[0], x[-1], WIDE)[place :: len(curves)], x[-1]]
         marks += [(math.exp(at), float(np.interp(at, x, y)), letters[curve.name]) for at in columns]
     names = "   ".join(f"{letter} {name}" for name, letter in letters.items())
     drawn = character_plot(marks, "tokens", "loss")
@@ -214,11 +214,3 @@ def _table(found: CompareResult, wide: bool = True) -> Table:
             style="bold" if row["name"] in found.best else "",
         )
     return made
-
-
-def sentence(document: dict[str, Any]) -> str:
-    """The verdict with the budget that it holds for."""
-    tokens = [row["tokens"] for row in document["architectures"]]
-    least, most = short(min(tokens)), short(max(tokens))
-    after = least if least == most else f"{least} to {most}"
-    return f"{document['verdict']} (after {after} tokens; equal {document['equal']} for all)."

@@ -167,7 +167,9 @@ def _print(document: DesignDocument, page: str) -> None:
     rows = {row["pattern"]: row for row in document["candidates"]}
     shown = list(in_rows(document["candidates"]).values())
     units = {each.heading: "right" for each in shown}
-    made = table(**{"": "left"}, pattern="left", params="right", **units, loss="right", p_best="right", probe="right")
+    made = table(**{"": "left"}, pattern="left", params="right", **units, loss="right", **{"P(best)": "right"})
+    if probed:
+        made.add_column("probe", justify="right")
     for raced in document["race"]["architectures"]:
         row, chosen = rows[raced["name"]], raced["name"] == document["pick"]["pattern"]
         interval = raced["interval"]
@@ -179,7 +181,7 @@ def _print(document: DesignDocument, page: str) -> None:
             *(f"{row[each.column]['measured']:.3g}" for each in shown),
             "diverged" if raced["loss"] is None else f"{raced['loss']:.3f}{ends}",
             probability(raced["p_best"]),
-            f"{probed[raced['name']]['accuracy']:.2f}",
+            *([f"{probed[raced['name']]['accuracy']:.2f}"] if probed else []),
             style="bold" if chosen else "",
         )
     out.print(made)
@@ -187,7 +189,8 @@ def _print(document: DesignDocument, page: str) -> None:
     summary = (
         f"measured {' and '.join(each.name for each in shown)}; nats per token forecast at {budget} tokens with 90 % "
     )
-    out.print(f"{summary}intervals; probability of being the best; mean probe accuracy", style="dim")
+    accuracy = "; mean probe accuracy" if probed else ""
+    out.print(f"{summary}intervals; P(best): the probability of being the best{accuracy}", style="dim")
     verdict, *points = document["points"]
     out.print(f"\n{verdict}", markup=False, style="bold")
     for point in points:

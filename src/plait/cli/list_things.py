@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -28,7 +29,7 @@ def command(
         _print(found.rows())
 
 
-def _print(rows: list[dict[str, Any]]) -> None:
+def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     out = console()
     if not rows:
         out.print("nothing matches")

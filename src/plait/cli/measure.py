@@ -4,6 +4,7 @@ profile, without running anything (`plait predict SPEC…`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -115,7 +116,7 @@ def _cells(each: Quantity, one: MeasuredModel) -> Iterator[tuple[str, str]]:
     yield from ((f"{part}_{each.unit}", text(part)) for part in each.parts)
 
 
-def noise(latency: dict[str, Any]) -> str:
+def noise(latency: Mapping[str, Any]) -> str:
     """How far a latency can be trusted, in a few words."""
     words = f"{percent(latency['calm'])} calm, spread {percent(latency['spread'], 1)}"
     return f"[bold yellow]noisy[/]: {words}, load {latency['load']:.1f}" if latency["noisy"] else words

@@ -77,6 +77,13 @@ TokensPerSecond = Annotated[
 ]
 
 
+def passed(given: Mapping[str, Any], *left_out: str, **changed: Any) -> dict[str, Any]:
+    """The arguments of a verb that are `given` to its command (`dict(locals())` at its beginning): all but those left
+    out and those that the user did not give (None), some of them changed."""
+    kept = {name: value for name, value in given.items() if value is not None and name not in left_out}
+    return {**kept, **changed}
+
+
 Command = Callable[..., None]
 
 

@@ -15,11 +15,10 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.table import Table
 
-from plait.core.progress import OnProgress, ignore
+from plait.core.progress import OnProgress, TimeLeft, ignore
 from plait.core.units import duration, parse_duration, percent, short
 
 FIRST_LINE, LAST_LINE = 3.0, 120.0  # seconds to the first line of progress in a log, and at most between two
-LEAST_ADVANCE = 0.02  # of a stage, before the time that is left can be told
 
 
 def print_json(document: Any) -> None:
@@ -145,42 +144,32 @@ class ProgressLines:
         self._out, self._clock, self._began = out, clock, clock()
         self._wait = FIRST_LINE if first is None else first
         self._next = self._began + self._wait
-        self._stage = self._began, 0.0  # when the present stage was first told, and its share then
-        self._share = math.inf
+        self._left = TimeLeft(clock)
 
     def tell(self, what: str, share: float | None = None, more: str = "") -> None:
         """Print what is being done, the share of it that is done (0 to 1), the time left and `more`, if a line is
         due."""
         now = self._clock()
-        left = self._time_left(now, share)
+        self._left.update(share)
         if now < self._next:
             return
         self._wait = min(LAST_LINE, 1.5 * self._wait)
         self._next = now + self._wait
         done = f", {percent(share)}" if share is not None else ""
+        left = f", {words}" if (words := time_left(self._left)) else ""
         passed = f"after {duration(now - self._began)}{left}"
         print(f"plait: {what}{done} {passed}{f'; {more}' if more else ''}", file=self._out, flush=True)
 
-    def _time_left(self, now: float, share: float | None) -> str:
-        """From how far the present stage came since it was first told: a share that falls begins another stage, and a
-        resumed one does not begin at 0."""
-        if share is None:
-            self._share = math.inf
-            return ""
-        if share < self._share:
-            self._stage = now, share
-        self._share = share
-        since, from_share = self._stage
-        advanced = share - from_share
-        if advanced < LEAST_ADVANCE or share >= 1:
-            return ""
-        return f", about {duration((now - since) * (1 - share) / advanced)} left"
+
+def time_left(left: TimeLeft) -> str:
+    """As "about 3 m left", or nothing where it is too early to tell."""
+    return "" if left.seconds is None else f"about {duration(left.seconds)} left"
 
 
 @contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[OnProgress]:
     """A bar on standard error that disappears when all is done; a line now and then where that is no terminal."""
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     errors = SafeConsole(file=unguarded(sys.stderr))  # as it is now: the harness's prints are caught while it runs
     if not errors.is_terminal:
@@ -191,9 +180,15 @@ def progress_bar(*, quiet: bool) -> Iterator[OnProgress]:
         yield ignore
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=errors, transient=True) as bars:
-        shown = bars.add_task("", total=None)
-        yield lambda what, done, total: bars.update(shown, description=plain(what), completed=done, total=total)
+    left = TimeLeft()
+    with Progress(*columns, TextColumn("{task.fields[left]}"), console=errors, transient=True) as bars:
+        shown = bars.add_task("", total=None, left="")
+
+        def update(what: str, done: float, total: float | None) -> None:
+            left.update(done / total if total else None)
+            bars.update(shown, description=plain(what), completed=done, total=total, left=time_left(left))
+
+        yield update
 
 
 WIDE, HIGH = 68, 18

@@ -14,7 +14,8 @@ import typer
 
 from plait.api.probe import DEFAULT_TIME, ProbePlan, plan_probe, probe
 from plait.cli.options import AsJson, Cluster, GpusPerTraining, Mixers, StoreUrl
-from plait.cli.output import ProgressLines, console, count, plain, print_json, table, within_time
+from plait.cli.output import ProgressLines, console, count, plain, print_json, table, time_left, within_time
+from plait.core.progress import TimeLeft
 from plait.core.units import duration
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ class Display:
         self._live = None if quiet or not out.is_terminal else Live(console=out, transient=True, auto_refresh=False)
         self._shown = 0.0
         self._lines = None if console(stderr=True).is_terminal else ProgressLines(sys.stderr)
+        self._left = TimeLeft()
 
     def update(self, progress: Progress) -> None:
         now = time.perf_counter()
@@ -143,10 +145,8 @@ class Display:
         if progress.work is None:
             return Text(head)
         trials, tasks = progress.work.trials, progress.work.protocol.task_names
-        share = progress.share(trials)
-        left = elapsed * (1 - share) / share if share > 0.02 else progress.work.expected_seconds
-        if left is not None:
-            head += f", about {duration(left)} left"
+        self._left.update(progress.share(trials))
+        head += f", {left}" if (left := time_left(self._left)) else ""
         alive = sum(running["alive"] for running in progress.running.values())
         head += f"  {len(progress.done)} of {len({trial.key for trial in trials})} trials, {alive} replicas training"
         grouped = defaultdict(list)

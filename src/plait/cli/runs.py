@@ -231,7 +231,7 @@ def _cells(record: Record, same: Mapping[str, set[tuple[str, str]]]) -> tuple[st
     return record.key[:SHORT_KEY], record.kind, started, seconds, *summaries
 
 
-def _assignments(fields: dict[str, Any], telling: Sequence[str]) -> str:
+def _assignments(fields: Mapping[str, Any], telling: Sequence[str]) -> str:
     """The first few fields as name=value, the telling ones before the others."""
     ordered = [*(name for name in telling if name in fields), *(name for name in fields if name not in telling)]
     shown = [f"{name}={_text(fields[name], 32)}" for name in ordered[:FIELDS_SHOWN]]

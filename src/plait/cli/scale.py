@@ -42,7 +42,10 @@ def plan(
     seq_len: Annotated[int | None, typer.Option(help="Sequence length. \\[default: 256; MAD's groups: 8192]")] = None,
     batch: Annotated[int | None, typer.Option(help="Sequences per step. \\[default: by the budget]")] = None,
     lr: Annotated[
-        str | None, typer.Option(help="Learning rate and the width it was tuned at: 8e-3@64. \\[default: by rule]")
+        str | None,
+        typer.Option(
+            help="Learning rate, with the width and tokens per step it was tuned at: 4e-3@64@8192. \\[default: by rule]"
+        ),
     ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any other key of the recipe: key=value.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per size.")] = 1,

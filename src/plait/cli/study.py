@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 
 from plait.api.analyse_table import floats, names
-from plait.cli.options import AsJson, Cluster, FormerLength, GpusPerTraining, Mixers, Runs, StoreUrl, Text, read_count
+from plait.cli.options import (
+    AsJson,
+    Cluster,
+    FormerLength,
+    GpusPerTraining,
+    Mixers,
+    Runs,
+    StoreUrl,
+    Text,
+    passed,
+    read_count,
+)
 from plait.cli.output import print_json
 from plait.cli.study_display import (
     draw_placement,
@@ -52,25 +63,13 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Train models of a space and measure how well every proxy ranks them. If interrupted, the same command resumes."""
+    given = dict(locals())
     from plait.api.study import proxies as study
 
     named = None if not names(proxies) else [] if names(proxies) == ["none"] else names(proxies)
     with progress(quiet=as_json) as on_progress:
         found = study(
-            space=space,
-            models=models,
-            data=data,
-            steps=steps,
-            proxies=named,
-            batch=batch,
-            seq_len=length or seq_len,
-            lr=lr,
-            seeds=seeds,
-            seed=seed,
-            device=device,
-            mixers=mixers or (),
-            runs=runs,
-            store=store,
+            **passed(given, "svg", "length", "as_json", proxies=named, seq_len=length or seq_len),
             on_progress=on_progress,
         )
     print_json(found.as_dict()) if as_json else print_proxies(found.findings)
@@ -102,27 +101,14 @@ def placement(
     as_json: AsJson = False,
 ) -> None:
     """Train patterns with more and less attention and compare them. If interrupted, the same command resumes."""
+    given = dict(locals())
     from plait.api.study import placement as study
 
     with progress(quiet=as_json) as on_progress:
         found = study(
-            p=floats(p, "--p"),
+            **passed(given, "spec", "inner", "svg", "length", "as_json", p=floats(p, "--p"), seq_len=length or seq_len),
             specs=spec or (),
-            k=k,
-            layers=layers,
-            width=width,
-            heads=heads,
             d_ff=inner,
-            data=data,
-            steps=steps,
-            seeds=seeds,
-            batch=batch,
-            seq_len=length or seq_len,
-            lr=lr,
-            device=device,
-            mixers=mixers or (),
-            runs=runs,
-            store=store,
             on_progress=on_progress,
         )
     print_json(found.as_dict()) if as_json else print_placement(found.findings)
@@ -149,23 +135,13 @@ def lr(
     as_json: AsJson = False,
 ) -> None:
     """Train architectures with several learning rates each. If interrupted, the same command resumes."""
+    given = dict(locals())
     from plait.api.study import lr as study
 
     with progress(quiet=as_json) as on_progress:
         found = study(
-            space=space,
-            models=models,
+            **passed(given, "spec", "length", "as_json", rates=floats(rates, "--rates"), seq_len=length or seq_len),
             specs=spec or (),
-            rates=floats(rates, "--rates"),
-            seeds=seeds,
-            data=data,
-            steps=steps,
-            batch=batch,
-            seq_len=length or seq_len,
-            seed=seed,
-            device=device,
-            mixers=mixers or (),
-            store=store,
             on_progress=on_progress,
         )
     print_json(found.as_dict()) if as_json else print_lr(found.findings)
@@ -197,26 +173,13 @@ def shapes(
     as_json: AsJson = False,
 ) -> None:
     """Measure and train architectures of one size and many shapes. If interrupted, the same command resumes."""
+    given = dict(locals())
     from plait.api.study import shapes as study
 
     with progress(quiet=as_json) as on_progress:
         found = study(
-            space=space,
-            models=models,
-            params=params or None,
-            tolerance=tolerance,
-            seq_len=seq,
-            threads=threads,
-            steps=steps,
-            data=data,
-            batch=batch,
+            **passed(given, "seq", "length", "as_json", params=params or None, seq_len=seq),
             train_seq_len=length or seq_len,
-            lr=lr,
-            seeds=seeds,
-            seed=seed,
-            mixers=mixers or (),
-            runs=runs,
-            store=store,
             on_progress=on_progress,
         )
     print_json(found.as_dict()) if as_json else print_shapes(found.findings)
@@ -244,24 +207,10 @@ def verdict(
     as_json: AsJson = False,
 ) -> None:
     """Train architectures of one size to the end, and measure how well cheaper methods would have ranked them."""
+    given = dict(locals())
     from plait.api.study import CONTENDERS
     from plait.api.study import verdict as study
 
     with progress(quiet=as_json) as on_progress:
-        found = study(
-            architectures or CONTENDERS,
-            data=data,
-            tokens=tokens,
-            seeds=seeds,
-            batch=batch,
-            seq_len=seq_len,
-            workers=workers,
-            cluster=cluster,
-            gpus_per_training=gpus_per_training,
-            device=device,
-            mixers=mixers or (),
-            runs=runs,
-            store=store,
-            on_progress=on_progress,
-        )
+        found = study(**passed(given, "as_json", architectures=architectures or CONTENDERS), on_progress=on_progress)
     print_json(found.as_dict()) if as_json else print_verdict(found.findings)

@@ -207,16 +207,12 @@ def understood(name: str, then: str = "") -> Iterator[None]:
 # ---- checksums
 
 
-def checksum(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
-
-
 def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document with its checksum."""
     return {**document, CHECKSUM: _checksum_of(document)}
 
 
-def unsealed(document: dict[str, Any], name: str, then: str = "") -> dict[str, Any]:
+def unsealed(document: Mapping[str, Any], name: str, then: str = "") -> dict[str, Any]:
     """The document without its checksum, which must be right where there is one."""
     rest = {field: value for field, value in document.items() if field != CHECKSUM}
     if CHECKSUM in document and document[CHECKSUM] != _checksum_of(rest):
@@ -225,7 +221,8 @@ def unsealed(document: dict[str, Any], name: str, then: str = "") -> dict[str, A
 
 
 def _checksum_of(document: Mapping[str, Any]) -> str:
-    return checksum(json.dumps(document, sort_keys=True, separators=(",", ":")))
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 # ---- numbers

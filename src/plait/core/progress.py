@@ -1,12 +1,10 @@
-"""Long-running work: reporting how far it is (the signature of `on_progress`), and stopping it on a signal, between two
-steps and with everything saved."""
+"""How far long-running work is: the signature of `on_progress`, and how long the work still takes (`TimeLeft`)."""
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import math
+import time
+from collections.abc import Callable
 
 #: What is being done, how much of it is done, and of how much (None: not known).
 OnProgress = Callable[[str, float, "float | None"], None]
@@ -22,27 +20,40 @@ def silent(done: int, total: int) -> None:
     """An `OnCount` that does nothing."""
 
 
-class Stopped(Exception):
-    """Raised by long-running work that was asked to stop, once everything is saved."""
+class TimeLeft:
+    """How long a stage still takes, from how fast it advances.
 
+    Its start (processes, compilation, timing) says nothing about the pace, so the clock starts at the first advance,
+    and only the later half of what was advanced since then counts. Nothing is said before that means something: a
+    twentieth of the stage and some seconds, or, of a long stage, a minute with many advances.
+    """
 
-@contextmanager
-def stop_signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and a scheduler's SIGTERM set, to be checked between steps. A second signal raises
-    `KeyboardInterrupt` at once."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
+    ADVANCE, SECONDS = 0.05, 5.0
+    LONG_SECONDS, MANY = 60.0, 10
+    APART = 0.0005  # advances that are remembered
 
-    def stop(number: int, frame: object) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told = math.inf  # the share that was last told
+        self._at: list[tuple[float, float]] = []  # when, and the share then; from the first advance on
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def update(self, share: float | None) -> None:
+        """The share of the stage that is done, 0 to 1; one that falls, or None, begins another stage."""
+        if share is None or share < self._told:
+            self._at = []
+        elif share > self._told and (not self._at or share - self._at[-1][1] >= self.APART):
+            self._at.append((self._clock(), share))
+        self._told = math.inf if share is None else share
+
+    @property
+    def seconds(self) -> float | None:
+        """None: too early to tell, or done."""
+        if not self._at or self._told >= 1:
+            return None
+        now, (began, first) = self._clock(), self._at[0]
+        advanced, passed = self._told - first, now - began
+        long_enough = passed >= self.LONG_SECONDS and len(self._at) >= self.MANY
+        if not long_enough and (advanced < self.ADVANCE or passed < self.SECONDS):
+            return None
+        since, share = next(at for at in reversed(self._at) if at[1] <= first + advanced / 2)
+        return (now - since) * (1 - self._told) / (self._told - share)

@@ -11,7 +11,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from html import escape
-from typing import Any
+from typing import Any, ClassVar
 
 from plait.core.errors import UserError
 
@@ -96,12 +96,16 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Result:
+    ROWS: ClassVar[str] = ""  # the field with an item per row, where the result is a table
+
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON: numbers, strings, lists, dicts."""
         return {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.repr}
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per item, such as a model of a comparison; a result about one thing is one row."""
+        if self.ROWS:
+            return list(self.as_dict()[self.ROWS])
         return [{key: value for key, value in self.as_dict().items() if not isinstance(value, (dict, list))}]
 
     def to_frame(self) -> Any:

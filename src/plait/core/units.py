@@ -65,8 +65,11 @@ _WITH_UNIT = re.compile(
 )
 
 
-def parse_duration(text: str) -> float:
-    """Seconds of 90s, 10m, 1h30m or a plain number of seconds."""
+def parse_duration(given: str | float) -> float:
+    """Seconds of 90s, 10m, 1h30m; a number is one of seconds."""
+    if not isinstance(given, str):
+        return float(given)
+    text = given
     parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip().lower())
     total = sum(float(n) * unit for n, unit in zip(parts.groups(), (3600, 60, 1), strict=True) if n) if parts else 0.0
     if not 0 < total < math.inf:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.registry import Entry, Table, load_attribute
@@ -101,7 +100,7 @@ def usage(name: str) -> str:
     return f"{name}:{given}" if given else name
 
 
-def corpus_listing() -> list[dict[str, Any]]:
+def corpus_listing() -> list[dict[str, object]]:
     """Every way to ask for a corpus, with its default tokenizer and what it is."""
     NAMED.discover()
     files = {f"FILE{ending}": entry_of(ending, FILES) for ending in FILES}

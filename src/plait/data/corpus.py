@@ -34,7 +34,7 @@ class Corpus:
     _characters: Callable[[str], int] = field(repr=False)
     _bytes: Callable[[str], int] = field(repr=False)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Which corpus it is, in plain JSON. Keys of stored records are made of it: it must not change, nor tell where
         the files lie."""
         return {"fingerprint": self.fingerprint, "tokenizer": self.tokenizer.as_dict()}
@@ -182,7 +182,7 @@ class TextSource(ABC):
     def documents(self, digests: Mapping[str, str]) -> Iterator[Document]:
         """All documents in a fixed order; `digests` holds the hash of every file."""
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What decides the documents besides the files' contents."""
         return {}
 

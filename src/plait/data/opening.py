@@ -64,7 +64,8 @@ def _open_text(
     entry = cached(folder, _hash(source.identity(), digests, how.identity), _is_good, build)
     meta, found = read_meta(entry), load_tokenizer(entry)
     assert meta is not None
-    characters, size = ({split: int(meta["splits"][split][of]) for split in SPLITS} for of in ("characters", "bytes"))
+    characters = {split: meta["splits"][split]["characters"] for split in SPLITS}
+    size = {split: meta["splits"][split]["bytes"] for split in SPLITS}
     fingerprint = _hash(written_digests(meta), found.as_dict())
     tokens = read_tokens(entry, meta)
     return Corpus(given, found, fingerprint, None, tokens, characters.__getitem__, size.__getitem__)

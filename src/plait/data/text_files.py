@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, final
+from typing import BinaryIO, final
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.files import loads
@@ -113,7 +113,7 @@ class TextFile(TextSource):
     def files(self) -> Mapping[str, Path]:
         return {self._path.name: self._path}
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"exact": self._exact}
 
     def documents(self, digests: Mapping[str, str]) -> Iterator[Document]:
@@ -143,7 +143,7 @@ class RecordFile(TextSource):
     def files(self) -> Mapping[str, Path]:
         return {self._path.name: self._path}
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"field": self._field}
 
     def documents(self, digests: Mapping[str, str]) -> Iterator[Document]:
@@ -162,7 +162,7 @@ class SplitFiles(TextSource):
     def files(self) -> Mapping[str, Path]:
         return {name: self._root / name for name in self._splits}
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"splits": self._splits}
 
     def documents(self, digests: Mapping[str, str]) -> Iterator[Document]:
@@ -250,7 +250,7 @@ class Folder(TextSource):
     def files(self) -> Mapping[str, Path]:
         return self._files
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"splits": self._splits}
 
     def documents(self, digests: Mapping[str, str]) -> Iterator[Document]:

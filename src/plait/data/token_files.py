@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypedDict, cast
 
 import numpy as np
 
@@ -28,6 +28,27 @@ from plait.data.tokenizers import OWN_FILE, Tokenizer, load_tokenizer, utf8
 from plait.data.trained_tokenizers import FILE as HF_FILE
 
 META = "meta.json"
+
+
+class _Counts(TypedDict):
+    tokens: int
+    characters: int
+    crc32: int
+
+
+class SplitMeta(_Counts, total=False):
+    """Of one token file; older folders have no more than the counts."""
+
+    bytes: int
+    sha256: str
+
+
+class TokenMeta(TypedDict):
+    """meta.json of a folder that plait wrote."""
+
+    dtype: str
+    vocab: int
+    splits: dict[str, SplitMeta]
 
 
 def write_tokens(
@@ -89,12 +110,17 @@ class _Writer:
         self._file.flush()
         os.fsync(self._file.fileno())  # or a power failure could leave a good name on an empty file
 
-    def summary(self) -> dict[str, int | str]:
-        counts = {"tokens": self.tokens, "characters": self._characters, "bytes": self._bytes}
-        return {**counts, "crc32": self._checksum, "sha256": self._digest.hexdigest()}
+    def summary(self) -> SplitMeta:
+        return {
+            "tokens": self.tokens,
+            "characters": self._characters,
+            "bytes": self._bytes,
+            "crc32": self._checksum,
+            "sha256": self._digest.hexdigest(),
+        }
 
 
-def read_meta(folder: Path) -> dict[str, Any] | None:
+def read_meta(folder: Path) -> TokenMeta | None:
     """The meta.json of a folder that `write_tokens` finished; None where it is missing or not whole."""
     try:
         meta = loads((folder / META).read_text(encoding="utf-8"))
@@ -107,16 +133,17 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
     if not isinstance(splits, dict) or any(not isinstance(splits.get(split), dict) for split in SPLITS):
         return None
     numbers = [splits[split].get(name) for split in SPLITS for name in fields] + [meta.get("vocab")]
-    return meta if all(isinstance(number, int) for number in numbers) else None
+    return cast("TokenMeta", meta) if all(isinstance(number, int) for number in numbers) else None
 
 
-def written_digests(meta: Mapping[str, Any]) -> dict[str, str]:
+def written_digests(meta: TokenMeta) -> dict[str, str]:
     """`token_digest` of each split, where meta.json states it."""
     stated = {split: meta["splits"][split].get("sha256") for split in SPLITS}
-    return stated if all(isinstance(value, str) for value in stated.values()) else {}
+    digests = {split: value for split, value in stated.items() if isinstance(value, str)}
+    return digests if len(digests) == len(SPLITS) else {}
 
 
-def is_whole(folder: Path, meta: Mapping[str, Any]) -> bool:
+def is_whole(folder: Path, meta: TokenMeta) -> bool:
     """Whether every token file has the length and the checksum that meta.json states."""
     width = np.dtype(meta["dtype"]).itemsize
     for split in SPLITS:
@@ -129,7 +156,7 @@ def is_whole(folder: Path, meta: Mapping[str, Any]) -> bool:
     return True
 
 
-def read_tokens(folder: Path, meta: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def read_tokens(folder: Path, meta: TokenMeta) -> dict[str, np.ndarray]:
     """The splits as read-only memory maps."""
     return {split: memory_map(_file(folder, split), np.dtype(meta["dtype"])) for split in SPLITS}
 
@@ -196,7 +223,7 @@ def _split_files(folder: Path) -> dict[str, Path]:
 
 
 def _source(
-    folder: Path, tokens: Mapping[str, np.ndarray], files: Mapping[str, Path], own: Mapping[str, Any] | None = None
+    folder: Path, tokens: Mapping[str, np.ndarray], files: Mapping[str, Path], own: TokenMeta | None = None
 ) -> TokenSource:
     vocab = _meta(folder).get("vocab")
     if not isinstance(vocab, int) or isinstance(vocab, bool) or vocab < 1:
@@ -217,16 +244,16 @@ def _source(
         sizes = [(len(text), len(utf8(text))) for text in texts]
         return sum(characters for characters, _ in sizes), sum(size for _, size in sizes)
 
-    def counted(split: str, of: str, place: int) -> int:
-        stated = own["splits"][split].get(of) if own is not None else None
-        return int(stated) if stated is not None else decoded(split)[place]
+    def bytes_of(split: str) -> int:
+        stated = own["splits"][split].get("bytes") if own is not None else None
+        return decoded(split)[1] if stated is None else stated
 
     digests = written_digests(own) if own is not None else {}
     return TokenSource(
         tokenizer,
         tokens,
-        lambda split: counted(split, "characters", 0),
-        lambda split: counted(split, "bytes", 1),
+        lambda split: own["splits"][split]["characters"] if own is not None else decoded(split)[0],
+        bytes_of,
         files=files,
         digests=digests,
     )
@@ -271,7 +298,7 @@ def _dtype(path: Path) -> np.dtype[Any]:
     return dtype
 
 
-def _meta(folder: Path) -> dict[str, Any]:
+def _meta(folder: Path) -> dict[str, object]:
     path = folder / META
     if not path.is_file():
         raise UserError(f'{path} is not there; it states dtype and vocabulary: {{"dtype": "uint16", "vocab": 50257}}.')

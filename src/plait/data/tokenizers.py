@@ -45,7 +45,7 @@ class Tokenizer(ABC):
         """The text that the ids stand for."""
 
     @abstractmethod
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """A small plain identity: equal for two tokenizers only if they map every text to the same ids."""
 
     @abstractmethod
@@ -79,7 +79,7 @@ class OwnTokenizer(Tokenizer):
     def from_content(cls, fields: Mapping[str, Any]) -> OwnTokenizer:
         """What `content` described. Missing or wrong fields are the user's mistake: a UserError."""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         text = json.dumps(self.content(), sort_keys=True)
         return {"tokenizer": self.name, "vocab": self.vocab, "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
@@ -189,7 +189,7 @@ FROM_FILE = "hf"  # hf:PATH opens what was learned elsewhere
 class TokenizerRecipe:
     """How to make a tokenizer, given the texts to learn from."""
 
-    identity: dict[str, Any]  # decides, with the texts, the tokenizer; plain JSON
+    identity: dict[str, object]  # decides, with the texts, the tokenizer; plain JSON
     learn: Callable[[Iterable[str]], Tokenizer]
 
 
@@ -199,9 +199,11 @@ def options_of(name: str) -> dict[str, int]:
     return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
 
 
-def tokenizer_listing() -> list[dict[str, Any]]:
+def tokenizer_listing() -> list[dict[str, object]]:
     """Every way to ask for a tokenizer, with its options and what it is."""
-    rows = [{"name": name, "options": options_of(name), "what": TOKENIZERS.what(name)} for name in TOKENIZERS]
+    rows: list[dict[str, object]] = [
+        {"name": name, "options": options_of(name), "what": TOKENIZERS.what(name)} for name in TOKENIZERS
+    ]
     foreign = "a tokenizer.json, or the folder that holds it; needs plait[hf]"
     return [
         *rows,

@@ -64,7 +64,7 @@ class HuggingFace(Tokenizer):
         number = None if unknown is None else self._inner.token_to_id(unknown)
         return self._inner.normalizer is None and (number is None or not bool((ids == number).any()))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         digest = hashlib.sha256(self._inner.to_str().encode()).hexdigest()
         return {"tokenizer": "hf", "vocab": self.vocab, "end": self._end, "sha256": digest}
 

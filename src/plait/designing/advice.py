@@ -133,6 +133,8 @@ def _other_budgets(d: DesignDocument) -> str:
 
 def _can_do(d: DesignDocument) -> str:
     """What the probe shows: abilities, not losses."""
+    if why := d["probe"]["left_out"]:
+        return f"It was not probed for what it can do: {why}."
     rows, pick = {row["name"]: row for row in d["probe"]["architectures"]}, d["pick"]["pattern"]
     mine = rows[pick]["mean"]
     said = f"In the probe, which says what a pattern can do and not what its loss will be, it scores {_score(mine)}"

@@ -44,6 +44,7 @@ class ProbeDocument(TypedDict):
     steps: int
     trained_now: int
     architectures: list[ProbedCandidate]
+    left_out: str  # why there was no probe; empty: there was one
 
 
 class TrainingBudget(TypedDict):
@@ -68,7 +69,7 @@ class DesignDocument(_Summary):
     rule: str
     pick: Row
     recommended: str
-    best_probed: str
+    best_probed: str | None  # None: there was no probe
     not_distinguishable: list[str]
     plain: str | None  # the Transformer's pattern
     train: Row

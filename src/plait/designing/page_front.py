@@ -131,10 +131,10 @@ def _candidates(d: DesignDocument) -> Element:
                 short(row[d["size"]]),
                 *_numbers(d, row),
                 f"{row['state'] / 1e6:.3g}",
-                score_text(scores[row["pattern"]]["mean"]),
+                *([score_text(scores[row["pattern"]]["mean"])] if scores else []),
             ]
         )
-    columns = ("model", ">params", *_columns(d), ">state MB", ">probe")
+    columns = ("model", ">params", *_columns(d), ">state MB", *([">probe"] if scores else []))
     told = note("Milliseconds with ≈ were measured while the machine was busy; state is that of one sequence.")
     made = table(columns, rows, chosen=pick, keys=[row["spec"] for row in ordered], name="candidates")
     return card(made, told, title="The models that were raced, the best first")

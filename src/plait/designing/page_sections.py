@@ -26,6 +26,9 @@ def keys(d: DesignDocument) -> dict[str, str]:
 
 def probe_section(d: DesignDocument) -> Element:
     found, names, key_of = d["probe"], colours(d), keys(d)
+    if found["left_out"]:
+        words = f"The probe was left out: {found['left_out']}. It would say what a pattern can do, and decides nothing."
+        return section("What they can do", note(words))
 
     def panel(title: str, task: str | None) -> Element:
         rows = []

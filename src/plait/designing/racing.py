@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 HELD_OUT = 2**14  # held-out tokens, the same for all candidates
 WARMUP = 10  # steps
+TIMING = 0.1  # of the race's time, at most, for timing its candidates
 STARTING = 15.0  # seconds for starting processes and timing candidates; fixed, so that a resumed design plans alike
 
 
@@ -40,9 +41,14 @@ class Race:
 
 
 def hold_race(
-    config: DesignConfig, rows: Mapping[str, Mapping[str, Any]], corpus: Corpus, store: Store, on_progress: OnProgress
+    config: DesignConfig,
+    rows: Mapping[str, Mapping[str, Any]],
+    corpus: Corpus,
+    store: Store,
+    on_progress: OnProgress,
+    seconds: float,
 ) -> Race:
-    """Race the candidates (`rows` by the name of their pattern) to the stated training budget."""
+    """Race the candidates (`rows` by the name of their pattern) to the stated training budget within `seconds`."""
     from plait.racing.contenders import Contender
     from plait.racing.document import foresight_rows, race_document
     from plait.racing.leg import Course
@@ -57,7 +63,7 @@ def hold_race(
     sources = {source.hash: source for each in contenders for source in each.arch.mixer_sources.values()}
     on_progress("race", None, "timing the candidates")
     with Workers(course, store, config.place, tuple(sources.values()), config.log) as pool:
-        speed = speeds(contenders, pool)
+        speed = speeds(contenders, pool, most=TIMING * seconds)
         tokens = {
             each.name: config.budget.tokens(speed[each.name], each.flops_per_token(recipe.seq_len))
             for each in contenders
@@ -68,7 +74,7 @@ def hold_race(
             pool,
             config.runs,
             speed=speed,
-            seconds=max(0.6 * config.share("race"), config.share("race") - STARTING),
+            seconds=max(0.6 * seconds, seconds - STARTING),
             on_stage=lambda stage, share: on_progress("race", min(NEARLY, share), stage),
         )
     spoken_for = within_reach(tokens, raced.reach)

@@ -4,7 +4,8 @@ Size and composition decide which models enter the race. The race on the user's 
 training budget. The probe reports what each pattern can do, which does not foretell its loss.
 
 Every stage reuses what an earlier call left in the store and in the run folder, so that a call after an interruption
-does only what is missing.
+does only what is missing. On a busy machine the race gets less time, and the probe, which decides nothing, is left out
+(`clock`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import plait
+from plait.core.units import duration
 from plait.data import open_corpus
 from plait.designing.advice import RULE, advice_points
+from plait.designing.clock import Clock
 from plait.designing.compositions import pattern_name, probe_candidate
 from plait.designing.config import NEARLY, DesignConfig, OnProgress, with_vocab
 from plait.designing.document import Ahead, DesignDocument, ProbedCandidate, ProbeDocument, Row
@@ -25,6 +28,7 @@ from plait.designing.racing import hold_race, train
 from plait.device.quantities import in_rows, quantity
 from plait.device.setting import Setting
 from plait.model.user_mixers import mixers_option
+from plait.probing.plan import TooShort
 from plait.probing.protocol import quick
 from plait.probing.run import Machine, Outcome, Progress, compare, run_budget
 from plait.probing.verdict import Comparison
@@ -35,9 +39,15 @@ from plait.space.table import load_space
 
 
 def probe(
-    config: DesignConfig, rows: Mapping[str, Mapping[str, Any]], store: Store, on_progress: OnProgress
-) -> Outcome:
-    """Probe the candidates (`rows` by the name of their pattern)."""
+    config: DesignConfig,
+    rows: Mapping[str, Mapping[str, Any]],
+    store: Store,
+    on_progress: OnProgress,
+    clock: Clock,
+) -> Outcome | None:
+    """Probe the candidates (`rows` by the name of their pattern); None if the time does not allow for it."""
+    if not clock.probe() or clock.probe_skipped:
+        return None
     protocol = quick(config.tasks)
     few = [probe_candidate(row["spec"], protocol) for row in rows.values()]
 
@@ -46,7 +56,23 @@ def probe(
         trials = f"{len(progress.done)} of {len(progress.work.trials)} trainings" if progress.work else progress.phase
         on_progress("probe", share, trials)
 
-    return run_budget(few, protocol, config.share("probe"), store, Machine(config.place), report)
+    try:
+        return run_budget(few, protocol, config.share("probe"), store, Machine(config.place), report, overrun=False)
+    except TooShort:
+        clock.skip_probe()
+        return None
+
+
+def left_out(config: DesignConfig) -> ProbeDocument:
+    """The document of a probe that there was no time for."""
+    why = (
+        f"the {config.share('probe'):.0f} s that --time {duration(config.seconds)} has for it were too few on this "
+        "machine, at its load"
+    )
+    return {
+        "protocol": quick(config.tasks).name, "tasks": [], "seeds": {}, "scale": 0.0, "runs": 0, "steps": 0,
+        "trained_now": 0, "architectures": [], "left_out": why,
+    }  # fmt: skip
 
 
 def probe_document(outcome: Outcome, comparison: Comparison, pick: str) -> ProbeDocument:
@@ -83,6 +109,7 @@ def probe_document(outcome: Outcome, comparison: Comparison, pick: str) -> Probe
         "steps": work.steps,
         "trained_now": outcome.fresh,
         "architectures": rows,
+        "left_out": "",
     }
 
 
@@ -107,13 +134,14 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
     found = find(config, store, on_progress, seconds)
     rows = found.candidates()
     begun = time.perf_counter()
-    outcome = probe(config, rows, store, on_progress)
-    comparison = compare(outcome)
-    on_progress("probe", 1.0, f"{len(outcome.records)} trainings")
+    stage_clock = Clock(config, store, clock, [row["spec"] for row in rows.values()])
+    outcome = probe(config, rows, store, on_progress, stage_clock)
+    comparison = None if outcome is None else compare(outcome)
+    on_progress("probe", 1.0, "left out: too little time" if outcome is None else f"{len(outcome.records)} trainings")
     seconds["probe"] = time.perf_counter() - begun
     begun = time.perf_counter()
     corpus = open_corpus(config.data, config.tokenizer)
-    raced = hold_race(config, rows, corpus, store, on_progress)
+    raced = hold_race(config, rows, corpus, store, on_progress, stage_clock.race())
     pick = raced.pick
     on_progress("race", 1.0, raced.document["verdict"])
     seconds["race"] = time.perf_counter() - begun
@@ -129,7 +157,7 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
         "predicted_front": _thinned_front(found),
         "size": found.size,
         "candidates": [{"pattern": name, **row} for name, row in rows.items()],
-        "probe": probe_document(outcome, comparison, pick),
+        "probe": probe_document(outcome, comparison, pick) if outcome and comparison else left_out(config),
         "race": raced.document,
         "budget": {"stated": config.budget.text, "tokens": raced.tokens[pick], "spoken_for": raced.spoken_for[pick]},
         "foresight": raced.foresight,
@@ -137,7 +165,7 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
         "rule": RULE,
         "pick": {"pattern": pick, **rows[pick]},
         "recommended": rows[pick]["spec"],
-        "best_probed": min(comparison.names, key=comparison.rank),
+        "best_probed": min(comparison.names, key=comparison.rank) if comparison else None,
         "not_distinguishable": [pick, *(p["b"] for p in raced.document["paired"] if p["verdict"] != pick)],
         "plain": plain,
         "train": trained,

@@ -26,6 +26,7 @@ from plait.ops.delta import delta, delta_reference
 from plait.ops.dplr import dplr_reference
 from plait.ops.gla import gla, gla_reference
 from plait.ops.scan import selective_scan, selective_scan_reference
+from plait.ops.shortconv import short_conv, short_conv_reference
 
 Inputs = dict[str, Tensor]
 Run = Callable[[Inputs], Tensor]
@@ -49,6 +50,9 @@ class KernelCase:
     peers: Mapping[str, Callable[[], Run]]
     wide: tuple[str, ...] = ("g", "bonus", "beta")
     exact_when_long: Run | None = None  # the definition for float64 and long sequences; None: ours in its plain form
+    #: Under a sharp softmax the gradients of q, k and the gates are small differences of numbers as large as the
+    #: gradient of v, and have the rounding of those: they are measured by it where they are smaller.
+    softmax: bool = False
     narrow: Mapping[int, KernelCase] = field(default_factory=dict)  # the same op with heads of so many channels
 
 
@@ -135,12 +139,12 @@ def scan_case(name: str, E: int, N: int) -> KernelCase:
 
     return KernelCase(
         name,
-        f"E {E} N {N}, fp32",
+        f"E {E} N {N}, all but u in fp32",
         draw,
         lambda x: selective_scan(*(x[name] for name in order))[0],
         lambda x: selective_scan_reference(*(x[name] for name in order))[0],
         {"mamba_ssm selective_scan": peer},
-        wide=order,
+        wide=order[1:],
     )
 
 
@@ -185,29 +189,55 @@ def delta_case(name: str, H: int, K: int, V: int, *, decay: str = "none") -> Ker
     return KernelCase(name, f"H {H} K {K} V {V}", draw, ours, definition, {f"fla {named}": peer})
 
 
-def forgetting_case(name: str, H: int, D: int) -> KernelCase:
-    """Forgetting attention; `g` is the logarithm of the forget gates."""
+def attention_case(name: str, H: int, D: int, *, gates: bool = False) -> KernelCase:
+    """Softmax attention, or forgetting attention: `g` is the logarithm of the forget gates."""
 
     def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=stream, device=stream.device)
 
-        g = F.logsigmoid(torch.linspace(0.5, 8.0, H, device=stream.device) + normal(B, T, H))
-        return {"q": normal(B, T, H, D), "k": normal(B, T, H, D), "v": normal(B, T, H, D), "g": g}
+        inputs = {"q": normal(B, T, H, D), "k": normal(B, T, H, D), "v": normal(B, T, H, D)}
+        centre = torch.linspace(0.5, 8.0, H, device=stream.device)
+        return inputs | ({"g": F.logsigmoid(centre + normal(B, T, H))} if gates else {})
 
     def ours(x: Inputs) -> Tensor:
-        return attention(x["q"], x["k"], x["v"], log_f_BNH=x["g"])
+        return attention(x["q"], x["k"], x["v"], log_f_BNH=x.get("g"))
 
     def definition(x: Inputs) -> Tensor:
-        return attention_reference(x["q"], x["k"], x["v"], log_f_BNH=x["g"])
+        return attention_reference(x["q"], x["k"], x["v"], log_f_BNH=x.get("g"))
 
-    def peer() -> Run:
+    def forgetting() -> Run:
         op = import_module("fla.ops.forgetting_attn").parallel_forgetting_attn
         return lambda x: op(x["q"], x["k"], x["v"], x["g"])
 
-    peers = {"fla parallel_forgetting_attn": peer}
+    def torchs() -> Run:
+        def run(x: Inputs) -> Tensor:
+            q, k, v = (x[name].transpose(1, 2) for name in "qkv")
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+
+        return run
+
+    peers = {"fla parallel_forgetting_attn": forgetting} if gates else {"torch's choice": torchs}
     # In float64 `attention` takes tiles in plain torch: the definition itself would hold all scores at once.
-    return KernelCase(name, f"H {H} D {D}", draw, ours, definition, peers, exact_when_long=ours)
+    shape = f"H {H} D {D}"
+    return KernelCase(name, shape, draw, ours, definition, peers, exact_when_long=ours, softmax=True)
+
+
+def conv_case(name: str, C: int, W: int = 4, *, silu: bool = True) -> KernelCase:
+    """A short convolution of C channels that goes on from a state. Letters: W taps."""
+
+    def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=stream, device=stream.device)
+
+        return {"x": normal(B, T, C), "weight": 0.5 * normal(C, W), "bias": normal(C), "state": normal(B, W - 1, C)}
+
+    def run(op: Callable[..., tuple[Tensor, Tensor]]) -> Run:
+        activation = "silu" if silu else None
+        return lambda x: op(x["x"], x["weight"], x["bias"], state_BHC=x["state"], activation=activation)[0]
+
+    shape = f"C {C}, {W} taps"
+    return KernelCase(name, shape, draw, run(short_conv), run(short_conv_reference), {}, wide=("weight", "bias"))
 
 
 def _written(x: Inputs) -> Tensor:
@@ -252,7 +282,11 @@ CASES: dict[str, KernelCase] = {
             delta_case("kda", 6, 128, 128, decay="channel"), lambda w: delta_case("kda", 4, w, w, decay="channel")
         ),
         _with_narrow_heads(scan_case("mamba", 1536, 16), lambda w: scan_case("mamba", 40, w)),
-        _with_narrow_heads(forgetting_case("fox", 12, 64), lambda w: forgetting_case("fox", 4, w)),
+        _with_narrow_heads(attention_case("attn", 12, 64), lambda w: attention_case("attn", 4, w)),
+        _with_narrow_heads(
+            attention_case("fox", 12, 64, gates=True), lambda w: attention_case("fox", 4, w, gates=True)
+        ),
+        _with_narrow_heads(conv_case("short-conv", 1792), lambda w: conv_case("short-conv", w)),
     )
 }
 

@@ -24,7 +24,9 @@ from plait.device.kernel_bench import CASES, TOLERANCES, Inputs, KernelCase, Run
 from plait.ops.paths import plain_ops, watched_paths
 
 #: A mixer's name → the case of `plait.device.kernel_bench` that has its op.
-OPS = {name: name for name in CASES} | {"mamba3": "mamba2", "deltaproduct": "deltanet"}
+OPS = {name: name for name in CASES if name != "short-conv"} | {
+    "mamba3": "mamba2", "deltaproduct": "deltanet", "hyena": "short-conv", "mh-hyena": "short-conv",
+}  # fmt: skip
 DECAYS: dict[str, Callable[[Tensor], Tensor]] = {
     "weak": lambda u: torch.full_like(u, -1e-6),
     "strong": lambda u: torch.full_like(u, -13.8),
@@ -34,6 +36,7 @@ DECAYS: dict[str, Callable[[Tensor], Tensor]] = {
 SHORT, LONG = (1, 2, 63, 64, 65, 200), (1000, 16384)
 DTYPES = (torch.bfloat16, torch.float32)
 MEMBERS = 3  # of a fleet, where members are stacked
+TORCHS = {"sdpa", "cudnn"}  # paths that are torch's own kernels, which may add in another order every time
 
 
 class Setting(NamedTuple):
@@ -63,7 +66,7 @@ class Guarded:
 
     @property
     def right(self) -> bool:
-        return self.same and self.error <= self.limit
+        return (self.same or self.path in TORCHS) and self.error <= self.limit
 
     @property
     def setting(self) -> str:
@@ -109,7 +112,9 @@ def guard(case: KernelCase, setting: Setting, device: torch.device) -> Guarded:
         wanted = _exact(case, inputs)
         sizes = [float(exact.abs().max()) for exact in wanted]
         for name, x, exact, size in zip(names, ours, wanted, sizes, strict=True):
-            # What cancels to nothing (one key's gradient under a softmax) is measured by the other tensors.
+            if case.softmax:
+                size = max(size, sizes[names.index("gradient of v")])
+            # What cancels to nothing is measured by the other tensors.
             size = size if size > 1e-12 * max(sizes) else max(sizes)
             error = float((x.double() - exact).abs().max()) / max(size, 1e-30)
             errors[name] = max(errors[name], error if error == error else math.inf)

@@ -32,8 +32,8 @@ from typing import Any, TypedDict
 
 import torch
 
-from plait.core.child_process import SAFE, python_command
 from plait.core.errors import UserError
+from plait.core.process import SAFE, python_command
 from plait.core.user_files import MixerSource, announce_nothing
 from plait.device.latency import give_back
 from plait.device.setting import Setting

@@ -9,6 +9,7 @@ from plait.core.errors import UserError, did_you_mean
 
 MODES = ("prefill", "decode")
 BOTH = "both"
+ANSWER = 64  # tokens, where mode both does not say
 DEVICES = ("cpu", "cuda", "mps", "xpu")
 DTYPES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}  # bytes per number
 
@@ -30,6 +31,11 @@ class Setting:
     dtype: str = "float32"
     threads: int = 1
     answer: int = 0  # tokens; of mode both alone
+
+    @classmethod
+    def of(cls, mode: str, answer: int | None, **others: Any) -> Setting:
+        """As a user gives it; in mode both an answer has a length by default."""
+        return cls(mode, **others, answer=answer or (ANSWER if mode == BOTH else 0))
 
     def __post_init__(self) -> None:
         allowed = (*MODES, BOTH)

@@ -89,12 +89,12 @@ class Mamba(RecurrentMixer):
         return self._combine(y_BE, gate_BE), {"scan": scan, "conv": conv}
 
     def _select(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """What the scan takes, in fp32 or wider: the recurrence multiplies its rounding errors. (…, E) in."""
+        """What the scan takes, all but u in fp32 or wider: the recurrence multiplies its rounding errors. (…, E) in."""
         wide = self.state_dtype
         rank, B, C = self.selection(u).split([self.rank, self.state, self.state], dim=-1)
         delta = F.softplus(self.step_size(rank).to(wide))
         A_EN = -torch.exp(self.log_A_EN.to(wide))
-        return u.to(wide), delta, A_EN, B.to(wide), C.to(wide), self.D_E.to(wide)
+        return u, delta, A_EN, B.to(wide), C.to(wide), self.D_E.to(wide)
 
     def _combine(self, y: Tensor, gate: Tensor) -> Tensor:
         out: Tensor = self.output(y.to(gate.dtype) * F.silu(gate))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any
+from typing import TypedDict
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import card
@@ -22,6 +22,16 @@ _MISSING = {
     "keys": "reads the keys and values of an earlier attn without a window; put one before it.",
     "memory": "reads the memory of an earlier mamba or mamba2; put one before it.",
 }
+
+
+class _Spec(TypedDict):
+    spec: str
+
+
+class Identity(_Spec, total=False):
+    """Of an architecture, in the key of its results."""
+
+    sources: dict[str, str]  # user's mixer → hash of its source
 
 
 @dataclass(frozen=True)
@@ -84,11 +94,11 @@ class Architecture:
         """One string for the source texts of all users' mixers; empty where there are none."""
         return " ".join(sorted({source.hash for source in self.mixer_sources.values()}))
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Identity:
         """What enters the key of a result: the architecture's text and, for users' mixers, the hash of their source, so
         that editing a mixer's file never brings back results made before the edit."""
         sources = {name: source.hash for name, source in sorted(self.mixer_sources.items())}
-        return {"spec": self.text, **({"sources": sources} if sources else {})}
+        return {"spec": self.text, "sources": sources} if sources else {"spec": self.text}
 
     def __str__(self) -> str:
         return self.text

@@ -32,7 +32,7 @@ class Verdict:
     status: str  # "pass", "fail", or "skip" where a check does not apply
     detail: str
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
 

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from plait.core.memory import require_memory
+from plait.core.process import require_memory
 from plait.core.random_streams import seed_of
 from plait.mixers.mixer import Draw, Mixer, make_norm
 from plait.model.architecture import Architecture, architecture

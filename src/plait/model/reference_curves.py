@@ -91,7 +91,7 @@ def library_document(
     provenance: Mapping[str, Any],
     sharpness: float,
     screenings: Screenings,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What `reference_curves.json` holds, from a truth table. `sharpness`: by `benchmarks/curve_calibration.py`."""
     whole = library(tables, {name: traits(architecture(spec)) for name, spec in specs.items()})
     learnt = whole.covariances

@@ -42,11 +42,14 @@ def load_mixer(given: str | Path) -> MixerOptions:
     return options_of(layers[0])
 
 
-def read_architectures(given: Sequence[str]) -> list[Architecture]:
-    """The specs given, after all mixers given. Where there are mixers alone, each means two blocks of it."""
-    mixers = [load_mixer(text) for text in given if split_path(split_options(text)[0])]
-    specs = [text for text in given if not split_path(split_options(text)[0])]
-    return [architecture(spec) for spec in specs or map(_blocks, mixers)]
+def read_architectures(specs: str | Architecture | Sequence[str | Architecture]) -> list[Architecture]:
+    """Architectures, their texts, presets, spec files; users' mixer files among them are loaded first. Where there are
+    mixers alone, each means two blocks of it."""
+    given = [specs] if isinstance(specs, (str, Architecture)) else specs
+    is_mixer = [isinstance(each, str) and split_path(split_options(each)[0]) is not None for each in given]
+    mixers = [load_mixer(str(each)) for each, its in zip(given, is_mixer, strict=True) if its]
+    models = [each for each, its in zip(given, is_mixer, strict=True) if not its]
+    return [each if isinstance(each, Architecture) else architecture(each) for each in models or map(_blocks, mixers)]
 
 
 def _blocks(options: MixerOptions) -> str:

@@ -36,6 +36,7 @@ DTYPES = (torch.bfloat16, torch.float32)
 # Narrower heads are padded to this. With 16 channels Triton 3.6 compiles kernels for Hopper that leave their shared
 # memory (found by compute-sanitizer): an illegal access, which under MPS ends the other processes as well.
 NARROWEST = 32
+NARROW_KEYS = 16  # up to so many channels of keys the products are in fp32
 
 
 def delta_reference(
@@ -95,11 +96,15 @@ def delta(
 
     Keys are usually L2-normalised and β in (0, 1), but nothing here relies on it. `chunk` is a power of two; by
     default the fastest on a CPU for these sizes. Where the kernels take it (`delta_path`), half precision stays half
-    precision: v's dtype is that of the products and of o; sums and states are in fp32.
+    precision: v's dtype is that of the products and of o; sums and states are in fp32. Narrow heads are the exception:
+    keys overlap so much in few channels that rounding within a chunk would cost the output its second digit.
     """
     if chunk is None and took("delta rule", delta_path(k_BTHK, v_BTHV)) == "triton":
-        q, k, v = (x.to(autocast_dtype(v_BTHV)) for x in (q_BTHK, k_BTHK, v_BTHV))
-        return delta_kernels(q, k, v, beta_BTH, g_BTH, state, scale)
+        dtype = autocast_dtype(v_BTHV)
+        products = torch.float32 if k_BTHK.shape[3] <= NARROW_KEYS else dtype
+        q, k, v = (x.to(products) for x in (q_BTHK, k_BTHK, v_BTHV))
+        o_BTHV, state_BHKV = delta_kernels(q, k, v, beta_BTH, g_BTH, state, scale)
+        return o_BTHV.to(dtype), state_BHKV
     v_BTHV = v_BTHV.to(torch.promote_types(v_BTHV.dtype, k_BTHK.dtype))
     return _delta_by_chunks(q_BTHK, k_BTHK, v_BTHV, beta_BTH, g_BTH, scale=scale, state=state, chunk=chunk)
 

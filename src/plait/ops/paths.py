@@ -13,7 +13,7 @@ a chunked form in half precision, and their errors would travel through the stat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import reduce, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -102,33 +102,40 @@ Result = TypeVar("Result")
 
 
 def full_precision(op: Callable[Params, Result]) -> Callable[Params, Result]:
-    """Under autocast: run `op` outside of it, on inputs of the widest dtype among them. Otherwise leave it alone."""
+    """Run `op` on inputs of the widest dtype among them, and outside of autocast."""
 
     @wraps(op)
     def run(*args: Params.args, **kwargs: Params.kwargs) -> Result:
         first = args[0]
         assert isinstance(first, Tensor)
-        device = first.device.type
-        if device == "meta" or not torch.is_autocast_enabled(device):
+        dtypes = {x.dtype for x in (*args, *kwargs.values()) if _floating(x)}  # type: ignore[attr-defined]
+        if len(dtypes) == 1 and not _under_autocast(first):
             return op(*args, **kwargs)
-        given = [x for x in (*args, *kwargs.values()) if _floating(x)]
-        widest = reduce(torch.promote_types, (x.dtype for x in given))  # type: ignore[attr-defined]
+        widest = reduce(torch.promote_types, dtypes)
 
         def cast(x: Any) -> Any:
             return x.to(widest) if _floating(x) else x
 
-        with torch.autocast(device, enabled=False):
+        with outside_autocast(first):
             return op(*map(cast, args), **{key: cast(x) for key, x in kwargs.items()})
 
     return run
 
 
+def outside_autocast(x: Tensor) -> AbstractContextManager[object]:
+    """Where operations keep the dtypes that they are given."""
+    return torch.autocast(x.device.type, enabled=False) if _under_autocast(x) else nullcontext()
+
+
+def _under_autocast(x: Tensor) -> bool:
+    return x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
+
+
 def autocast_dtype(x: Tensor) -> torch.dtype:
     """What autocast would make of x in a matrix product; without autocast its own dtype."""
-    device = x.device.type
-    if device == "meta" or x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+    if x.dtype == torch.float64 or not _under_autocast(x):
         return x.dtype
-    return torch.get_autocast_dtype(device)
+    return torch.get_autocast_dtype(x.device.type)
 
 
 def _floating(x: object) -> bool:

@@ -19,14 +19,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.ops.paths import LONGEST_IN_GRAPH, full_precision, plain_asked, plain_wanted, took
-from plait.ops.scan_operator import scan_kernels
+from plait.ops.paths import LONGEST_IN_GRAPH, outside_autocast, plain_asked, plain_wanted, took
+from plait.ops.scan_operator import kernel_chunk, scan_kernels
 from plait.ops.stacking import StackedFunction, cache_blocks
 
 _Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # u, Δ, B, C along the sequence; A, D of the model
@@ -64,7 +65,6 @@ def selective_scan_step(
     return (y_BE if D_E is None else y_BE + D_E * u_BE), state_BEN
 
 
-@full_precision
 def selective_scan(
     u_BTE: Tensor,
     delta_BTE: Tensor,
@@ -76,28 +76,33 @@ def selective_scan(
     state_BEN: Tensor | None = None,
     chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The same as `selective_scan_reference`, two-level. `chunk` is L; by default about √(T/2).
+    """The same as `selective_scan_reference`, two-level. `chunk` is L; by default about √(T/2), or what a GPU's kernels
+    like. u may be narrower than the other inputs, whose widest dtype is that of the state and of all arithmetic; the
+    output is as narrow as u.
 
     Differentiable once, composes with `torch.func` (vmap, grad). On a GPU the kernels run, and a compiled graph holds
     them as one operator. Elsewhere `torch.compile` sees the same scan in plain operations, because the compiler fuses
     those and ignores custom gradients inside `torch.func.grad`.
     """
     n_steps = u_BTE.shape[1]
-    n_in_chunk = chunk or _default_chunk(n_steps)
-    state_BEN = _zero_state(u_BTE, A_EN) if state_BEN is None else state_BEN
-    A_NE, state_BNE = A_EN.mT, state_BEN.mT
-    D_E = torch.zeros_like(A_NE[0]) if D_E is None else D_E
-    # A padded step has Δ = 0: decay 1, input 0, so the state passes through it unchanged.
-    u, delta, B, C = (_pad_time(x, -n_steps % n_in_chunk) for x in (u_BTE, delta_BTE, B_BTN, C_BTN))
     path = took("selective scan", scan_path(u_BTE))
-    if path == "plain":
-        y_BTE, state_BNE = _plain_scan(u, delta, B, C, A_NE, D_E, state_BNE, n_in_chunk)
-    else:
-        run: Callable[..., tuple[Tensor, ...]] = scan_kernels if path == "triton" else _Scan.apply
-        stacked = [x.unsqueeze(0) for x in (u, delta, B, C, A_NE, D_E, state_BNE)]
-        y_MBTE, state_MBNE, *_ = run(*stacked, n_in_chunk)
-        y_BTE, state_BNE = y_MBTE.squeeze(0), state_MBNE.squeeze(0)
-    return (y_BTE[:, :n_steps] if y_BTE.shape[1] > n_steps else y_BTE), state_BNE.mT
+    n_in_chunk = chunk or (kernel_chunk(n_steps) if path == "triton" else _default_chunk(n_steps))
+    state_BEN = _zero_state(delta_BTE, A_EN) if state_BEN is None else state_BEN
+    wide = reduce(torch.promote_types, (x.dtype for x in (delta_BTE, A_EN, B_BTN, C_BTN, state_BEN)))
+    D_E = A_EN.new_zeros(len(A_EN)) if D_E is None else D_E
+    delta, B, C, A_NE, D, state_BNE = (x.to(wide) for x in (delta_BTE, B_BTN, C_BTN, A_EN.mT, D_E, state_BEN.mT))
+    u = u_BTE if path == "triton" else u_BTE.to(wide)
+    # A padded step has Δ = 0: decay 1, input 0, so the state passes through it unchanged.
+    u, delta, B, C = (_pad_time(x, -n_steps % n_in_chunk) for x in (u, delta, B, C))
+    with outside_autocast(u):
+        if path == "plain":
+            y_BTE, state_BNE = _plain_scan(u, delta, B, C, A_NE, D, state_BNE, n_in_chunk)
+        else:
+            run: Callable[..., tuple[Tensor, ...]] = scan_kernels if path == "triton" else _Scan.apply
+            stacked = [x.unsqueeze(0) for x in (u, delta, B, C, A_NE, D, state_BNE)]
+            y_MBTE, state_MBNE, *_ = run(*stacked, n_in_chunk)
+            y_BTE, state_BNE = y_MBTE.squeeze(0), state_MBNE.squeeze(0)
+    return (y_BTE[:, :n_steps] if y_BTE.shape[1] > n_steps else y_BTE).to(u_BTE.dtype), state_BNE.mT
 
 
 def scan_path(u_BTE: Tensor) -> str:

@@ -15,11 +15,19 @@ from torch.autograd.function import once_differentiable
 
 from plait.ops.stacking import register_stacked
 
+#: Up to so many tokens, sequences keep the state at the start of every few steps, so that the backward pass need not go
+#: through them once more to find these; longer ones, of which there is more in memory, at the start of longer chunks.
+SHORT, SHORT_CHUNK, LONG_CHUNK = 512, 4, 64
+
+
+def kernel_chunk(n_steps: int) -> int:
+    return SHORT_CHUNK if n_steps <= SHORT else LONG_CHUNK
+
 
 def scan_kernels(
     u_MBTE: Tensor, delta: Tensor, B: Tensor, C: Tensor, A_MNE: Tensor, D_ME: Tensor, state_MBNE: Tensor, L: int
 ) -> tuple[Tensor, Tensor]:
-    """(y_MBTE, state_MBNE); T is a multiple of L."""
+    """(y_MBTE, state_MBNE); T is a multiple of L. u may be narrower than the rest; y is as narrow as u."""
     y_MBTE, final_MBNE, _ = _ScanKernels.apply(u_MBTE, delta, B, C, A_MNE, D_ME, state_MBNE, L)
     return y_MBTE, final_MBNE
 

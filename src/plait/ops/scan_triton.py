@@ -1,8 +1,10 @@
 """The selective scan on a GPU: one program a sequence and block of channels walks through time, the state in registers.
 
 The forward pass keeps the state at the start of every chunk; the backward pass goes through the chunks from last to
-first, recomputes a chunk's states into a small scratch and runs the adjoint recurrence over them. `plait.ops.scan` says
-what is computed, `plait.ops.scan_operator` makes it an operator.
+first. It recomputes the states of a few steps at a time, which stay in registers, and runs the adjoint recurrence over
+them; a longer chunk is gone through once ahead of that, and the state at the start of each of its parts goes to a
+scratch. (A scratch for the state of every step was more traffic than all inputs and outputs together.) `plait.ops.scan`
+says what is computed, `plait.ops.scan_operator` makes it an operator.
 
 Few sequences would leave a GPU idle: they are cut into segments of whole chunks. `_scan_ends` runs every segment from
 nothing, `_scan_join` finds from that the state at every border, and then segments are sequences of their own.
@@ -21,14 +23,19 @@ import triton.language as tl
 from torch import Tensor
 
 ENOUGH = 4096  # programs that fill a GPU
+#: Decays are powers of two in the kernels: that is what a GPU computes, and e^x takes four instructions more.
+LOG2_E, LN_2 = tl.constexpr(math.log2(math.e)), tl.constexpr(math.log(2))
 
 
 class Tile(NamedTuple):
-    """Channels of a program, its warps, and the steps whose inputs are on their way while one is computed."""
+    """Channels of a program and its warps; steps whose inputs are on their way while one is computed (forward), and
+    whose states are in registers together (backward); the most registers of a thread, 0: as the compiler likes."""
 
     channels: int
     warps: int
     stages: int = 1
+    kept: int = 4
+    registers: int = 0
 
 
 class Tuning(NamedTuple):
@@ -37,7 +44,11 @@ class Tuning(NamedTuple):
 
 
 #: By the most states per channel that they are for; measured on an H200 (benchmarks/tiles.py).
-TUNINGS: dict[float, Tuning] = {16: Tuning(Tile(64, 1), Tile(64, 1)), math.inf: Tuning(Tile(64, 4), Tile(64, 4))}
+TUNINGS: dict[float, Tuning] = {
+    4: Tuning(Tile(64, 1), Tile(128, 1, kept=4)),
+    16: Tuning(Tile(64, 1), Tile(32, 1, kept=4)),
+    math.inf: Tuning(Tile(64, 4), Tile(64, 4, kept=2)),
+}
 
 
 def tuning(N: int) -> Tuning:
@@ -55,19 +66,20 @@ def _scan_forward(
     in_e, in_n = e < E, n < N
     inside = in_n[:, None] & in_e[None, :]
     ne = n[:, None] * E + e[None, :]
-    a = tl.load(A + (s // batch) * N * E + ne, mask=inside, other=0.0)
+    a = LOG2_E * tl.load(A + (s // batch) * N * E + ne, mask=inside, other=0.0)
     d = tl.load(D + (s // batch) * E + e, mask=in_e, other=0.0)
     h = tl.load(state + s * N * E + ne, mask=inside, other=0.0)
     for g in range(T // L):
         tl.store(starts + (s * (T // L) + g) * N * E + ne, h, mask=inside)
         for i in tl.range(0, L, num_stages=STAGES):
             at = s * T + g * L + i
-            ut = tl.load(u + at * E + e, mask=in_e, other=0.0)
+            ut = tl.load(u + at * E + e, mask=in_e, other=0.0).to(a.dtype)
             dt = tl.load(delta + at * E + e, mask=in_e, other=0.0)
             bt = tl.load(B + at * N + n, mask=in_n, other=0.0)
             ct = tl.load(C + at * N + n, mask=in_n, other=0.0)
-            h = tl.exp(dt[None, :] * a) * h + (dt * ut)[None, :] * bt[:, None]
-            tl.store(y + at * E + e, tl.sum(h * ct[:, None], axis=0) + d * ut, mask=in_e)
+            h = tl.exp2(dt[None, :] * a) * h + (dt * ut)[None, :] * bt[:, None]
+            out = tl.sum(h * ct[:, None], axis=0) + d * ut
+            tl.store(y + at * E + e, out.to(y.dtype.element_ty), mask=in_e)
     tl.store(final + s * N * E + ne, h, mask=inside)
 
 
@@ -75,7 +87,7 @@ def _scan_forward(
 def _scan_backward(
     u, delta, B, C, A, D, starts, grad_y, grad_final, scratch,
     grad_u, grad_delta, grad_B, grad_C, grad_A, grad_D, grad_state, T, E, batch, blocks,
-    L: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    L: tl.constexpr, KEPT: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     s, x = tl.program_id(0).to(tl.int64), tl.program_id(1)
     e = x * BLOCK + tl.arange(0, BLOCK)
@@ -83,44 +95,61 @@ def _scan_backward(
     in_e, in_n = e < E, n < N
     inside = in_n[:, None] & in_e[None, :]
     ne = n[:, None] * E + e[None, :]
-    a = tl.load(A + (s // batch) * N * E + ne, mask=inside, other=0.0)
+    a = LOG2_E * tl.load(A + (s // batch) * N * E + ne, mask=inside, other=0.0)
     d = tl.load(D + (s // batch) * E + e, mask=in_e, other=0.0)
     p = tl.load(grad_final + s * N * E + ne, mask=inside, other=0.0)
     sum_A = tl.zeros_like(p)
     sum_D = tl.zeros_like(d)
     chunks = T // L
+    PARTS: tl.constexpr = L // KEPT
+    scratch += s * PARTS * N * E
     for back in range(chunks):
         g = chunks - 1 - back
         h = tl.load(starts + (s * chunks + g) * N * E + ne, mask=inside, other=0.0)
-        for i in tl.range(0, L, num_stages=STAGES):  # the states before each step, once more
-            tl.store(scratch + (s * L + i) * N * E + ne, h, mask=inside)
-            at = s * T + g * L + i
-            ut = tl.load(u + at * E + e, mask=in_e, other=0.0)
-            dt = tl.load(delta + at * E + e, mask=in_e, other=0.0)
-            bt = tl.load(B + at * N + n, mask=in_n, other=0.0)
-            h = tl.exp(dt[None, :] * a) * h + (dt * ut)[None, :] * bt[:, None]
-        tl.debug_barrier()
-        for j in tl.range(0, L, num_stages=STAGES):
-            i = L - 1 - j
-            at = s * T + g * L + i
-            ut = tl.load(u + at * E + e, mask=in_e, other=0.0)
-            dt = tl.load(delta + at * E + e, mask=in_e, other=0.0)
-            bt = tl.load(B + at * N + n, mask=in_n, other=0.0)
-            ct = tl.load(C + at * N + n, mask=in_n, other=0.0)
-            gy = tl.load(grad_y + at * E + e, mask=in_e, other=0.0)
-            before = tl.load(scratch + (s * L + i) * N * E + ne, mask=inside, other=0.0)
-            p += gy[None, :] * ct[:, None]  # dL/dh_t
-            tl.store(grad_B + (at * blocks + x) * N + n, tl.sum(p * (dt * ut)[None, :], axis=1), mask=in_n)
-            tl.store(grad_C + (at * blocks + x) * N + n, tl.sum(h * gy[None, :], axis=1), mask=in_n)
-            grad_source = tl.sum(p * bt[:, None], axis=0)
-            p = tl.exp(dt[None, :] * a) * p
-            product = p * before  # dL/d(Δ_t A)
-            sum_A += product * dt[None, :]
-            sum_D += gy * ut
-            tl.store(grad_delta + at * E + e, tl.sum(product * a, axis=0) + grad_source * ut, mask=in_e)
-            tl.store(grad_u + at * E + e, grad_source * dt + gy * d, mask=in_e)
-            h = before
-        tl.debug_barrier()
+        if PARTS > 1:  # the state at the start of every part, once more
+            tl.store(scratch + ne, h, mask=inside)
+            for part in range(1, PARTS):
+                for i in tl.static_range(KEPT):
+                    at = s * T + g * L + (part - 1) * KEPT + i
+                    ut = tl.load(u + at * E + e, mask=in_e, other=0.0).to(a.dtype)
+                    dt = tl.load(delta + at * E + e, mask=in_e, other=0.0)
+                    bt = tl.load(B + at * N + n, mask=in_n, other=0.0)
+                    h = tl.exp2(dt[None, :] * a) * h + (dt * ut)[None, :] * bt[:, None]
+                tl.store(scratch + part * N * E + ne, h, mask=inside)
+            tl.debug_barrier()
+        for j in tl.range(0, PARTS, num_stages=STAGES):
+            part = PARTS - 1 - j
+            first = s * T + g * L + part * KEPT
+            if PARTS > 1:
+                h = tl.load(scratch + part * N * E + ne, mask=inside, other=0.0)
+            before = ()  # the states ahead of each step of the part, in registers
+            for i in tl.static_range(KEPT):
+                at = first + i
+                ut = tl.load(u + at * E + e, mask=in_e, other=0.0).to(a.dtype)
+                dt = tl.load(delta + at * E + e, mask=in_e, other=0.0)
+                bt = tl.load(B + at * N + n, mask=in_n, other=0.0)
+                before = before + (h,)  # noqa: RUF005 (Triton knows no starred tuples)
+                h = tl.exp2(dt[None, :] * a) * h + (dt * ut)[None, :] * bt[:, None]
+            for i in tl.static_range(KEPT - 1, -1, -1):
+                at = first + i
+                ut = tl.load(u + at * E + e, mask=in_e, other=0.0).to(a.dtype)
+                dt = tl.load(delta + at * E + e, mask=in_e, other=0.0)
+                bt = tl.load(B + at * N + n, mask=in_n, other=0.0)
+                ct = tl.load(C + at * N + n, mask=in_n, other=0.0)
+                gy = tl.load(grad_y + at * E + e, mask=in_e, other=0.0).to(a.dtype)
+                p += gy[None, :] * ct[:, None]  # dL/dh_t
+                tl.store(grad_B + (at * blocks + x) * N + n, tl.sum(p * (dt * ut)[None, :], axis=1), mask=in_n)
+                tl.store(grad_C + (at * blocks + x) * N + n, tl.sum(h * gy[None, :], axis=1), mask=in_n)
+                grad_source = tl.sum(p * bt[:, None], axis=0)
+                h = before[i]
+                p = tl.exp2(dt[None, :] * a) * p
+                product = p * h  # dL/d(Δ_t A)
+                sum_A += product * dt[None, :]
+                sum_D += gy * ut
+                tl.store(grad_delta + at * E + e, LN_2 * tl.sum(product * a, axis=0) + grad_source * ut, mask=in_e)
+                tl.store(grad_u + at * E + e, (grad_source * dt + gy * d).to(u.dtype.element_ty), mask=in_e)
+        if PARTS > 1:
+            tl.debug_barrier()
     tl.store(grad_A + s * N * E + ne, sum_A, mask=inside)
     tl.store(grad_D + s * E + e, sum_D, mask=in_e)
     tl.store(grad_state + s * N * E + ne, p, mask=inside)
@@ -137,7 +166,7 @@ def _scan_ends(
     in_e, in_n = e < E, n < N
     inside = in_n[:, None] & in_e[None, :]
     ne = n[:, None] * E + e[None, :]
-    a = tl.load(A + (s // batch) * N * E + ne, mask=inside, other=0.0)
+    a = LOG2_E * tl.load(A + (s // batch) * N * E + ne, mask=inside, other=0.0)
     h = tl.zeros_like(a)
     steps = tl.zeros((BLOCK,), a.dtype)
     for i in tl.range(0, T, num_stages=STAGES):
@@ -146,12 +175,12 @@ def _scan_ends(
         xt = tl.load(x + at * N + n, mask=in_n, other=0.0)
         steps += dt
         if BACK:
-            h = tl.exp(dt[None, :] * a) * (
-                h + tl.load(grad_y + at * E + e, mask=in_e, other=0.0)[None, :] * xt[:, None]
+            h = tl.exp2(dt[None, :] * a) * (
+                h + tl.load(grad_y + at * E + e, mask=in_e, other=0.0).to(a.dtype)[None, :] * xt[:, None]
             )
         else:
-            ut = tl.load(u + at * E + e, mask=in_e, other=0.0)
-            h = tl.exp(dt[None, :] * a) * h + (dt * ut)[None, :] * xt[:, None]
+            ut = tl.load(u + at * E + e, mask=in_e, other=0.0).to(a.dtype)
+            h = tl.exp2(dt[None, :] * a) * h + (dt * ut)[None, :] * xt[:, None]
     tl.store(local + s * N * E + ne, h, mask=inside)
     tl.store(total + s * E + e, steps, mask=in_e)
 
@@ -167,13 +196,13 @@ def _scan_join(
     in_e = e < E
     inside = (n < N)[:, None] & in_e[None, :]
     ne = n[:, None] * E + e[None, :]
-    a = tl.load(A + (s // batch) * N * E + ne, mask=inside, other=0.0)
+    a = LOG2_E * tl.load(A + (s // batch) * N * E + ne, mask=inside, other=0.0)
     h = tl.load(first + s * N * E + ne, mask=inside, other=0.0)
     for i in tl.range(0, segments, num_stages=STAGES):
         at = s * segments + (segments - 1 - i if BACK else i)
         tl.store(borders + at * N * E + ne, h, mask=inside)
         steps = tl.load(total + at * E + e, mask=in_e, other=0.0)
-        h = tl.exp(steps[None, :] * a) * h + tl.load(local + at * N * E + ne, mask=inside, other=0.0)
+        h = tl.exp2(steps[None, :] * a) * h + tl.load(local + at * N * E + ne, mask=inside, other=0.0)
 
 
 def scan_forward(
@@ -181,7 +210,7 @@ def scan_forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(y, final state, state at the start of every chunk), as `plait.ops.scan._Scan` returns them."""
     (M, batch, T, E), N = u_MBTE.shape, A_MNE.shape[1]
-    y, starts = u_MBTE.new_empty(u_MBTE.shape), state.new_empty(M, batch, T // L, N, E)
+    y, starts = u_MBTE.new_empty(u_MBTE.shape), state.new_empty(M, batch, T // L, N, E)  # y as narrow as u
     u, delta, B, C, A, D, state = (x.contiguous() for x in (u_MBTE, delta, B, C, A_MNE, D, state))
     tile = tuning(N).forward
     segments = _segments(M * batch, T // L, E, tile)
@@ -210,14 +239,16 @@ def scan_backward(
     sequences = batch * segments
     grid = _grid(M * sequences, E, tile)
     blocks = grid[1]
-    grad_u, grad_delta = u.new_empty(u.shape), u.new_empty(u.shape)
+    kept = min(tile.kept, L)
+    grad_u, grad_delta = u.new_empty(u.shape), delta.new_empty(u.shape)
     # Sums over channels or over the batch cross programs: each writes its own part.
-    grad_B, grad_C = (u.new_empty(M, batch, T, blocks, N) for _ in range(2))
-    grad_A, grad_D = u.new_empty(M, sequences, N, E), u.new_empty(M, sequences, E)
-    grad_state, scratch = torch.empty_like(grad_A), u.new_empty(M * sequences, L, N, E)
+    grad_B, grad_C = (delta.new_empty(M, batch, T, blocks, N) for _ in range(2))
+    grad_A, grad_D = delta.new_empty(M, sequences, N, E), delta.new_empty(M, sequences, E)
+    grad_state = torch.empty_like(grad_A)
+    scratch = delta.new_empty(M * sequences, L // kept, N, E) if kept < L else grad_state  # no part, no scratch
     _scan_backward[grid](
         u, delta, B, C, A, D, starts, grad_y, grad_final, scratch, grad_u, grad_delta, grad_B, grad_C, grad_A, grad_D,
-        grad_state, T // segments, E, sequences, blocks, **_sizes(N, tile), L=L,
+        grad_state, T // segments, E, sequences, blocks, **_sizes(N, tile), L=L, KEPT=kept,
     )  # fmt: skip
     grad_state = grad_state.view(M, batch, segments, N, E)[:, :, 0].contiguous()
     return grad_u, grad_delta, grad_B.sum(3), grad_C.sum(3), grad_A.sum(1), grad_D.sum(1), grad_state
@@ -236,9 +267,9 @@ def _borders(
 ) -> Tensor:
     """The state before every segment; with dy, the gradient of the state after it. (M, batch × segments, N, E)"""
     (M, batch, T, E), N = u_MBTE.shape, A_MNE.shape[1]
-    local, borders = (u_MBTE.new_empty(M, batch * segments, N, E) for _ in range(2))
+    local, borders = (delta.new_empty(M, batch * segments, N, E) for _ in range(2))
     tile = tuning(N).forward
-    total, options = u_MBTE.new_empty(M, batch * segments, E), {"BACK": grad_y is not None, **_sizes(N, tile)}
+    total, options = delta.new_empty(M, batch * segments, E), {"BACK": grad_y is not None, **_sizes(N, tile)}
     _scan_ends[_grid(M * batch * segments, E, tile)](
         u_MBTE, delta, x, A_MNE, grad_y, local, total, T // segments, E, batch * segments, **options
     )
@@ -252,4 +283,4 @@ def _grid(sequences: int, channels: int, tile: Tile) -> tuple[int, int]:
 
 def _sizes(N: int, tile: Tile) -> dict[str, Any]:
     sizes = {"N": N, "WIDE": triton.next_power_of_2(N), "BLOCK": tile.channels, "STAGES": tile.stages}
-    return {**sizes, "num_warps": tile.warps}
+    return {**sizes, "num_warps": tile.warps, "maxnreg": tile.registers or None}

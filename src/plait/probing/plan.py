@@ -7,7 +7,15 @@ tenth of their steps trainings would say nothing, so a smaller budget is refused
 every training a little.
 
 The plan is stored as a record, so that a probe that is interrupted and run again, perhaps on a busier machine, does the
-very same work. `replan` adjusts it while it runs.
+very same work.
+
+`Scheduler` adjusts it while it runs, where the machine becomes slower or faster than measured. Tasks are begun one
+after the other. Before the next one begins, the end is predicted from the recent slowdown; if it would miss the budget,
+seeds and steps of all remaining tasks are planned again. Every architecture gets the same seeds and steps on a task, so
+comparisons stay fair. Each decision, also the one to change nothing, is stored as a record before any trial of the task
+starts: an interrupted probe resumes with the very same trials, and of several probes on one store the first decides for
+all. Time is the sum of the trials' own seconds: an interruption costs nothing of the budget, and processes that share a
+store share the budget.
 """
 
 from __future__ import annotations
@@ -15,14 +23,14 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from plait.core.errors import UserError
 from plait.probing.candidates import Candidate
 from plait.probing.protocol import VERSION, Protocol
-from plait.probing.trial import Speed, Trial
+from plait.probing.trial import FleetProgress, Speed, Trial
 from plait.records import Record, Store, provenance_of, record_key
 
 KIND = "probe-plan"
@@ -33,7 +41,15 @@ SAFETY = 0.99  # short measurements overestimate by more than drawing data and s
 SHORTEST = 0.1  # of a training's steps
 LONGEST = 1.25
 SLACK = 1.05  # the least budget that is advised, over what was found to be needed
+REPLAN_KIND = "probe-replan"
+TOLERANCE = 0.03  # of the budget, by which the end may be missed
+RECENT = 0.15  # of the budget: the slowdown is measured over the trials trained in it
+ENOUGH = 0.02  # of the budget: from less training no slowdown is estimated
 SPARED = 0.4  # of the other tasks' steps, before the first task's are cut
+
+
+class TooShort(UserError):
+    """A budget into which not even the shortest trainings fit."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +89,7 @@ class PlanConfig(TypedDict):
     name: str
     specs: list[str]
     mixers: list[str]
-    settings: list[dict[str, Any]]
+    settings: list[dict[str, object]]
     budget_seconds: float
     workers: int
     seeds: int | None  # None: as many as fit
@@ -157,7 +173,7 @@ def fitting(
     one_each = [1] * number
     if not overrun and (shortest := seconds(one_each, SHORTEST)) > room:
         given = config["budget_seconds"]
-        raise UserError(_too_short(given, given + shortest - room, len(candidates)))
+        raise TooShort(_too_short(given, given + shortest - room, len(candidates)))
     seeds, scale = fit(seconds, room, one_each, config["seeds"])
     result = {
         "seeds": seeds,
@@ -235,3 +251,129 @@ def makespan(costs: Sequence[float], workers: int) -> float:
     for cost in costs:
         heapq.heappush(free, heapq.heappop(free) + cost)
     return max(free)
+
+
+# ---- while it runs
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a begun trial has taken so far, and what was expected of it in all."""
+
+    expected: float
+    share: float  # of its steps that are done
+    seconds: float
+
+
+class Decision(TypedDict):
+    """What is stored before a task begins: seeds of each remaining setting, the scale of their steps."""
+
+    seeds: list[int]
+    scale: float
+    slowdown: float
+
+
+@dataclass(frozen=True)
+class Replan:
+    """A decision before a task."""
+
+    first: int  # the setting from which on it applies
+    slowdown: float  # recent seconds per second expected at the start
+    before: Plan
+    after: Plan
+
+    @property
+    def changed(self) -> bool:
+        return (self.before.seeds, self.before.scales) != (self.after.seeds, self.after.scales)
+
+
+class Scheduler:
+    """Follows one plan through the store."""
+
+    def __init__(self, plan: Plan, store: Store) -> None:
+        self.plan = plan  # with all decisions so far
+        self.replans: list[Replan] = []
+        self._store = store
+        while not self.all_begun and (found := store.get(record_key(REPLAN_KIND, self._next))):
+            self._apply(found)
+
+    @property
+    def all_begun(self) -> bool:
+        return len(self.replans) + 1 == len(self.plan.protocol.settings)
+
+    @property
+    def begun(self) -> tuple[Trial, ...]:
+        """The trials of the tasks whose seeds and steps are final."""
+        return self.plan.work.trials[: (len(self.replans) + 1) * len(self.plan.candidates)]
+
+    def begin_next(self, running: Mapping[str, FleetProgress]) -> tuple[Trial, ...]:
+        """The trials of the next task. Their seeds and steps are decided now, unless another probe has decided them."""
+        if self.all_begun:
+            return ()
+        before = self.begun
+
+        def decided() -> Decision:
+            return decide(self.plan, len(self.replans) + 1, self._spent(before, running))
+
+        self._apply(self._store.computed(REPLAN_KIND, self._next, decided))
+        return self.begun[len(before) :]
+
+    @property
+    def _next(self) -> dict[str, int | str]:
+        return {"protocol": VERSION, "plan": self.plan.key, "first": len(self.replans) + 1}
+
+    def _apply(self, found: Record) -> None:
+        before, first = self.plan, found.config["first"]
+        rest = len(before.seeds) - first
+        self.plan = replace(
+            before,
+            seeds=(*before.seeds[:first], *found.result["seeds"]),
+            scales=(*before.scales[:first], *[found.result["scale"]] * rest),
+        )
+        self.replans.append(Replan(first, found.result["slowdown"], before, self.plan))
+
+    def _spent(self, trials: Sequence[Trial], running: Mapping[str, FleetProgress]) -> list[Spent]:
+        found = []
+        for trial in trials:
+            record, expected = self._store.get(trial.key), self.plan.speed.trial(trial)
+            if record is None:
+                now = running.get(trial.key)
+                share, seconds = (now["step"] / trial.training.steps, now["seconds"]) if now else (0.0, 0.0)
+                found.append(Spent(expected, share, seconds))
+            elif record.provenance["started"] >= self.plan.made:  # else another probe's: it cost us nothing
+                found.append(Spent(expected, 1.0, record.provenance["seconds"]))
+        return found
+
+
+def decide(plan: Plan, first: int, spent: Sequence[Spent]) -> Decision:
+    """Seeds and scale of the settings from `first` on, given what the trials before them took so far."""
+    workers, seeds, scale = plan.config["workers"], list(plan.seeds[first:]), plan.scales[first]
+    room = plan.left - FINISH_SECONDS - sum(one.seconds for one in spent) / workers
+    length = max(plan.left, plan.expected_seconds)  # a plan that may overrun can be made when nothing is left
+    slowdown = _slowdown(spent, length * workers)
+    unfinished = [one.expected * (1 - one.share) for one in spent if one.share < 1]
+    room = max(room, slowdown * makespan(unfinished, workers))  # what is in training will take this long in any case
+
+    def seconds(seeds: Sequence[int], scale: float) -> float:
+        scales = (*plan.scales[:first], *[scale] * len(seeds))
+        work = replace(plan, seeds=(*plan.seeds[:first], *seeds), scales=scales).work
+        rest = [plan.speed.trial(trial) for trial in work.trials[first * len(plan.candidates) :]]
+        return slowdown * makespan([*unfinished, *rest], workers)
+
+    if abs(seconds(seeds, scale) - room) > TOLERANCE * length:
+        # Seeds that were asked for are kept: only lengths change.
+        limit = plan.config["seeds"]
+        seeds, scale = fit(seconds, room, seeds if limit else [1] * len(seeds), limit)
+    return {"seeds": seeds, "scale": scale, "slowdown": slowdown}
+
+
+def _slowdown(spent: Sequence[Spent], budget: float) -> float:
+    """Seconds per expected second of the trials begun last; 1 while too little time has passed or no step is done.
+
+    `budget` is the seconds of all workers together.
+    """
+    taken = expected = 0.0
+    for one in reversed(spent):
+        if taken < RECENT * budget:
+            taken, expected = taken + one.seconds, expected + one.share * one.expected
+    return taken / expected if expected and taken >= ENOUGH * budget else 1.0

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from plait import tasks
 from plait.core.errors import UserError
@@ -33,12 +32,17 @@ class Training:
     solved: float | None  # a member with this validation accuracy stops; None: all train to the end
     lengths: tuple[int, ...] = ()  # multiples of the task's length at which the trained models are scored, too
     curriculum: tuple[tuple[float, int], ...] = ()  # (share of the steps, tokens) to learn from up to there
+    first_ends: bool = False  # the grid's first point to solve a setting ends the others
 
-    def as_dict(self) -> dict[str, Any]:
-        further: dict[str, Any] = {"lengths": list(self.lengths)} if self.lengths else {}
+    def as_dict(self) -> dict[str, object]:
+        """Keys that came later are left out where they say nothing, so that older records keep their identity."""
+        further: dict[str, object] = {"lengths": list(self.lengths)} if self.lengths else {}
         if self.curriculum:
             further["curriculum"] = [list(stage) for stage in self.curriculum]
-        plain = {name: value for name, value in vars(self).items() if name not in ("lengths", "curriculum")}
+        if self.first_ends:
+            further["first_ends"] = True
+        later = ("lengths", "curriculum", "first_ends")
+        plain = {name: value for name, value in vars(self).items() if name not in later}
         return {**plain, "grid": [list(point) for point in self.grid], **further}
 
 
@@ -103,7 +107,9 @@ def full(given: Sequence[str] = (), variant: str = "paper") -> Protocol:
     for name in given or tasks.SUITES["mad"]:
         for task in _varied(tasks.load_task(name), variant).grid():
             an_epoch = -(-task.train_size // BATCH)
-            training = Training(EPOCHS * an_epoch, BATCH, grid, EVALUATION, 10 * an_epoch, solved=0.999)
+            training = Training(
+                EPOCHS * an_epoch, BATCH, grid, EVALUATION, 10 * an_epoch, solved=0.999, first_ends=True
+            )
             found.append(Setting(name, task, training))
     return Protocol("full", Header(d=128, vocab=16), 8, 512, 4096, tuple(found))
 
@@ -112,7 +118,7 @@ def full(given: Sequence[str] = (), variant: str = "paper") -> Protocol:
 class Quick:
     """One row of the quick protocol."""
 
-    settings: dict[str, Any]
+    settings: dict[str, object]
     steps: int
 
 

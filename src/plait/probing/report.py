@@ -8,7 +8,7 @@ from typing import Any
 
 from plait.core.result import Result
 from plait.core.units import duration, percent
-from plait.probing.replan import Replan
+from plait.probing.plan import Replan
 from plait.probing.run import Machine, Outcome, compare
 from plait.probing.trial import SeedResult
 from plait.probing.verdict import BestAtTask, Comparison, Finding, Summary, by_task, findings, summary, verdict

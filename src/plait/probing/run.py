@@ -3,6 +3,7 @@ interruption costs at most the seconds since the last checkpoint."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,15 +13,16 @@ from plait.core.errors import UserError
 from plait.mixers.table import MIXERS
 from plait.probing import plan
 from plait.probing.candidates import Candidate
-from plait.probing.plan import Work
+from plait.probing.plan import Replan, Scheduler, Work
 from plait.probing.protocol import Protocol
-from plait.probing.replan import Replan, Scheduler
 from plait.probing.trial import FleetProgress, Speed, Trial, to_time
 from plait.probing.verdict import Comparison, Score
 from plait.records import Record, Store
 from plait.records.database import file_of, resolve
 from plait.workers.pool import Place, Pool
 from plait.workers.task import Setup, Task
+
+TIMING = 0.1  # of a budget, at most, for the first steps that are timed
 
 
 @dataclass
@@ -139,7 +141,8 @@ def run_budget(
             return _outcome(scheduler.plan.work, store, progress, scheduler.replans)
     with _Trials(candidates, store, machine) as pool:
         if made is None:
-            speed = _measured(pool, to_time(candidates, protocol, machine.device), progress, on_progress)
+            to_measure = to_time(candidates, protocol, machine.device)
+            speed = _measured(pool, to_measure, progress, on_progress, TIMING * budget)
             left = budget - (time.perf_counter() - began)
             made = plan.fitting(store, config, candidates, protocol, speed, left, overrun=overrun)
         scheduler = Scheduler(made, store)
@@ -219,9 +222,11 @@ class _Trials:
         words = f"{trial.candidate} on {trial.task.name}"
         return Task(trial.key, "plait.probing.worker:train_trial", args, (trial.key,), words)
 
-    def time(self, trials: Sequence[Trial], on_timed: Callable[[str], object]) -> dict[str, float]:
-        """Seconds per step of each trial, by key, while as many run at once as will train at once."""
-        tasks = [Task(trial.key, "plait.probing.worker:time_trial", (trial,)) for trial in trials]
+    def time(self, trials: Sequence[Trial], on_timed: Callable[[str], object], most: float) -> dict[str, float]:
+        """Seconds per step of each trial, by key, while as many run at once as will train at once, timed for about
+        `most` seconds in all."""
+        each = most * self.workers / self._pool.times(len(trials)) / len(trials)
+        tasks = [Task(trial.key, "plait.probing.worker:time_trial", (trial, each)) for trial in trials]
         return dict(zip([trial.key for trial in trials], self._pool.timed(tasks, on_timed), strict=True))
 
     def __enter__(self) -> _Trials:
@@ -231,7 +236,9 @@ class _Trials:
         self._pool.stop()
 
 
-def _measured(pool: _Trials, trials: Sequence[Trial], progress: Progress, on_progress: OnProgress) -> Speed:
+def _measured(
+    pool: _Trials, trials: Sequence[Trial], progress: Progress, on_progress: OnProgress, most: float = math.inf
+) -> Speed:
     timed: set[str] = set()
 
     def on_timed(key: str) -> None:
@@ -241,7 +248,7 @@ def _measured(pool: _Trials, trials: Sequence[Trial], progress: Progress, on_pro
 
     progress.phase = "measuring speed"
     on_progress(progress)
-    return Speed.measured(trials, pool.time(trials, on_timed))
+    return Speed.measured(trials, pool.time(trials, on_timed, most))
 
 
 def _follow(scheduler: Scheduler, pool: _Trials, progress: Progress, store: Store, on_progress: OnProgress) -> None:

@@ -106,7 +106,7 @@ class Trial:
             setting.training, device,
         )  # fmt: skip
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """What is pickled: not the cached task, whose class may come from a user's file, nor its data."""
         return {part.name: getattr(self, part.name) for part in fields(self)}
 
@@ -144,7 +144,7 @@ class Trial:
         ]
         never = 2.0  # no accuracy reaches it
         solved = never if t.solved is None else t.solved
-        plan = Plan(t.steps, t.batch, t.eval_every, solved=solved, curriculum=t.curriculum)
+        plan = Plan(t.steps, t.batch, t.eval_every, solved=solved, first_ends=t.first_ends, curriculum=t.curriculum)
         splits = [_split(self.data, name) for name in ("train", "validation", "test")]
         accuracy = metric(self.task.variant)
         # The fleet counts right tokens itself, where it computes.

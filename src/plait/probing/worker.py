@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from plait.core.errors import UserError
-from plait.core.progress import Stopped
+from plait.core.process import Stopped
 from plait.probing.trial import KIND, FleetProgress, Trial, checkpoint_path, result
 from plait.records import Record, provenance_of
 from plait.records.claims import held
@@ -62,8 +63,8 @@ def _train(worker: Worker, trial: Trial, path: Path, checkpoint_seconds: float) 
     checkpoint.remove_state(path)
 
 
-def time_trial(worker: Worker, trial: Trial) -> float:
-    return step_seconds(trial)
+def time_trial(worker: Worker, trial: Trial, most: float) -> float:
+    return step_seconds(trial, most)
 
 
 def _next_width(steps: int, seconds: float) -> int:
@@ -82,17 +83,26 @@ def _progress(fleet: Fleet, seconds: float) -> FleetProgress:
     }
 
 
-def step_seconds(trial: Trial) -> float:
-    """Seconds per step of a trial's fleet, measured on a few steps."""
+def step_seconds(trial: Trial, most: float = math.inf) -> float:
+    """Seconds per step of a trial's fleet, measured on a few steps: on a CPU until about `most` seconds have passed,
+    which on a busy one may be after the first."""
     t = trial.training
     small = replace(trial.task, train_size=min(trial.task.train_size, 4 * t.batch))
     training = replace(t, evaluation=t.batch, eval_every=t.steps)
     fleet = replace(trial, settings=tuple(small.settings().items()), training=training).fleet()
+    began = time.perf_counter()
     fleet.advance(1)
     started = time.perf_counter()
-    fleet.advance(TIMED_STEPS)
     if trial.device != "cpu":
         import torch
 
+        fleet.advance(TIMED_STEPS)
         torch.cuda.synchronize()
-    return (time.perf_counter() - started) / TIMED_STEPS
+        return (time.perf_counter() - started) / TIMED_STEPS
+    if started - began >= most:
+        return started - began
+    steps, now = 0, started
+    while steps < TIMED_STEPS and now - began < most:
+        fleet.advance(1)
+        steps, now = steps + 1, time.perf_counter()
+    return (now - started) / steps

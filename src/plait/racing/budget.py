@@ -1,9 +1,10 @@
 """How many tokens each contender gets (equal tokens, FLOPs or time), and how long the whole comparison takes.
 
-A comparison in a given time is planned twice: before it begins, from a few timed steps of every contender, and again
-after the search of learning rates, which shows how fast each contender really trains. Both plans are stored, so that an
-interrupted comparison resumes with the same budgets. Durations are found by scheduling the legs on the workers: nine
-equal legs on two workers take as long as ten.
+A comparison in a given time is planned before it begins, from a few timed steps of every contender, and again after
+the search of learning rates, which shows how fast each contender really trains. On a CPU, whose speed changes with what
+else runs there, all contenders and seeds then train in stages, and before the next one the budgets of all are scaled to
+the time that is left. Every plan is stored (`planning`), so that an interrupted comparison resumes with the same
+budgets. Durations are found by scheduling the legs on the workers: nine equal legs on two workers take as long as ten.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from plait.racing.workers import seconds_of_all
 
 EQUAL = ("tokens", "flops", "time")
 SHARES = tuple(2.0**-k for k in range(4, -1, -1))  # of a budget, at which the learning curve is measured
+STAGES = (0.125, 0.5, 1.0)  # of a budget: how far all train before the rest is planned again
+APART = 1.25  # between two points of a learning curve, at least
+MOST_SCALED = 8.0  # times the planned budget, on a machine that was busy when it was timed
 SCORING = 1 / 3  # cost of scoring a token, relative to training on it
 TIMED_SLACK, TRAINED_SLACK = 1.12, 1.04  # margins for speeds from a few steps, and from a search of rates
 LAST_SECONDS = 2.0  # for computing the verdict and ending processes
@@ -37,10 +41,11 @@ class Workload:
     decay: float
     held_out: int
 
-    def training(self, budget: float) -> float:
-        """Cost of training one seed and measuring its learning curve, in trained tokens."""
-        curve = (1 - self.decay) + self.decay * sum(SHARES)
-        return curve * budget + SCORING * self.held_out * len(SHARES)
+    def training(self, budget: float, shares: Sequence[float] = SHARES, reached: float = 0.0) -> float:
+        """Cost of training one seed from the share `reached` of a budget to these and measuring its learning curve
+        there, in trained tokens."""
+        trunk = (1 - self.decay) * (shares[-1] - reached)
+        return (trunk + self.decay * sum(shares)) * budget + SCORING * self.held_out * len(shares)
 
     def search(self, steps: int, course: Course) -> float:
         """Cost of trying one learning rate, in trained tokens."""
@@ -68,10 +73,27 @@ class Plan:
         ]
         return seconds_of_all(each * self.workload.rates, self.workers) + seconds_of_all(each, self.workers)
 
-    def training(self, budgets: Mapping[str, float]) -> float:
-        """Seconds of training all seeds of all contenders."""
-        each = [self.seconds_per_token[name] * self.workload.training(tokens) for name, tokens in budgets.items()]
+    def training(self, budgets: Mapping[str, float], shares: Sequence[float] = SHARES, reached: float = 0.0) -> float:
+        """Seconds of training all seeds of all contenders from one share of their budgets to others."""
+        each = [
+            self.seconds_per_token[name] * self.workload.training(tokens, shares, reached)
+            for name, tokens in budgets.items()
+        ]
         return seconds_of_all(each * self.workload.seeds, self.workers)
+
+    def scale(self, budgets: Mapping[str, float], reached: float, seconds: float) -> float:
+        """What to multiply the budgets by, of which the share `reached` is trained, so that training ends within
+        `seconds`; `reached` if there is no time for more, but at least what makes `LEAST_STEPS` steps."""
+        least = LEAST_STEPS / min(map(self.course.steps, budgets.values()))
+        tried = [reached * APART]
+        while tried[-1] < MOST_SCALED:
+            tried.append(1.02 * tried[-1])
+        fitting = [
+            scale
+            for scale in tried
+            if TRAINED_SLACK * self.training(budgets, further_shares(scale, reached), reached) + LAST_SECONDS < seconds
+        ]
+        return max([reached, least, *fitting])
 
     def budgets(self, seconds: float, spent: float = 0.0) -> dict[str, float]:
         """Tokens for each contender such that search and training end within `seconds`, of which `spent` are gone."""
@@ -133,7 +155,13 @@ def require_equal(equal: str) -> None:
         raise UserError(f"--at {equal}: must be one of {', '.join(EQUAL)}.{did_you_mean(equal, EQUAL)}")
 
 
-def rungs(tokens: float, course: Course) -> list[int]:
-    """Steps at which the learning curve of a budget is measured; the last is the whole budget."""
+def further_shares(scale: float, reached: float) -> list[float]:
+    """Where learning curves are measured beyond `reached`, both shares of the planned budget, if it is `scale` times as
+    large; the last is all of it."""
+    return [share for share in (scale * each for each in SHARES) if share >= 0.999 * APART * reached]
+
+
+def rungs(tokens: float, course: Course, shares: Sequence[float] = SHARES, after: int = 0) -> list[int]:
+    """Steps at which the learning curve of a budget is measured, those beyond `after`; the last is the whole budget."""
     steps = course.steps(tokens)
-    return sorted({max(4, round(share * steps)) for share in SHARES})
+    return sorted({found for share in shares if (found := max(4, round(share * steps))) > after})

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from plait.core.progress import Stopped
+from plait.core.process import Stopped
 from plait.model.architecture import Architecture
 from plait.records import Record, provenance_of, record_key
 from plait.training import checkpoint
@@ -32,6 +32,7 @@ PROTOCOL = 1  # raised when the same settings come to give another loss
 SCREENING = 1  # likewise, of a screening
 FOLDER = "tracks"  # below the folder of runs
 SAVE_SECONDS = 30.0
+WARMUPS = 3  # trainings of fewer steps than so many warm-ups say nothing about who will be best
 WARM_SHARE = 0.05  # users are warned when the warm-up is more than this share of a training
 
 
@@ -63,6 +64,11 @@ class Course:
             f"the longest training has {steps} steps, {warm} of them warm-up: after so few, learning rate and seed "
             "matter as much as the architecture, and late learners are missed; use more tokens or a smaller --batch"
         )
+
+    def starved(self, tokens: float) -> bool:
+        """Whether so few tokens hardly reach beyond the warm-up: what such losses tell of architectures was never
+        measured, and forecasts from them are too sure."""
+        return self.steps(tokens) < WARMUPS * self.recipe.warmup
 
     def steps(self, tokens: float) -> int:
         """Optimizer steps of a budget, at least 4: warm-up, stable and decay phases need one each."""

@@ -48,7 +48,6 @@ RATES_AT_MOST = 0.35  # share of the race's cost that a search of rates may take
 BEYOND_AT_MOST = 0.55  # with the rates beyond the three: always enough for one of them
 SLACK = 1.25  # for time in which workers wait for the last one of a round
 REACH = 4.0  # how far beyond the target foresight goes, in multiples of it
-WARMUPS = 3  # forecasts from trainings of fewer steps than so many warm-ups say nothing about who will be best
 
 #: Called with the name of the stage and the share of the race that is done, from 0 to 1.
 OnStage = Callable[[str, float], object]
@@ -92,9 +91,8 @@ class Raced:
 
     @property
     def starved(self) -> bool:
-        """Whether no candidate trained far beyond its warm-up: what such losses tell of architectures was never
-        measured, and forecasts from them are too sure."""
-        return self.course.steps(self.longest) < WARMUPS * self.course.recipe.warmup
+        """Whether no candidate trained far beyond its warm-up."""
+        return self.course.starved(self.longest)
 
     @property
     def observations(self) -> dict[str, dict[int, list[tuple[float, float]]]]:
@@ -186,8 +184,11 @@ def rungs_to(target: float, course: Course) -> list[int]:
     return sorted({max(4, round(steps / 2**k)) for k in range(doublings + 1)})
 
 
-def speeds(contenders: Sequence[Contender], pool: Workers, course: Course | None = None) -> dict[str, float]:
-    """Seconds per token of each candidate, timed with all workers busy; stored, so that a resumed race plans alike."""
+def speeds(
+    contenders: Sequence[Contender], pool: Workers, course: Course | None = None, most: float | None = None
+) -> dict[str, float]:
+    """Seconds per token of each candidate, timed with all workers busy for about `most` seconds; stored, so that a
+    resumed race plans alike."""
     course = course or pool.course
     config = {
         "protocol": PROTOCOL,
@@ -198,7 +199,7 @@ def speeds(contenders: Sequence[Contender], pool: Workers, course: Course | None
     known = pool.store.get(record_key(SPEED, config))
     if known is None:
         begun = time.time()
-        timed = pool.step_seconds([c.arch for c in contenders], course)
+        timed = pool.step_seconds([c.arch for c in contenders], course, most)
         result = {"seconds_per_token": [took / course.tokens_per_step for took in timed]}
         known = Record.of(SPEED, config, result, provenance_of(begun, time.time() - begun))
         pool.store.put(known)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.progress import stop_signals
+from plait.core.process import stop_signals
 from plait.core.user_files import MixerSource
 from plait.data import open_corpus
 from plait.model.architecture import Architecture, architecture
@@ -64,15 +64,18 @@ def run_leg(
         leg.run(_text(worker, course), worker.store.put, worker.tell, worker.stopping, log)
 
 
-def time_step(worker: Worker, spec: str, course: Course) -> float:
-    """Seconds of one training step of one replica."""
+def time_step(worker: Worker, spec: str, course: Course, most: float) -> float:
+    """Seconds of one training step of one replica, timed for about `most` seconds: on a busy machine that is one
+    step."""
     track = Track(
         architecture(spec), [Replica(course.recipe.lr, 0)], [_text(worker, course)], course.recipe, device=course.device
     )
     track.advance_to(1)
-    before = track.seconds
-    track.advance_to(1 + TIMED)
-    return (track.seconds - before) / TIMED
+    first = track.seconds
+    if first > most:
+        return first
+    track.advance_to(1 + TIMED, most - first)
+    return (track.seconds - first) / (track.step - 1)
 
 
 def _text(worker: Worker, course: Course) -> Text:
@@ -111,11 +114,14 @@ class Workers:
         """Where the workers are, for progress lines; empty on this machine."""
         return self._pool.where
 
-    def step_seconds(self, archs: Sequence[Architecture], course: Course | None = None) -> list[float]:
+    def step_seconds(
+        self, archs: Sequence[Architecture], course: Course | None = None, most: float | None = None
+    ) -> list[float]:
         """Seconds of a training step of each architecture, on this course or that of all, timed with all workers busy
-        as in training."""
+        as in training, for about `most` seconds in all."""
+        each = math.inf if most is None else most * self.workers / self._pool.times(len(archs)) / len(archs)
         tasks = [
-            Task(f"time {place}", f"{__name__}:time_step", (arch.text, course or self.course), what=arch.text)
+            Task(f"time {place}", f"{__name__}:time_step", (arch.text, course or self.course, each), what=arch.text)
             for place, arch in enumerate(archs)
         ]
         return self._pool.timed(tasks)

@@ -122,7 +122,7 @@ class _Rows:
             self._file.write(json.dumps(row) + "\n")
             self.number += 1
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[dict[str, object]]:
         self._file.seek(0)
         return map(json.loads, self._file)
 

@@ -15,16 +15,16 @@ import platform
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.progress import OnProgress
+from plait.core.progress import OnProgress, TimeLeft
 from plait.records.claims import has_died
 from plait.records.record import Record, provenance_of, this_machine
-from plait.records.store import Store
+from plait.records.store import Store, writable_store
 
 UPDATE = 1.0  # seconds between two writes
 HEARTBEAT = 15.0  # seconds between two writes while nothing is new
@@ -45,7 +45,7 @@ class JobState:
     detail: str = ""  # in words, such as "3 of 12 trials"
     share: float | None = None  # of the stage that is done, 0 to 1; None: not known
     seconds: float = 0.0  # since it began
-    seconds_left: float | None = None  # of the stage, at its pace so far
+    seconds_left: float | None = None  # of the stage; None: too early to tell
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,14 @@ class Publisher:
         self._store = store
         self._id = uuid.uuid4().hex
         self._state = JobState(verb, title[:300], platform.node(), os.getpid())
-        self._began = self._stage_began = time.monotonic()
-        self._share_at_first = 0.0
+        self._began = time.monotonic()
+        self._left = TimeLeft()
         self._written: JobState | None = None
         self._written_at = 0.0
         self.updated = False
 
     def update(self, stage: str, share: float | None, detail: str = "") -> None:
-        if stage != self._state.stage:
-            self._stage_began, self._share_at_first = time.monotonic(), share or 0.0
+        self._left.update(share)
         self._state = replace(self._state, stage=stage, share=share, detail=detail)
         self.updated = True
 
@@ -94,17 +93,11 @@ class Publisher:
         if self._state is self._written and now - self._written_at < HEARTBEAT:
             return
         state = self._state
-        timed = replace(state, seconds=now - self._began, seconds_left=self._seconds_left(state, now))
+        timed = replace(state, seconds=now - self._began, seconds_left=self._left.seconds)
         if self._written is None:
             _remove_stopped(self._store, state)
         self._store.put_job(self._id, f"{this_machine()}:{os.getpid()}:{self._id}", json.dumps(asdict(timed)))
         self._written, self._written_at = state, now
-
-    def _seconds_left(self, state: JobState, now: float) -> float | None:
-        gained = (state.share or 0.0) - self._share_at_first
-        if state.share is None or gained < 0.02:  # too early to tell
-            return None
-        return (now - self._stage_began) * (1 - state.share) / gained
 
     def remove(self) -> None:
         if self._written is not None:
@@ -140,6 +133,15 @@ def published(store: Store, verb: str, title: str) -> Iterator[Publisher]:
         remover.join(END)  # a store that does not answer must not keep the command from ending
 
 
+@contextmanager
+def published_store(
+    store: str | Store | None, verb: str, title: str, on_progress: OnProgress
+) -> Iterator[tuple[Store, OnProgress]]:
+    """A store that can be written to, and an `on_progress` that also publishes there how far the command is."""
+    with writable_store(store) as opened, published(opened, verb, title) as job:
+        yield opened, job.alongside(on_progress)
+
+
 def read_jobs(store: Store) -> list[Job]:
     """Those that run first, then those that stopped within a day; damaged rows are left out."""
     here, found = this_machine(), []
@@ -151,7 +153,7 @@ def read_jobs(store: Store) -> list[Job]:
     return sorted((job for job in found if job.running or job.age < FORGOTTEN), key=lambda job: not job.running)
 
 
-def _state(found: dict[str, Any]) -> JobState:
+def _state(found: Mapping[str, Any]) -> JobState:
     """A state that can be shown; `TypeError` or `ValueError` where the row holds something else."""
     state = JobState(**found)
     texts = {name: getattr(state, name) for name in ("verb", "title", "host", "stage", "detail")}
@@ -184,7 +186,7 @@ ANSWER_PROTOCOL = 1
 
 
 def keep_answer(
-    store: Store, kind: str, asked: dict[str, Any], document: dict[str, Any], started: float, seconds: float
+    store: Store, kind: str, asked: Mapping[str, Any], document: Mapping[str, Any], started: float, seconds: float
 ) -> str:
     """Store an answer that was computed from many records (a comparison's verdict, a design) and return its key.
 
@@ -206,9 +208,9 @@ def keep_answer(
     return record.key
 
 
-def _plain(document: dict[str, Any]) -> dict[str, Any]:
+def _plain(document: Mapping[str, Any]) -> dict[str, object]:
     """The document as JSON represents it: tuples become lists, NaN and infinities null."""
-    plain: dict[str, Any] = _finite(json.loads(json.dumps(document, default=str), parse_constant=lambda name: None))
+    plain: dict[str, object] = _finite(json.loads(json.dumps(document, default=str), parse_constant=lambda name: None))
     return plain
 
 

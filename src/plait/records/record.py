@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import platform
 import re
 import sys
@@ -32,7 +31,8 @@ from typing import Any, TypedDict
 
 import plait
 from plait.core.errors import UserError
-from plait.core.files import CHECKSUM, checksum
+from plait.core.files import CHECKSUM, DIGITS
+from plait.core.process import cores
 
 
 class Provenance(TypedDict):
@@ -63,7 +63,7 @@ def provenance_of(started: float, seconds: float) -> Provenance:
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": cpu_model(),
         "threads": _threads(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": cores(),
         "gpu": _gpu(),
     }
 
@@ -174,8 +174,7 @@ def record_key(kind: str, config: Mapping[str, Any]) -> str:
             f"the config of a '{kind}' record needs the whole number '{PROTOCOL}', the version of what produces it; "
             f"found {protocol!r}."
         )
-    text = f"{kind}\n{json_text(config, 'config', canonical=True)}"
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return key_of(kind, json_text(config, "config", canonical=True))
 
 
 def json_text(value: Any, name: str, canonical: bool = False) -> str:
@@ -293,4 +292,4 @@ def record_of(row: Any, store: str) -> Record:
 
 
 def _checksum(*texts: str) -> str:
-    return checksum("\n".join(texts))
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:DIGITS]

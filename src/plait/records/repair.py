@@ -41,6 +41,7 @@ class Damaged:
 
 @dataclass(frozen=True)
 class Verified(Result):
+    ROWS = "damaged"
     store: str
     records: int  # whole ones
     damaged: tuple[Damaged, ...]
@@ -50,9 +51,6 @@ class Verified(Result):
     @property
     def whole(self) -> bool:
         return not (self.damaged or self.unreadable or self.file)
-
-    def rows(self) -> list[dict[str, Any]]:
-        return list(self.as_dict()["damaged"])
 
 
 @dataclass(frozen=True)
@@ -167,7 +165,7 @@ def _problems(connection: sqlite3.Connection) -> list[str]:
     return [line for text in found for line in text.splitlines() if text != "ok"]
 
 
-def _file_rows(connection: sqlite3.Connection, found: _Found) -> Iterator[list[dict[str, Any]]]:
+def _file_rows(connection: sqlite3.Connection, found: _Found) -> Iterator[list[dict[str, object]]]:
     """The whole rows, some at a time, by way of the table alone: an index may be damaged. What is wrong goes into
     `found`."""
     asked = f"SELECT id, {', '.join(FIELDS)} FROM {records.name} NOT INDEXED WHERE id > ? ORDER BY id LIMIT ?"
@@ -207,7 +205,7 @@ def _last_id(connection: sqlite3.Connection) -> int:
 # ---- a server
 
 
-def _server_rows(store: Store, found: _Found) -> Iterator[list[dict[str, Any]]]:
+def _server_rows(store: Store, found: _Found) -> Iterator[list[dict[str, object]]]:
     asked, last = select(records).order_by(records.c.id).limit(AT_ONCE), -1
     while rows := store.raw_rows(asked.where(records.c.id > last)):
         yield _whole(rows, found)
@@ -228,7 +226,7 @@ def _take_out(store: Store, seen: Verified) -> Path:
     return backup
 
 
-def _whole(rows: Any, found: _Found) -> list[dict[str, Any]]:
+def _whole(rows: Any, found: _Found) -> list[dict[str, object]]:
     kept = []
     for row in rows:
         if wrong := damage(row):

@@ -50,7 +50,17 @@ from plait.records.database import (
     records,
     resolve,
 )
-from plait.records.record import REMEDY, Record, json_text, key_of, matches, record_key, record_of, seal
+from plait.records.record import (
+    REMEDY,
+    Record,
+    json_text,
+    key_of,
+    matches,
+    provenance_of,
+    record_key,
+    record_of,
+    seal,
+)
 
 AT_ONCE = 500  # keys in one statement; SQLite has a limit
 RESTART_SECONDS = 120.0  # how long a server that was there before is waited for
@@ -62,6 +72,24 @@ def open_store(url: str | Store | None = None) -> Store:
     """The store at `url`, else at $PLAIT_STORE, else `runs/plait.db` in the working folder. A store that is open
     already is returned as it is."""
     return url if isinstance(url, Store) else Store(url)
+
+
+@contextmanager
+def opened_store(store: str | Store | None) -> Iterator[Store]:
+    """The store at a URL, closed at the end; one that is open already stays open."""
+    if isinstance(store, Store):
+        yield store
+        return
+    with open_store(store) as opened:
+        yield opened
+
+
+@contextmanager
+def writable_store(store: str | Store | None) -> Iterator[Store]:
+    """The same, for work whose results are to be kept: one that cannot be written to is told of before."""
+    with opened_store(store) as opened:
+        opened.require_writable()
+        yield opened
 
 
 class Store:
@@ -125,6 +153,17 @@ class Store:
             return done.rowcount == 1
 
         return self._write(insert)
+
+    def computed(self, kind: str, config: Mapping[str, Any], compute: Callable[[], Mapping[str, Any]]) -> Record:
+        """The record of this config; if it is not there, `compute` gives its result, which is stored. Where another
+        process has computed it meanwhile, theirs counts."""
+        key, started = record_key(kind, config), time.time()
+        found = self.get(key)
+        if found is None:
+            self.put(Record.of(kind, config, compute(), provenance_of(started, time.time() - started)))
+            found = self.get(key)
+            assert found is not None
+        return found
 
     def find(
         self, kind: str | None = None, where: Mapping[str, Any] | None = None, limit: int | None = None
@@ -296,7 +335,7 @@ class Store:
     def remove_rows(self, doomed: Delete) -> None:
         self._write(lambda connection: connection.execute(doomed))
 
-    def restore(self, rows: list[dict[str, Any]]) -> None:
+    def restore(self, rows: Sequence[Mapping[str, object]]) -> None:
         """Put rows of another store, known to be whole, under the numbers they had."""
         if rows:
             self._write(lambda connection: connection.execute(self._insert(records).on_conflict_do_nothing(), rows))

@@ -72,6 +72,27 @@ def _against(document: Document, name: str, best: str) -> dict[str, Any]:
     return {"difference": difference, "interval": interval, "verdict": WORSE if pair["verdict"] == best else SAME}
 
 
+def verdict_sentence(document: Document) -> str:
+    """The verdict with the budget that it holds for and by how much the lowest two differ."""
+    rows, equal = comparison_rows(document), document["equal"]
+    same = "" if equal == "tokens" else f" (equal {equal})"
+    if len(rows) == 1:
+        loss = "has diverged" if rows[0]["loss"] is None else f"has a loss of {loss_text(rows[0])}"
+        return f"After {_tokens(rows)} tokens {rows[0]['name']} {loss}; there is nothing to compare it with."
+    apart = ""
+    if rows[1]["difference"] is not None:
+        ends = [rows[1]["difference_low"], rows[1]["difference_high"]]
+        interval = "" if None in ends else " ({:.3f} to {:.3f})".format(*ends)
+        apart = f": {rows[1]['name']} is {rows[1]['difference']:.3f}{interval} nats per token above {rows[0]['name']}"
+    return f"After {_tokens(rows)} tokens{same} {document['verdict']}{apart}."
+
+
+def _tokens(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Those of all, or from the fewest to the most."""
+    least, most = (short(find(row["tokens"] for row in rows)) for find in (min, max))
+    return least if least == most else f"{least} to {most}"
+
+
 def learning_curves(document: Document) -> list[Series]:
     """Losses over tokens; the last one has the interval that the table states."""
     found = []
@@ -138,10 +159,9 @@ def _view(document: Document) -> View:
         _making(document),
     ]
     sheets = [_sheet(row, document) for row in ordered]
-    return View(
-        document["verdict"], lead, parts, {"curves": lambda: comparison_figure(document)}, ordered, sheets,
-        seq=document["seq_len"],
-    )  # fmt: skip
+    title = f"{document['verdict']} after {_tokens(ordered)} tokens"
+    figures = {"curves": lambda: comparison_figure(document)}
+    return View(title, lead, parts, figures, ordered, sheets, seq=document["seq_len"])
 
 
 def _sheet(row: Mapping[str, Any], document: Document) -> ModelSheet:

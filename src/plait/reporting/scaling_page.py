@@ -116,7 +116,7 @@ def _laws(laws: Laws) -> list[Element]:
     digits = 3 if narrow else 4
     rows = [[letter, *(shown(_estimates(law)[name], digits) for law in every)] for name, letter in LETTERS.items()]
     rows += [
-        [f"loss at {offset:g} N*", *(f"+{shown(law.gap(offset), digits)}" for law in every)] for offset in (0.25, 4.0)
+        [f"loss at {offset:g} N*", *(shown(law.gap(offset), digits, "+") for law in every)] for offset in (0.25, 4.0)
     ]
     if not narrow:
         columns = [f">{'value' if name == ALL else name}" for name in laws.laws]

@@ -20,7 +20,7 @@ import numpy as np
 from plait.core.errors import UserError
 from plait.core.files import atomic_write
 from plait.data import Corpus
-from plait.model.architecture import Architecture, architecture
+from plait.model.architecture import Architecture
 from plait.model.cost import model_cost
 from plait.scaling.rules import LEAST_STEPS, PaperRule, Rate, recipe_for
 from plait.scaling.sizes import Family, token_flops
@@ -29,7 +29,6 @@ from plait.training.recipe import Recipe
 VERSION = 1
 PER_PARAMETER = 20.0
 VALIDATION_TOKENS = 2**17
-BATCHES_APART = 4.0  # times; from there on a rate should be searched again
 
 
 @dataclass(frozen=True)
@@ -194,7 +193,7 @@ def _run(name: str, arch: Architecture, params: int, flops: float, recipe: Recip
 
 def warnings(plan: Plan, corpus_tokens: int | None = None) -> list[str]:
     """Everything about the plan that would bias the laws fitted to it, in words for the user."""
-    found = [*_growing_batches(plan), *_one_rate_for_all_batches(plan)]
+    found = _growing_batches(plan)
     short = [run for run in plan.runs if run.steps < LEAST_STEPS]
     if short:
         least = min(run.steps for run in short)
@@ -210,7 +209,10 @@ def warnings(plan: Plan, corpus_tokens: int | None = None) -> list[str]:
         groups[run.architecture, run.budget] = groups.get((run.architecture, run.budget), 0) + (run.seed == 0)
     few = [f"{name} at {flops:.3g}" for (name, flops), count in groups.items() if count < 3]
     if few:
-        found.append(f"fewer than three sizes for {', '.join(few[:4])}: these sizes are not in the family")
+        found.append(
+            f"fewer than three sizes for {', '.join(few[:4])}: a parabola needs three. The sizes wanted lie between "
+            "those the architecture has; larger budgets, or narrower heads in the spec, give more"
+        )
     if len(plan.budgets) < 3:
         found.append("fewer than three groups: the exponents will be unsure")
     repeated = [run for run in plan.runs if corpus_tokens and run.tokens > corpus_tokens]
@@ -218,18 +220,6 @@ def warnings(plan: Plan, corpus_tokens: int | None = None) -> list[str]:
         most = max(run.tokens for run in repeated) / corpus_tokens
         found.append(f"{len(repeated)} runs read the text more than once, up to {most:.1f} times: D is not new tokens")
     return found
-
-
-def _one_rate_for_all_batches(plan: Plan) -> list[str]:
-    """Groups whose batches are far apart, while the rate follows the width alone."""
-    batches = [run.recipe.batch * run.recipe.seq_len for run in plan.runs]
-    transferred = [run.recipe.lr * architecture(run.spec).header.d for run in plan.runs]
-    if max(batches) < BATCHES_APART * min(batches) or max(transferred) > 1.01 * min(transferred):
-        return []
-    return [
-        f"batches grow from {min(batches):,} to {max(batches):,} tokens per step, and the rate depends on the width "
-        "alone: on bytes the best one was twice as high at 32k tokens as at 8k. Search it again in the largest group"
-    ]
 
 
 def _growing_batches(plan: Plan) -> list[str]:

@@ -1,4 +1,4 @@
-"""Batch size and learning rate of planned runs: the batch depends on the budget, the rate on the width.
+"""Batch size and learning rate of planned runs: the batch depends on the budget, the rate on the width and the batch.
 
 Budgets that MAD's tables cover follow its rules (`papers.recipes`: Tables C.1 and C.2). Smaller budgets follow these:
 
@@ -7,11 +7,14 @@ batch   TABLE_BATCH · (C / TABLE_FLOPS)^(1/3) tokens, rounded to a power of two
         that grows with the size biases the group's best size downward (Poli et al. 2024, Figure C.1). The batch is
         small enough for the group's shortest run to have LEAST_STEPS steps: shorter runs do not follow the law
 decay   the cosine ends at 0: the tables' tenth of the peak would leave a short training above the loss it can reach
-rate    found at one width and transferred as 1/d (Yang et al. 2022: a matrix of d inputs moves d times as far at the
-        same rate). On builtin:language the best of 1, 2, 4 … 64e-3 after 300 steps is 32e-3 at width 16, 8e-3 at 64 and
-        4e-3 at 128: 0.512 / d each time (attn swiglu, 2 blocks, 32 × 32 tokens per step). On bytes of Python it is
-        0.256 / d from width 32 to 192 for attention at 8k and 12k tokens per step, but 0.512 / d or more at 32k: the
-        batch counts as well (benchmarks/results/2026-11-16-h200-scaling.md), which the planner warns of
+rate    found at one width and batch, and transferred to others as
+
+            rate ∝ 1 / d · batch^(1/4)        from SMALL_BATCH tokens per step on; below it the batch does not count
+
+        1 / d as a matrix of d inputs moves d times as far at the same rate (Yang et al. 2022). The power of the batch
+        was measured on bytes, 0.28 (0.06 … 0.56), between none and the square root that holds where noise alone bounds
+        the rate (Malladi et al. 2022): benchmarks/results/2026-11-17-scaling-rates.md. From SMALL_RATE it leads to
+        0.72 / d at 2^19 tokens per step, where the tables have 0.5 to 0.8 / d
 """
 
 from __future__ import annotations
@@ -25,9 +28,9 @@ from plait.core.errors import UserError
 from plait.training.recipe import Recipe
 
 TABLE_FLOPS, TABLE_BATCH = 4e18, 2**19
-RATE_POWER = -1.0
+SMALL_BATCH, BATCH_POWER = 2**13, 0.25  # tokens per step from which on the best rate goes with the batch, and how
 #: The learning rate, and the width it was found at, of models far smaller than the tables'.
-SMALL_RATE, SMALL_WIDTH = 8e-3, 64
+SMALL_RATE, SMALL_WIDTH = 4e-3, 64
 LEAST_STEPS = 500  # runs with fewer lie above the law of longer ones
 
 #: Active parameters, FLOPs and tokens of a sequence → a recipe.
@@ -36,24 +39,29 @@ PaperRule = Callable[[float, float, int], Recipe]
 
 @dataclass(frozen=True)
 class Rate:
-    """A learning rate and the width at which it was found to be the best."""
+    """A learning rate, and the width and the tokens per step at which it was found to be the best."""
 
     value: float = SMALL_RATE
     width: int = SMALL_WIDTH
+    batch: int = SMALL_BATCH
 
-    def at(self, width: int) -> float:
-        return float(self.value * (width / self.width) ** RATE_POWER)
+    def at(self, width: int, batch: int) -> float:
+        more = max(batch, SMALL_BATCH) / max(self.batch, SMALL_BATCH)
+        return float(self.value * (self.width / width) * more**BATCH_POWER)
 
     @classmethod
     def read(cls, text: str) -> Rate:
-        """`8e-3`, at width 64, or `8e-3@128`."""
-        value, _, width = text.partition("@")
+        """`4e-3`, at width 64; `4e-3@128`, at that width; `4e-3@128@32768`, at that many tokens per step as well."""
         try:
-            rate = cls(float(value), int(width) if width else SMALL_WIDTH)
-        except ValueError:
+            value, *found_at = text.split("@")
+            rate = cls(float(value), *map(int, found_at))
+        except (TypeError, ValueError):
             rate = cls(math.nan)
-        if not (0 < rate.value < math.inf and rate.width >= 1):
-            raise UserError(f"--lr {text}: write a rate, or a rate and the width it was found at: 8e-3@64.")
+        if not (0 < rate.value < math.inf and rate.width >= 1 and rate.batch >= 1):
+            raise UserError(
+                f"--lr {text}: write a rate, or RATE@WIDTH, or RATE@WIDTH@TOKENS with the width and the tokens per "
+                "step it was found at: 4e-3@64@8192."
+            )
         return rate
 
 
@@ -85,6 +93,7 @@ def recipe_for(
     change: dict[str, Any] = {} if batch is None else {"batch": batch}
     if small:
         change["min_lr_ratio"] = 0.0
-    if rate is not None:
-        change["lr"] = rate.at(width)
-    return recipe.with_values({**change, **(values or {})})
+    recipe = recipe.with_values({**change, **(values or {})})
+    if rate is not None and "lr" not in (values or {}):
+        recipe = recipe.with_values({"lr": rate.at(width, recipe.batch * seq_len)})
+    return recipe

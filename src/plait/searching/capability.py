@@ -107,7 +107,7 @@ class Capability(Objective):
         ends = {"low": np.clip(mean_N - half_width_N, 0, 1), "high": np.clip(mean_N + half_width_N, 0, 1)}
         return {self.name: np.clip(mean_N, 0, 1), **{f"{self.name}_{end}": value for end, value in ends.items()}}
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {**super().as_dict(), "tasks": list(self.tasks), "records": self.records, "hash": self._hash}
 
     def _measured(self) -> dict[Pattern, tuple[float, float | None]]:

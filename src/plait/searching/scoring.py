@@ -9,18 +9,16 @@ latency, memory and energy must be measured on the target machine.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from socket import gethostname
-from typing import Any
 
 from plait.algorithms.objectives import ProxyObjective
 from plait.algorithms.search import Search
 from plait.core.errors import UserError
 from plait.model.architecture import architecture
-from plait.records import Record, Store, provenance_of, record_key
+from plait.records import Store, record_key
 from plait.workers.pool import Place, Pool
 from plait.workers.task import Setup, Task, Worker
 
@@ -36,21 +34,15 @@ class Scoring:
     tokenizer: str | None = None
 
 
-def score_config(objective: ProxyObjective, spec: str) -> dict[str, Any]:
+def score_config(objective: ProxyObjective, spec: str) -> dict[str, object]:
     """Everything that determines the score, as JSON."""
     return {"protocol": 1, **architecture(spec).identity(), **objective.as_dict()}
 
 
 def stored_score(objective: ProxyObjective, spec: str, store: Store) -> float:
     """The score from the store, or computed and stored."""
-    config = score_config(objective, spec)
-    record = store.get(record_key(KIND, config))
-    if record is None:
-        began = time.time()
-        value = objective.score(spec)
-        record = Record.of(KIND, config, {"score": value}, provenance_of(began, time.time() - began))
-        store.put(record)
-    return float(record.result["score"])
+    found = store.computed(KIND, score_config(objective, spec), lambda: {"score": objective.score(spec)})
+    return float(found.result["score"])
 
 
 @contextmanager

@@ -193,7 +193,7 @@ def _distances(scaled_NM: Floats, index: int) -> Floats:
     return np.asarray(((scaled_NM - scaled_NM[index]) ** 2).sum(axis=1))
 
 
-def document(record: Record, validated: Validated) -> dict[str, Any]:
+def document(record: Record, validated: Validated) -> dict[str, object]:
     """The document that `plait search --json` prints, from the record of a search and its validated front."""
     result = record.result
     cost = {**result["cost"], "measure_seconds": round(validated.seconds, 3)}

@@ -11,10 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from plait.api.arguments import opened_store
 from plait.core.errors import UserError
 from plait.model.architecture import load_mixers
-from plait.records.store import Store
+from plait.records.store import Store, opened_store
 from plait.serving.app import INSTALL, application
 from plait.serving.guard import LOOPBACK
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +42,9 @@ def option_names(option: MixerOptions | None) -> set[str]:
     return set(option_values(option, ())) if option else set()
 
 
-def option_values(option: MixerOptions | None, widths: tuple[int, ...]) -> dict[str, Any]:
+def option_values(option: MixerOptions | None, widths: tuple[int, ...]) -> dict[str, object]:
     """Those names with their values at each width; an inner width left to the mixer is resolved."""
-    named: dict[str, Any] = {}
+    named: dict[str, object] = {}
     for f in dataclasses.fields(option) if option else ():
         value = getattr(option, f.name)
         if isinstance(value, bool) or not isinstance(value, int | float):

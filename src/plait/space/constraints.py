@@ -236,9 +236,20 @@ class Limits:
         object.__setattr__(self, "values", tuple((name, limit) for name, limit in given if limit is not None))
 
     @classmethod
-    def read(cls, **texts: str | None) -> Limits:
-        given = {name: text for name, text in texts.items() if text is not None}
-        return cls(**{name: parse(text, quantity(name).dimension, name) for name, text in given.items()})
+    def read(cls, tokens_per_second: float | None = None, /, **limits: str | float | None) -> Limits:
+        """As a user gives them: 40ms, 300MB, or numbers of seconds and bytes. `tokens_per_second`, at least, is one of
+        the time per token."""
+        if tokens_per_second is not None:
+            if limits.get("token_time") is not None:
+                raise UserError("--tokens-per-second and --token-time mean the same: give one of them.")
+            limits["token_time"] = 1 / tokens_per_second
+
+        def value(name: str, limit: str | float | None) -> float | None:
+            if isinstance(limit, str):
+                return parse(limit, quantity(name).dimension, name)
+            return None if limit is None else float(limit)
+
+        return cls(**{name: value(name, limit) for name, limit in limits.items()})
 
     @property
     def on_device(self) -> dict[str, float]:

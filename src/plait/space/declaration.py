@@ -225,7 +225,7 @@ class Declaration:
         vary = {key: values for key, values in self.vary.items() if key not in fixed}
         return replace(self, header=text, vary=vary)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The declaration as JSON: everything that defines the set of candidates."""
         return {
             "name": self.name,
@@ -297,7 +297,7 @@ def _coerced(space: str, key: str, given: tuple[Value, ...]) -> tuple[Value, ...
         raise UserError(f"{space}: {wrong}") from None
 
 
-def _header_or_none(base: Header, values: dict[str, Any]) -> Header | None:
+def _header_or_none(base: Header, values: Mapping[str, Any]) -> Header | None:
     try:
         return base.replace(values)
     except HeaderError:

@@ -10,7 +10,6 @@ Letters: N candidates, B layers, S slots, W widths, K options of a slot, Q quant
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,7 +122,7 @@ class Allowed:
     def _satisfying(self, slot: Slot, constraint: Constraint, fixed: Mapping[str, float]) -> Mask:
         table_WK = np.ones((len(self.widths), len(slot.options)), dtype=np.bool_)
         for k, option in enumerate(slot.options):
-            values: dict[str, Any] = {**fixed, "d": np.array(self.widths), **option_values(option, self.widths)}
+            values: dict[str, object] = {**fixed, "d": np.array(self.widths), **option_values(option, self.widths)}
             if constraint.names <= values.keys():  # a constraint does not apply to layers without its options
                 with np.errstate(divide="ignore", invalid="ignore"):
                     table_WK[:, k] = constraint.check(values)

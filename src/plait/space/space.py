@@ -98,7 +98,7 @@ class Space:
         options = (part for layer in layers for part in layer.parts)
         return {option.name: option.source for option in options if option.source is not None}
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """The part of a result's key that the declaration lacks: hashes of the users' mixers."""
         sources = {name: source.hash for name, source in sorted(self.mixer_sources.items())}
         return {"sources": sources} if sources else {}

@@ -40,8 +40,8 @@ from math import ceil
 from plait.core.errors import UserError
 from plait.spec.errors import MAX_LAYERS, Where, quoted
 from plait.spec.header import parse_int
-from plait.spec.nodes import Layer, Repeat
-from plait.spec.scanner import Node, Scanner, read_sequence
+from plait.spec.nodes import Layer, Node, Repeat
+from plait.spec.parser import Scanner, read_sequence
 
 # name -> (arguments that must be given, arguments that may be)
 PLACEMENT_PATTERNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -103,8 +103,6 @@ def _check_blocks(n: int) -> None:
     if not 1 <= n <= MAX_LAYERS:
         raise UserError(f"{n:,} blocks: a placement pattern takes 1 to {MAX_LAYERS:,}")
 
-
-DIALECTS = ("par", "mad", "megatron", "rule")
 
 ItemReader = Callable[[Scanner], Node]  # reads one layer or group of the plain language
 Letters = Mapping[str, Node]

@@ -23,7 +23,8 @@ from plait.core.errors import UserError
 from plait.spec.errors import MAX_LAYERS, MAX_OPTIONS, MAX_TEXT, SpecError, Where, quoted
 from plait.spec.header import Header, Value, check_value, format_value, parse_name
 
-RESERVED_NAMES = ("par", "mad", "rule", "preset")  # they begin a dialect, so no layer can bear them
+DIALECTS = ("par", "mad", "megatron", "rule")  # other people's notations, read by `plait.spec.dialects`
+RESERVED_NAMES = (*DIALECTS, "preset")  # what begins something else, so that no layer can bear the name
 RESERVED_KEY = "mixer"  # the key of the layer's name in JSON and YAML
 BRANCHES_KEY = "parallel"  # and of the mixers of a layer that has several side by side
 BAR = "|"
@@ -172,6 +173,10 @@ class Repeat(Generic[T]):
     def nested(self) -> bool:
         """Whether there are repetitions within."""
         return any(isinstance(item, Repeat) for item in self.items)
+
+
+#: Of the tree that a text is read into.
+Node = Layer | Repeat[Layer]
 
 
 def total_size(nodes: Iterable[T | Repeat[T]]) -> int:

@@ -98,13 +98,13 @@ def is_config(data: Mapping[str, Any]) -> bool:
     return "layers" not in data and "num_hidden_layers" in data and "hidden_size" in data
 
 
-def from_config(data: Mapping[str, Any]) -> dict[str, Any]:
+def from_config(data: Mapping[str, Any]) -> dict[str, object]:
     """A configuration of Hugging Face or flash-linear-attention as a spec's plain data: its header and its layers."""
     d, layers = data["hidden_size"], data["num_hidden_layers"]
     if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in (d, layers)):
         raise UserError("hidden_size and num_hidden_layers must be whole numbers above 0.")
     kinds = _kinds(data, layers)
-    channel: dict[str, Any] = {"mixer": "swiglu"}
+    channel: dict[str, object] = {"mixer": "swiglu"}
     if isinstance(inner := data.get("intermediate_size"), int):
         channel["inner"] = inner
     alone = "mamba" in str(data.get("model_type")) and inner is None
@@ -135,7 +135,7 @@ def _kinds(data: Mapping[str, Any], layers: int) -> list[str]:
     return ["full_attention" if i in places or usual not in RECURRENT else usual for i in range(layers)]
 
 
-def _mixer(kind: str, data: Mapping[str, Any], d: int) -> dict[str, Any]:
+def _mixer(kind: str, data: Mapping[str, Any], d: int) -> dict[str, object]:
     if kind == "hybrid":
         return {"parallel": [_mixer("full_attention", data, d), {"mixer": "mamba2"}]}
     if kind == "linear_attention":

@@ -84,7 +84,7 @@ class RateSweep:
     def _replicas(self) -> list[tuple[float, int]]:
         return [(float(rate), seed) for rate in dict.fromkeys(self.rates) for seed in range(self.seeds)]
 
-    def _config(self, arch: Architecture, rate: float, seed: int) -> dict[str, Any]:
+    def _config(self, arch: Architecture, rate: float, seed: int) -> dict[str, object]:
         return {
             "protocol": PROTOCOL,
             **arch.identity(),
@@ -208,7 +208,7 @@ class SweepFindings:
             f"{noise}"
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         study = self.study
         best = zip(study.models, study.best_rate.tolist(), study.best_quality.tolist(), strict=True)
         return {

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,7 @@ from plait.model.cost import model_cost
 from plait.records import Store
 from plait.supernet.settings import SupernetJob
 from plait.training.batches import MOST_NATS, perplexity_of
-from plait.training.fit import fit_alone
+from plait.training.fit import fit_alone, fit_seeds
 from plait.training.job import Budget, Job, fitted
 from plait.training.recipe import Recipe
 from plait.training.result import Result
@@ -229,7 +228,7 @@ class PlacementFindings:
             f"perplexity {least.against(base)}, {abs(100 * saved):.0f} % {'fewer' if saved >= 0 else 'more'} FLOPs."
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         study = self.study
         return {
             "data": study.corpus.name,
@@ -242,7 +241,7 @@ class PlacementFindings:
             "statement": self.statement,
         }
 
-    def _entry(self, row: Row) -> dict[str, Any]:
+    def _entry(self, row: Row) -> dict[str, object]:
         change = row.against(self.baseline)
         return {
             "pattern": row.pattern.name,
@@ -267,7 +266,7 @@ class Retrained:
     losses: dict[str, list[float]]
     compared: Compared
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         found = self.compared
         seeds = max((len(each) for each in self.losses.values()), default=0)
         return {"seeds": seeds, "noise": found.noise, "best": found.best if self.losses else []}
@@ -301,14 +300,13 @@ def retrain(
     """
     losses: dict[str, list[float]] = {}
     for done, spec in enumerate(dict.fromkeys(specs)):
-        losses[spec] = []
-        for seed in range(seeds):
-            budget = Budget(steps=steps)
-            job = Job(architecture(spec), supernet.corpus, supernet.recipe, budget, seed, supernet.precision)
+        budget = Budget(steps=steps)
+        job = Job(architecture(spec), supernet.corpus, supernet.recipe, budget, 0, supernet.precision)
 
-            def part(share: float, done: float = done + seed / seeds) -> None:
-                on_progress(done + share / seeds)
+        def report(share: float, done: int = done) -> None:
+            on_progress(done + share)
 
-            losses[spec].append(float(fit_alone(job, store, runs, device=supernet.device, on_progress=part)["loss"]))
+        trained = fit_seeds(job, seeds, store, runs, device=supernet.device, on_progress=report)
+        losses[spec] = [float(found["loss"]) for found in trained]
     on_progress(len(losses))
     return Retrained(losses, compare_losses({spec: dict(enumerate(each)) for spec, each in losses.items()}))

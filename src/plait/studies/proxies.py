@@ -9,9 +9,8 @@ steps. Every training and every score has a record of its own, so an interrupted
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.resources import files
 from pathlib import Path
@@ -28,11 +27,11 @@ from plait.data import Corpus
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost
 from plait.model.language_model import build
-from plait.records import Record, Store, provenance_of, record_key
+from plait.records import Store
 from plait.space.constraints import failures
 from plait.space.space import Genes, Space
 from plait.space.table import load_space, read_space
-from plait.training.fit import fit_alone
+from plait.training.fit import fit_seeds
 from plait.training.job import Budget, Job
 from plait.training.recipe import Recipe
 
@@ -88,19 +87,16 @@ class Study:
             for name in self.proxies:
                 on_progress(name, place, self.models)
                 row[name], row[f"{name}_flops"] = self._score(job, name, store)
-            trained = []
-            for seed in range(self.seeds):
-                report = partial(self._report, on_progress, place, seed)
-                again = replace(job, seed=self.seed + seed)
-                trained.append(fit_alone(again, store, runs, device=self.device, on_progress=report))
+            report = partial(self._report, on_progress, place)
+            trained = fit_seeds(job, self.seeds, store, runs, device=self.device, on_progress=report)
             row["losses"] = [found["loss"] for found in trained]
             row |= {"loss": float(np.mean(row["losses"])), "train_flops": trained[0]["flops"]}
             rows.append({**row, "seconds": sum(found["seconds"] for found in trained)})
         on_progress("done", self.models, self.models)
         return Findings(self, rows)
 
-    def _report(self, on_progress: OnProgress, place: int, seed: int, share: float) -> None:
-        on_progress("training", place + (seed + share) / self.seeds, self.models)
+    def _report(self, on_progress: OnProgress, place: int, share: float) -> None:
+        on_progress("training", place + share, self.models)
 
     def _score(self, job: Job, name: str, store: Store) -> tuple[float, int]:
         """A proxy's score of the untrained model, and the FLOPs it took; from the store if it is there."""
@@ -114,18 +110,16 @@ class Study:
             "length": recipe.seq_len,
             "seed": self.seed,
         }
-        found = store.get(record_key(KIND, config))
-        if found is None:
-            started = time.time()
+
+        def scored() -> dict[str, float | None]:
             data = Windows(self.corpus.tokens("train"), batch=recipe.batch, seq=recipe.seq_len, seed=self.seed)
             score = proxy.score(build(job.arch, seed=self.seed), data)
             forward = recipe.batch * model_cost(job.arch, seq=recipe.seq_len).flops
             # JSON has no infinities: null is "worse than any number".
-            result = {"score": score if math.isfinite(score) else None, "flops": proxy.flops(forward, recipe.batch)}
-            found = Record.of(KIND, config, result, provenance_of(started, time.time() - started))
-            store.put(found)
-        score = found.result["score"]
-        return -math.inf if score is None else float(score), int(found.result["flops"])
+            return {"score": score if math.isfinite(score) else None, "flops": proxy.flops(forward, recipe.batch)}
+
+        result = store.computed(KIND, config, scored).result
+        return -math.inf if result["score"] is None else float(result["score"]), int(result["flops"])
 
 
 @dataclass(frozen=True)

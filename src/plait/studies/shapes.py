@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from plait.model.cost import model_cost
 from plait.records import Record, Store, provenance_of
 from plait.space.space import Genes, Space
 from plait.studies.proxies import RECIPE, ROUNDS, SAMPLES
-from plait.training.fit import fit_alone
+from plait.training.fit import fit_seeds
 from plait.training.job import Budget, Job
 from plait.training.recipe import Recipe
 
@@ -137,13 +137,11 @@ class ShapeStudy:
         }
         keys = {"measurement": measured.key}
         if self.training is not None:
-            budget, losses = Budget(steps=self.training.steps), []
-            for seed in range(self.training.seeds):
-                job = Job(arch, self.training.corpus, self.training.recipe, budget, self.seed + seed,
-                          validation_tokens=VALIDATION_TOKENS)  # fmt: skip
-                report = partial(_report_part, on_progress, seed, self.training.seeds)
-                losses.append(fit_alone(job, store, runs, on_progress=report)["loss"])
-                keys[f"training {seed}" if seed else "training"] = job.key
+            how, budget = self.training, Budget(steps=self.training.steps)
+            job = Job(arch, how.corpus, how.recipe, budget, self.seed, validation_tokens=VALIDATION_TOKENS)
+            losses = [found["loss"] for found in fit_seeds(job, how.seeds, store, runs, on_progress=on_progress)]
+            for seed in range(how.seeds):
+                keys[f"training {seed}" if seed else "training"] = replace(job, seed=self.seed + seed).key
             loss = float(np.mean(losses))
             row |= {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "losses": losses}
         config = {"protocol": PROTOCOL, **arch.identity(), **keys}
@@ -198,10 +196,6 @@ class ShapeFindings:
             "models": self.rows,
             "statement": self.statement(),
         }
-
-
-def _report_part(on_progress: Callable[[float], None], done: int, count: int, share: float) -> None:
-    on_progress((done + share) / count)
 
 
 def _most_shapes(params_N: NDArray[np.float64], aspect_N: NDArray[np.float64], tolerance: float) -> float:

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -109,7 +108,7 @@ class VerdictFindings:
             f"{percent(best.cost)} of the cost, '{best.name}' picks {best.pick}, {best.regret:.3f} nats above it"
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         curves = self.table.loss_ASB.mean(axis=1)
         return {
             "data": self.table.text,

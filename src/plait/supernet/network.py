@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -127,6 +126,6 @@ class Supernet(nn.Module):
         model.load_state_dict(weights)
         return model.train(self.model.training)
 
-    def _embedding_and_head(self) -> dict[str, Any]:
+    def _embedding_and_head(self) -> dict[str, object]:
         held = self.model.state_dict()
         return {name: value for name, value in held.items() if not name.startswith("backbone.blocks.")}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -62,14 +62,14 @@ class GumbelSearch(Search):
         assert self.header is not None
         self.dist = Processes(0, 1, torch.device(job.device))
         self.training: SupernetTraining | None = None
-        self.found: list[dict[str, Any]] = []  # one per finished seed
+        self.found: list[dict[str, object]] = []  # one per finished seed
 
     @property
     def choices(self) -> list[list[MixerOptions | None]]:
         slots = self.space.slots
         return [[slots[at % len(slots)].options[place] for place in places] for at, places in enumerate(self.places)]
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Mapping[str, Any]:
         settings = self.job.as_dict()
         if self.predictor is not None and self.job.settings.penalty in on_device():
             settings["priced_by"] = DevicePredictor(self.predictor).as_dict()
@@ -88,7 +88,7 @@ class GumbelSearch(Search):
             self.training = None
             self.iteration = (number + 1) * self.each - 1  # `run` counts this one
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, object]:
         """In addition to the Pareto front: the choices of every layer, and what every seed found."""
         named = [[_text(option) for option in layer] for layer in self.choices]
         return {"choices": named, "seeds": self.found}

@@ -102,7 +102,7 @@ class Settings:
             require_known(name, kinds_of(self), "a supernet")
         return replace(self, **named)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """With the names under which settings are stored: they are part of the keys of records."""
         return {STORED.get(name, name): value for name, value in asdict(self).items()}
 
@@ -185,7 +185,7 @@ class SupernetJob:
         if self.seeds < 1:
             raise UserError(f"{self.seeds} seeds: at least one is needed.")
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Everything that determines the result."""
         return {
             "data": self.corpus.as_dict(),

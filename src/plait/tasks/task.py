@@ -65,6 +65,7 @@ class Task(ABC):
     always_answerable: ClassVar[bool] = True  # from the input; False: `ceiling` says how much can be known
     ceiling_by_training: ClassVar[bool] = True  # whether `ceiling` depends on the training sequences
     steps: ClassVar[Mapping[str, Sequence[Any]]] = {}  # variable → its values, one of them the baseline's
+    revision: ClassVar[int] = 1  # raised when other sequences are drawn under the same settings
 
     vocab: int = 16
     length: int = 128
@@ -176,7 +177,8 @@ class Task(ABC):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything that decides which sequences are drawn, but for the seed: plain data."""
-        return {"task": self.name, **self.settings()}
+        revised = {"revision": self.revision} if self.revision > 1 else {}
+        return {"task": self.name, **self.settings(), **revised}
 
     def key(self) -> str:
         """The setting's identity: a hash that changes with any variable."""

@@ -5,7 +5,9 @@ modular-arithmetic   3 + 4 * 2 - 1 = 0   modulo 5, products before sums; with `b
 word-problem         the product of all elements of a group so far: S3, A5, S5 … (60 elements of A5 are 60 tokens)
 
 Training scores the state after every token, evaluation only in the second half of a sequence: at twice the training
-length, all scored positions lie beyond those seen in training. (Arithmetic has a single target, after the =.)
+length, all scored positions lie beyond those seen in training. Arithmetic has a single target, after the =; training
+has expressions of every length, padded on the left, and evaluation those that fill the sequence: of long ones alone a
+model learns nothing, there being no step from chance to all of a calculation at once.
 
 parity and arithmetic: Grazzi et al. 2024, arXiv:2411.12537 (which scores parity at the end only); word problems:
 Merrill et al. 2024, arXiv:2404.08819; Siems et al. 2025, arXiv:2502.10297.
@@ -136,6 +138,7 @@ class ModularArithmetic(Task):
 
     name: ClassVar[str] = "modular-arithmetic"
     skill: ClassVar[str] = "calculate modulo 5"
+    revision: ClassVar[int] = 2  # the first trained on the longest expressions alone
     steps: ClassVar[Mapping[str, Sequence[Any]]] = {**LENGTHS, "brackets": (0, 1)}
 
     vocab: int = 5
@@ -155,15 +158,20 @@ class ModularArithmetic(Task):
         inputs_NT = np.full((count, self.length), self.ids("pad").start, dtype=self.dtype)
         targets_NT = np.full_like(inputs_NT, IGNORE)
         for row in range(count):
-            text = self._bracketed(stream, self.length - 1) if self.brackets else self._flat(stream)
+            room = self._room(stream) if training else self.length - 1
+            text = self._bracketed(stream, room) if self.brackets else self._flat(stream, room)
             inputs_NT[row, self.length - 1 - len(text) : -1] = text
             targets_NT[row, -1] = self._value(text)
         inputs_NT[:, -1] = self.ids("=").start
         return Examples(inputs_NT, targets_NT)
 
-    def _flat(self, stream: np.random.Generator) -> list[int]:
-        text = stream.integers(self.vocab, size=self.length - 1)
-        text[1::2] = stream.integers(self.vocab, self.vocab + 3, size=self.length // 2 - 1)
+    def _room(self, stream: np.random.Generator) -> int:
+        """Tokens of a training expression: of one operator or more, in brackets two tokens for each besides."""
+        return 1 + 2 * int(stream.integers(2 if self.brackets else 1, self.length // 2))
+
+    def _flat(self, stream: np.random.Generator, room: int) -> list[int]:
+        text = stream.integers(self.vocab, size=room)
+        text[1::2] = stream.integers(self.vocab, self.vocab + 3, size=room // 2)
         return [int(token) for token in text]
 
     def _bracketed(self, stream: np.random.Generator, room: int) -> list[int]:

@@ -134,7 +134,9 @@ class Piece:
         return cls(data, 0, data.shape[0] if data.dim() else 0)
 
 
-def save_checkpoint(folder: Path, step: int, pieces: dict[str, Piece], plain: dict[str, Any], dist: Processes) -> None:
+def save_checkpoint(
+    folder: Path, step: int, pieces: dict[str, Piece], plain: Mapping[str, Any], dist: Processes
+) -> None:
     """Write one checkpoint, all processes together, and drop the oldest beyond `KEPT`."""
     final = folder / _name(step)
     unfinished = folder / f"{_UNFINISHED}{step:08d}"

@@ -45,6 +45,8 @@ class Plan:
     steps       optimizer steps; the learning rate falls to zero along a cosine over them
     eval_every  steps between evaluations on the validation split
     solved      a member whose validation accuracy reaches this stops
+    first_ends  the first member to solve its data set ends the others on it, too: where only the best one counts, none
+                of them could raise it by more than 1 − solved
     hopeless    a member stops after this share of the steps if its validation accuracy has not risen above that of
                 the first evaluation by more than `hope` since (None: never)
     curriculum  (share of the steps, tokens): up to that share only the first tokens of a sequence are learnt from
@@ -54,6 +56,7 @@ class Plan:
     batch: int = 128
     eval_every: int = 100
     solved: float = 0.999
+    first_ends: bool = False
     hopeless: float | None = None
     hope: float = 0.01
     curriculum: tuple[tuple[float, int], ...] = ()
@@ -83,7 +86,7 @@ class MemberRecord:
 
     member: Member
     steps: int = 0
-    stopped: str = "running"  # then "done", "solved", "hopeless" or "diverged"
+    stopped: str = "running"  # then "done", "solved", "outdone" (by one that solved), "hopeless" or "diverged"
     losses: list[tuple[int, float]] = field(default_factory=list)  # training loss at evaluations
     validation: list[tuple[int, float, float]] = field(default_factory=list)  # step, accuracy, loss
     test: tuple[float, float] | None = None  # accuracy, loss
@@ -208,12 +211,18 @@ class Fleet:
         stopping: dict[str, list[int]] = {}
         for place, i in enumerate(self.alive):
             record = self.records[i]
+            if record.stopped != "running":  # a captured graph trains it on
+                continue
             record.steps = self.step
             record.losses.append((self.step, float(losses_M[place])))
             record.validation.append((self.step, float(accuracy_M[place]), float(loss_M[place])))
             reason = self._verdict(record)
             if reason:
                 stopping.setdefault(reason, []).append(place)
+        if self.plan.first_ends:
+            solved = {self.members[place].data for place in stopping.get("solved", [])}
+            others = [place for place, member in enumerate(self.members) if member.data in solved]
+            stopping.setdefault("outdone", []).extend(others)  # one that stops for a reason of its own keeps that
         for reason, places in stopping.items():
             self._finish(places, reason)
         self._compact()

@@ -14,14 +14,14 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from plait.core.errors import UserError
 from plait.core.files import understood
-from plait.core.progress import Stopped, stop_signals
+from plait.core.process import Stopped, stop_signals
 from plait.records import Store
 from plait.training.batches import Batches
 from plait.training.checkpoint import newest_checkpoint, remove_checkpoints
@@ -153,6 +153,28 @@ def fit_alone(
         Options(root=runs, log=log, stopping=stopping),
         report=lambda now: on_progress(now.step / now.steps),
     )
+
+
+def fit_seeds(
+    job: Job,
+    seeds: int,
+    store: Store,
+    runs: Path,
+    *,
+    device: str = "cpu",
+    on_progress: Callable[[float], None] = lambda share: None,
+) -> list[Result]:
+    """`fit_alone` with the job's seed and those after it. `on_progress` gets the share of all of them."""
+    return [
+        fit_alone(
+            replace(job, seed=job.seed + i),
+            store,
+            runs,
+            device=device,
+            on_progress=lambda share, i=i: on_progress((i + share) / seeds),  # type: ignore[misc]
+        )
+        for i in range(seeds)
+    ]
 
 
 class _Fit:
@@ -303,12 +325,12 @@ class _Fit:
 
 def _edited_mixers(run: Run, job: Job) -> str:
     """A note where the same training was begun with the user's mixers as they were before an edit; else empty."""
-    mine = job.config()
-    for other in run.folder.parent.glob("train-*/run.json") if "sources" in mine else ():
+    mine, sources = job.config(), job.arch.identity().get("sources", {})
+    for other in run.folder.parent.glob("train-*/run.json") if sources else ():
         theirs = Run(other.parent).config
-        same = {**theirs, "sources": mine["sources"]} == mine
+        same = {**theirs, "sources": sources} == mine
         if same and theirs != mine and not (other.parent / "result.json").exists():
-            changed = ", ".join(name for name, h in mine["sources"].items() if theirs.get("sources", {}).get(name) != h)
+            changed = ", ".join(name for name, h in sources.items() if theirs.get("sources", {}).get(name) != h)
             return (
                 f"{changed} has changed since {other.parent.name} was started with it, so this is a new training and "
                 "starts from step 0"

@@ -7,7 +7,6 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from plait.core.errors import UserError
 from plait.data import Corpus
@@ -112,7 +111,7 @@ class Job:
         tokens = budget.tokens if budget.tokens is not None else (budget.flops or 0) / self.flops_per_token
         return max(1, round(tokens / self.tokens_per_step))
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         """All that decides the result, but for the machine's speed under a time budget."""
         revision = revision_of(self.recipe.optimizer)
         return {

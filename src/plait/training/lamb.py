@@ -16,7 +16,7 @@ zero: such a tensor could not move otherwise. Published trainings differ in thre
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -66,7 +66,7 @@ class Lamb(torch.optim.Optimizer):
         norm = torch.nn.utils.get_total_norm(grads)
         return self.max_grad_norm / whole(norm).clamp(min=self.max_grad_norm)
 
-    def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update(self, p: Tensor, grad: Tensor, group: Mapping[str, Any]) -> None:
         state = self.state[p]
         if not state:
             state["step"] = torch.zeros(())

@@ -16,7 +16,7 @@ Letters: K matrices of one shape, R rows, C columns.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,7 +26,7 @@ from torch.optim.adamw import adamw
 from plait.core.errors import UserError
 
 if TYPE_CHECKING:
-    from plait.training.recipe import Recipe
+    from plait.training.recipe import Groups, Recipe
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
@@ -61,7 +61,7 @@ class Muon(torch.optim.Optimizer):
             elif given:
                 self._adamw(given, group)
 
-    def _orthogonalised(self, given: list[Tensor], group: dict[str, Any]) -> None:
+    def _orthogonalised(self, given: list[Tensor], group: Mapping[str, Any]) -> None:
         found_inf, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
         made: Tensor | float = 1.0 if found_inf is None else 1 - found_inf
         alike: dict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
@@ -83,7 +83,7 @@ class Muon(torch.optim.Optimizer):
                 p.mul_(1 - group["lr"] * group["weight_decay"] * made)
                 p.sub_(update.view(p.shape).to(p.dtype) * (step * made))
 
-    def _adamw(self, given: list[Tensor], group: dict[str, Any]) -> None:
+    def _adamw(self, given: list[Tensor], group: Mapping[str, Any]) -> None:
         for p in given:
             state = self.state[p]
             if not state:
@@ -125,7 +125,7 @@ def orthogonal(x_KRC: Tensor) -> Tensor:
     return x.mT if rows > columns else x
 
 
-def muon(groups: list[dict[str, Any]], recipe: Recipe) -> Muon:
+def muon(groups: Groups, recipe: Recipe) -> Muon:
     if any(hasattr(p, "full_tensor") for group in groups for p in group["params"]):
         raise UserError("optimizer=muon needs whole matrices in every process: train with --sharding ddp.")
     return Muon(groups, recipe.lr, recipe.momentum, (recipe.beta1, recipe.beta2), recipe.eps)

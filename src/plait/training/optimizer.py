@@ -169,7 +169,7 @@ def state_pieces(optimizer: torch.optim.Optimizer, named: Mapping[str, Tensor], 
     return pieces
 
 
-def plain_state(optimizer: torch.optim.Optimizer, named: Mapping[str, Tensor]) -> dict[str, Any]:
+def plain_state(optimizer: torch.optim.Optimizer, named: Mapping[str, Tensor]) -> dict[str, object]:
     """What is no tensor: of each parameter, and of each group."""
     own = {
         name: {key: value for key, value in optimizer.state.get(parameter, {}).items() if not isinstance(value, Tensor)}
@@ -197,7 +197,9 @@ def restore_state(
     for index, parameter in enumerate(parameters):
         name = names[id(parameter)]
         if plain is None:
-            kept: dict[str, Any] = {key: _read(saved, f"{key}/{name}", parameter, dist) for key in _MOMENTS if updates}
+            kept: dict[str, Tensor] = {
+                key: _read(saved, f"{key}/{name}", parameter, dist) for key in _MOMENTS if updates
+            }
             state = {"step": torch.tensor(float(updates)), **kept} if kept else {}
         else:
             keys = saved.keys_of(_PREFIX, name)

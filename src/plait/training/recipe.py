@@ -137,7 +137,7 @@ class Recipe:
             require_known(name, kinds_of(self), "a recipe", "key")
         return replace(self, **values)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         found = {**asdict(self), "no_weight_decay": list(self.no_weight_decay)}
         # Left out where they mean nothing: trainings stored before these keys existed are still found.
         if not self.next_sentence:

@@ -295,7 +295,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return unsealed(read_object(path, constants=True), str(path))
 
 
-def _checked(about: dict[str, Any], path: Path) -> About:
+def _checked(about: Mapping[str, Any], path: Path) -> About:
     """run.json, if every field that others rely on is there and of its type; else a `UserError`."""
     kinds = {
         "key": str,

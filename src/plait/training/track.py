@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -209,13 +209,13 @@ class Track:
 
     # ---- on disk
 
-    def state(self, m: int) -> dict[str, Any]:
+    def state(self, m: int) -> dict[str, object]:
         """Everything `restore` needs of a replica: tensors and plain data."""
         names = ("params", "first", "second")
         tensors = {f"{kind}/{name}": p[m] for kind, s in zip(names, self._stacks, strict=True) for name, p in s.items()}
         return {"tensors": tensors, "step": self.step}
 
-    def restore(self, states: Sequence[dict[str, Any]]) -> None:
+    def restore(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Go on from saved states of the same replicas, all at one step."""
         steps = {int(state["step"]) for state in states}
         if len(steps) != 1:

@@ -7,6 +7,7 @@ optimizer's state, and Transformer-XL's memory.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,7 @@ class Trainer:
 
     # ---- on disk
 
-    def save(self, folder: Path, plain: dict[str, Any]) -> None:
+    def save(self, folder: Path, plain: Mapping[str, Any]) -> None:
         named = dict(self.model.named_parameters())
         wholes = {name: whole_of(parameter, parameter) for name, parameter in named.items()}
         pieces = {

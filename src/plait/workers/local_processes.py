@@ -16,8 +16,8 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from plait.core.child_process import start_process
 from plait.core.errors import UserError
+from plait.core.process import start_process
 from plait.records import Store
 from plait.workers.pool import Backend, OnEvent, Place
 from plait.workers.task import Event, Setup, Task, WorkerHome

@@ -26,6 +26,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from plait.core.errors import UserError
+from plait.core.process import cores
 from plait.records import Store
 from plait.records.claims import is_open
 from plait.workers.task import Event, Setup, Task
@@ -68,6 +69,20 @@ class Place:
     workers: int | None = None
     device: str = "cpu"
     gpus_per_training: float | None = None  # on a GPU; None: a whole one
+
+    @classmethod
+    def of(
+        cls,
+        cluster: str,
+        workers: int | None,
+        device: str,
+        gpus_per_training: float | None,
+        usual: int | None = None,
+    ) -> Place:
+        """As a user gives it. Unless `workers` says how many at once: on a cluster as many as it has room for, on this
+        machine the `usual` number, or one per core."""
+        here = None if cluster else usual or cores()
+        return cls(cluster, workers or here, device, gpus_per_training)
 
     def __post_init__(self) -> None:
         share = self.gpus_per_training
@@ -238,7 +253,7 @@ class Pool:
         """The mean of the seconds that each task returns, measured with all workers busy as they will be in
         training."""
         self._backend.wait_ready()
-        times = min(TIMED_TIMES, max(2, self.workers)) if self.workers > 1 and len(tasks) <= MOST_TIMED else 1
+        times = self.times(len(tasks))
         copies = {
             f"{task.name}#{i}": Task(f"{task.name}#{i}", task.function, task.args, what=task.what)
             for i in range(times)
@@ -246,6 +261,10 @@ class Pool:
         }
         found = self.run(copies.values(), on_done=lambda name: on_timed(name.rpartition("#")[0]))
         return [sum(found[f"{task.name}#{i}"] for i in range(times)) / times for task in tasks]
+
+    def times(self, tasks: int) -> int:
+        """How often each of so many tasks is timed."""
+        return min(TIMED_TIMES, max(2, self.workers)) if self.workers > 1 and tasks <= MOST_TIMED else 1
 
     def stop(self) -> None:
         self._backend.stop(lambda event: [self._store.put(record) for record in event.records])

@@ -16,8 +16,8 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from typing import Any
 
-from plait.core.child_process import start_process
 from plait.core.errors import UserError
+from plait.core.process import start_process
 from plait.workers.pool import Backend, OnEvent, Place
 from plait.workers.task import Event, Setup, Task, WorkerHome
 
@@ -112,13 +112,13 @@ class Hub:
     """A Ray actor that collects the tasks' progress and tells them when to stop."""
 
     def __init__(self) -> None:
-        self._told: dict[str, Any] = {}
+        self._told: dict[str, object] = {}
         self._stopping = False
 
     def tell(self, name: str, detail: Any) -> None:
         self._told[name] = detail
 
-    def drain(self) -> dict[str, Any]:
+    def drain(self) -> dict[str, object]:
         told, self._told = self._told, {}
         return told
 

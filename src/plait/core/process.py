@@ -1,4 +1,6 @@
-"""Python processes that plait starts. They import what this one does, and nothing that happens to lie in the working
+"""This process and those that it starts: stopping on a signal, its cores, the memory left, and children.
+
+Python processes that plait starts. They import what this one does, and nothing that happens to lie in the working
 folder; nor do they run the user's script again, which therefore needs no `if __name__ == "__main__":`.
 
 Python puts the working folder first on the path of `python -c` and `python -m`, so that a `numpy.py` there would run in
@@ -15,12 +17,16 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
+
+from plait.core.errors import UserError
 
 SAFE = {"PYTHONSAFEPATH": "1"}
 # Only built-in modules are imported before the path is set; `signal` itself is none.
@@ -28,6 +34,84 @@ _PROGRAM = (
     "import _signal, sys; _signal.signal(_signal.SIGINT, _signal.SIG_IGN); "
     "sys.path[:] = {path}; from {module} import {function}; {function}()"
 )
+_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+class Stopped(Exception):
+    """Raised by long-running work that was asked to stop, once everything is saved."""
+
+
+@contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and a scheduler's SIGTERM set, to be checked between steps. A second signal raises
+    `KeyboardInterrupt` at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def stop(number: int, frame: object) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def cores() -> int:
+    """How many processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# ---- memory
+
+
+def available_memory() -> int:
+    """Bytes that can be allocated now without swapping: the operating system's estimate, or the container's limit where
+    that is smaller."""
+    found = _meminfo() or _all_memory()
+    limits = [int(text) for path in _LIMITS if (text := _text(path).strip()).isdecimal()]
+    return min([found, *limits])
+
+
+def require_memory(needed: float, what: str, then: str = "") -> None:
+    """Raise a `UserError` if `needed` bytes are not available. `what` needs them; `then` says what to change."""
+    there = available_memory()
+    if needed > there:
+        raise UserError(f"{what} needs {_size(needed)} of memory; there are {_size(there)}. {then}".rstrip())
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:,.1f} GB" if count < 1e18 else f"{count:.1e} bytes"
+
+
+def _meminfo() -> int:
+    for line in _text(Path("/proc/meminfo")).splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _all_memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):  # unknown here: refuse nothing
+        return 1 << 62
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except OSError:
+        return ""
+
+
+# ---- processes that this one starts
 
 
 def python_command(module: str, function: str) -> list[str]:

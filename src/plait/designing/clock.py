@@ -1,0 +1,65 @@
+"""The time of a design on a machine that may be busy: what a stage gets where the stages before took more than theirs.
+
+The probe decides nothing, so it goes first; the race gets what is left before the training. What was decided is stored:
+a design that is interrupted and resumed, with the clock at its beginning, decides alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from plait.designing.config import DesignConfig
+from plait.records import Record, Store, provenance_of, record_key
+
+KIND = "design-clock"
+PROTOCOL = 1
+WORTH = 0.5  # of the probe's share: with less there is none
+LEAST = 0.3  # of the race's share, however late it is
+
+
+@dataclass(frozen=True)
+class Clock:
+    """`began`: as `time.perf_counter` counts. `specs`: of the candidates."""
+
+    config: DesignConfig
+    store: Store
+    began: float
+    specs: Sequence[str]
+
+    @property
+    def left(self) -> float:
+        """Seconds before the training must begin."""
+        training = self.config.share("train") if self.config.train_for is None else 0.0
+        return self.config.seconds - training - (time.perf_counter() - self.began)
+
+    def probe(self) -> float:
+        """Seconds of the probe: its share, or 0 if too little is left for it beside the race."""
+        share = self.config.share("probe")
+        return self._decided("probe", share if self.left - self.config.share("race") >= WORTH * share else 0.0)
+
+    def skip_probe(self) -> None:
+        """Note that it did not fit."""
+        self._decided("probe, after its timing", 0.0)
+
+    @property
+    def probe_skipped(self) -> bool:
+        return self.store.get(record_key(KIND, self._asked("probe, after its timing"))) is not None
+
+    def race(self) -> float:
+        """Seconds of the race: its share, or less."""
+        share = self.config.share("race")
+        return self._decided("race", min(share, max(LEAST * share, self.left)))
+
+    def _decided(self, stage: str, seconds: float) -> float:
+        """What was decided first."""
+        asked = self._asked(stage)
+        known = self.store.get(record_key(KIND, asked))
+        if known is None:
+            known = Record.of(KIND, asked, {"seconds": round(seconds, 1)}, provenance_of(time.time(), 0.0))
+            self.store.put(known)
+        return float(known.result["seconds"])
+
+    def _asked(self, stage: str) -> dict[str, object]:
+        return {"protocol": PROTOCOL, "stage": stage, "config": self.config.as_dict(), "specs": list(self.specs)}
