@@ -96,5 +96,5 @@ def test_what_cannot_be_said_is_said(tmp_path):
         def content(self):
             return {}
 
-    with pytest.raises(UserError, match="Odd tokenizer has no form"):
+    with pytest.raises(UserError, match="type Odd cannot be expressed"):
         write_tokenizer(Odd(), tmp_path)
