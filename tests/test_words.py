@@ -74,8 +74,9 @@ def test_identifiers_use_the_fields_words(package: str) -> None:
 
 
 def prose_of_page(text: str) -> str:
-    """A Markdown page without its code."""
-    return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
+    """A Markdown page in one line, without its code."""
+    text = re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
+    return " ".join(text.split())
 
 
 def strings_of(text: str) -> list[str]:
