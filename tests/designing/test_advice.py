@@ -38,7 +38,7 @@ def test_a_clear_winner() -> None:
     assert "It beats attn×2 by 0.200 (0.150 to 0.250) and gla×2 by 0.400 (0.350 to 0.450)." in said
     assert "(attn×2, 1 M) it has 10 % fewer parameters and takes the same time, with -0.200 nats (-0.250 to" in said
     assert "cannot be told" not in said
-    assert "a looser limit of latency, for it uses 95 % of the latency and 30 % of the memory" in said
+    assert "a looser limit on latency, because it uses 95 % of the latency and 30 % of the memory" in said
     assert "entropy" not in said
     assert "other budgets" not in said
     assert "beyond the range of this race" not in said
@@ -50,7 +50,7 @@ def test_a_tie_is_called_one() -> None:
     assert "probability 80 %; not distinguishable from gla+attn." in said
     assert "It beats gla×2 by 0.200" in said
     assert "That is a plain Transformer" in said
-    assert "a longer --time, for the race left 1 of the others undecided;" in said
+    assert "a longer --time, because the race left 1 of the others undecided;" in said
     assert "not distinguishable" in advice(clear(equals=["gla+attn", "attn×2"]))
 
 
@@ -80,7 +80,7 @@ def test_other_budgets_and_one_too_far() -> None:
 
 def test_room_below_the_limits() -> None:
     assert (
-        "it uses only 25 % of the latency and 30 % of the memory allowed: the space small-hybrid ends before them"
+        "it uses only 25 % of the latency and 30 % of the memory allowed: the space small-hybrid has no larger models"
         in advice(clear(ms=5.0))
     )
 
