@@ -60,7 +60,7 @@ def test_the_probe_is_told_as_what_it_is() -> None:
     two = {"params": {"attn×2": 1_000_000, "gla+attn": 900_000}, "loss": {"gla+attn": 1.5, "attn×2": 1.7}}
     said = advice(clear(accuracy=scores, **two))
     assert said.startswith("Take the gla+attn model")
-    assert "not what its loss will be, it scores 0.80 (0.78 to 0.82), rank 2 of 2" in said
+    assert "does not predict the loss, it scores 0.80 (0.78 to 0.82), rank 2 of 2" in said
     assert "if copying is what matters, look at attn×2 (0.95 against 0.70)" in said
     assert "provisional, cut to 20 % of its steps" in advice(clear(scale=0.2))
 
