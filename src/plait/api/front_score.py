@@ -93,7 +93,7 @@ def _columns(row: Row) -> Row:
 
 def _compared(
     specs: Sequence[str], data: str, tokenizer: str | None, time: str | float | None, runs: str | Path, store: Store,
-    told: OnProgress,
+    on_progress: OnProgress,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Scores in the order of the specs; a diverged training has the lowest possible score."""
     from plait.api.compare import compare
@@ -101,7 +101,7 @@ def _compared(
     if len(specs) < 2:
         raise UserError("a comparison needs two models, but this front has one: give --front 0.")
     found = compare(
-        list(specs), data=data, tokenizer=tokenizer, time=time or "10m", runs=runs, store=store, on_progress=told
+        list(specs), data=data, tokenizer=tokenizer, time=time or "10m", runs=runs, store=store, on_progress=on_progress
     )
     by_spec = {row["spec"]: row for row in found.document["architectures"]}
     return [

@@ -144,8 +144,8 @@ class Pages:
         if not jobs and not running and not at_work:
             parts.append(note("Nothing is running here now."))
         if ended := self.index.finished_since(time.time() - RECENT):
-            told = ", ".join(f"{count:,} {kind}" for kind, count in sorted(ended.items()))
-            parts.append(note(f"Ended in the last ten minutes: {told}."))
+            counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(ended.items()))
+            parts.append(note(f"Ended in the last ten minutes: {counts}."))
         if newest := self._latest():
             rows = [record_line(record) for record in newest]
             parts.append(section("Latest results", short_list(rows)))
