@@ -1,7 +1,7 @@
 """Mechanistic Architecture Design (Poli et al. 2024, arXiv:2403.17844), section 4 and appendix C: its scaling analysis.
 
-Its 500 trainings cannot be repeated here. The checks are that plait plans them as the paper does, and that its analysis is
-right about runs simulated from known surfaces: each finding is detected where it holds, and only there.
+Its 500 trainings cannot be repeated here. The checks are that plait plans them as the paper does, and that its analysis
+is right about runs simulated from known surfaces: each finding is detected where it holds, and only there.
 """
 
 from __future__ import annotations
