@@ -37,7 +37,7 @@ def test_signals_are_held_against_the_truth(tmp_path: Path) -> None:
 
 
 def test_too_few_to_rank(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="3 architectures or more"):
+    with pytest.raises(UserError, match="at least 3 architectures"):
         plait.study.verdict(SPECS[:2], **SMALL, runs=tmp_path, store=f"sqlite:///{tmp_path}/plait.db")
 
 

@@ -26,7 +26,7 @@ def keys(d: DesignDocument) -> dict[str, str]:
 
 def probe_section(d: DesignDocument) -> Element:
     found, names, key_of = d["probe"], colours(d), keys(d)
-    if found["left_out"]:
+    if found.get("left_out"):  # absent from designs of earlier versions
         words = f"The probe was left out: {found['left_out']}. It would say what a pattern can do, and decides nothing."
         return section("What they can do", note(words))
 
