@@ -112,12 +112,15 @@ def race_section(d: DesignDocument) -> Element:
                 f"{row['lr']:g}",
             ]
         )
+    noise = "The noise between seeds is not known."
+    if found["noise"] is not None:
+        noise = f"Noise between seeds: {found['noise']:.3f} nats; no difference below it is called one."
     columns = ("candidate", ">trained tokens", ">nats forecast", ">90 % interval", ">P(best)", ">rate")
     words = (
         f"All candidates train on the same batches of {d['config']['data']}; each curve is carried on to "
         f"{short(d['budget']['spoken_for'])} tokens with its uncertainty, those that are best with negligible "
         f"probability stop, and training goes on where it tells most. It took {found['cost']['share']:.0%} of what "
-        f"training all of them to the end would. Noise between seeds: {found['noise'] or 0:.3f} nats."
+        f"training all of them to the end would. {noise}"
     )
     entries = [(page_charts.swatch(number), name) for name, number in names.items()]
     made = table(
