@@ -226,15 +226,15 @@ from plait.training.recipe import Recipe
 from plait.training.track import track_recipe
 from plait.workers.pool import Place
 
-race.FEWEST_STEPS, leg.SAVE_SECONDS = 96, 0.0
+race.FEWEST_STEPS, leg.SAVE_SECONDS = 48, 0.0
 Workers.step_seconds = lambda self, archs, course=None, most=None: [1e-5 * course.tokens_per_step] * len(archs)
 folder = Path(sys.argv[1])
 fingerprint = open_corpus("builtin:language").fingerprint
-course = leg.Course("builtin:language", None, fingerprint, track_recipe(Recipe(batch=16, seq_len=64), 3), held_out=512)
+course = leg.Course("builtin:language", None, fingerprint, track_recipe(Recipe(batch=16, seq_len=64), 3), held_out=256)
 contenders = [Contender(name, architecture(f"d=16 vocab=32 | {layers}")) for name, layers in json.loads(sys.argv[2])]
 speed, rates = dict.fromkeys([c.name for c in contenders], 1e-5), dict.fromkeys([c.name for c in contenders], 4e-3)
 with open_store(f"sqlite:///{folder}/plait.db") as store, Workers(course, store, Place(workers=1)) as pool:
-    raced = race.race(contenders, 96 * 1024, pool, folder, speed=speed, limit=0.2, rates=rates)
+    raced = race.race(contenders, 48 * 1024, pool, folder, speed=speed, limit=0.2, rates=rates)
 tokens = dict.fromkeys(speed, float(raced.target))
 found = race_document(raced, raced.prediction_at(tokens), tokens)
 del found["cost"]["seconds"]
