@@ -182,20 +182,27 @@ TIGHT = "d=32 vocab={vocab} init=0.15 embed_scale=true | ({mixer})x2"
 RATES = (1e-3, 3.2e-3, 1e-2, 3.2e-2)
 SETS["mqar-tight"] = Set("mqar", {"vocab": "256", "length": "128", "pairs": "32", "train_size": "50000"}, TIGHT_STATE,
                          TIGHT, 2000, 64, 3e-3, lengths=(), lrs=RATES)  # fmt: skip
-#: Tasks that no control had solved, as the quick probe has them (`plait.probing.protocol.QUICK_SUITES`): four layers of
-#: attention, and many different sequences.
-FOUR_LAYERS = "d=128 vocab={vocab} init=0.05 embed_scale=true | ({mixer} swiglu[inner=256])x4"
+#: Tasks that no control had solved: as the quick probe has them (`plait.probing.protocol.QUICK_SUITES`), and expressions
+#: with a step less modulo 11. Many different sequences, and layers of attention: each result that another calculation
+#: needs takes one more.
+LAYERS = "d=128 vocab={vocab} init=0.05 embed_scale=true | ({mixer} swiglu[inner=256])x"
 PLAIN_ATTENTION, NEAR_ATTENTION = "attn[heads=4]", "attn[heads=4,canon=ab]"
 SETS |= {
-    f"solve-{name}": Set(task, settings, (PLAIN_ATTENTION, NEAR_ATTENTION), FOUR_LAYERS, 20_000, batch, 1e-3,
-                         lengths=(2,), lrs=(5e-4, 1e-3, 2e-3), solved=0.995, evaluation=512)
-    for name, task, settings, batch in (
-        ("arithmetic-5", "modular-arithmetic", {"vocab": "5", "length": "12", "train_size": "200000"}, 512),
+    f"solve-{name}": Set(task, settings, (mixer,), f"{LAYERS}{layers}", 20_000, batch, lr, lengths=(2,),
+                         lrs=(5e-4, 1e-3, 2e-3), solved=0.995, evaluation=512)
+    for name, task, settings, mixer, layers, batch, lr in (
+        ("arithmetic-5", "modular-arithmetic",
+         {"vocab": "5", "length": "12", "train_size": "200000"}, PLAIN_ATTENTION, 4, 512, 1e-3),
         ("brackets-5", "modular-arithmetic",
-         {"vocab": "5", "length": "14", "brackets": "1", "train_size": "200000"}, 512),
-        ("mano-5", "mano", {"vocab": "5", "length": "8", "train_size": "200000"}, 512),
-        ("depo", "depo", {"vocab": "128", "length": "32", "hops": "2", "queries": "4", "train_size": "100000"}, 256),
+         {"vocab": "5", "length": "14", "brackets": "1", "train_size": "200000"}, PLAIN_ATTENTION, 6, 512, 1e-3),
+        ("brackets-11", "modular-arithmetic",
+         {"vocab": "11", "length": "10", "brackets": "1", "train_size": "50000"}, PLAIN_ATTENTION, 4, 512, 1e-3),
+        ("mano-5", "mano", {"vocab": "5", "length": "8", "train_size": "200000"}, PLAIN_ATTENTION, 8, 512, 1e-3),
+        ("mano-11", "mano", {"vocab": "11", "length": "6", "train_size": "50000"}, PLAIN_ATTENTION, 4, 512, 1e-3),
+        ("depo", "depo", {"vocab": "128", "length": "32", "hops": "2", "queries": "4", "train_size": "100000"},
+         NEAR_ATTENTION, 4, 256, 2e-3),
         ("regbench", "regbench",
-         {"vocab": "8", "length": "64", "nodes": "6", "string": "12", "train_size": "50000"}, 128),
+         {"vocab": "8", "length": "64", "nodes": "6", "string": "12", "train_size": "50000"},
+         NEAR_ATTENTION, 4, 128, 2e-3),
     )
 }  # fmt: skip
