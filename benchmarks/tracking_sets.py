@@ -131,7 +131,7 @@ DEPTH_2 = "d=128 vocab={vocab} init=0.05 embed_scale=true | ({mixer} swiglu[inne
 TWO_TURNS, FOUR_TURNS = GROUPS[0], GROUPS[2]
 SETS |= {
     f"{group}-{shape}{'' if short_first else '-whole'}": Set(
-        "word-problem", {"length": "16", "group": group, "train_size": "200000"}, mixers, spec, 12_000, 512, 2e-3,
+        "word-problem", {"length": "16", "group": group, "train_size": "100000"}, mixers, spec, 12_000, 512, 2e-3,
         lrs=(1e-3, 3e-3, 8e-3), short_first=short_first)
     for group, mixers in (
         ("S3", (TWO_TURNS,)), ("A4", (TWO_TURNS,)), ("S4", (TWO_TURNS, FOUR_TURNS)), ("A5", (TWO_TURNS, FOUR_TURNS)),
@@ -143,14 +143,14 @@ SETS |= {
 #: attention can look up pair by pair.
 SETS |= {
     f"{group}-long-{shape}": Set(
-        "word-problem", {"length": "64", "group": group, "train_size": "200000"}, mixers, spec, 8000, 512, 2e-3,
+        "word-problem", {"length": "64", "group": group, "train_size": "100000"}, mixers, spec, 8000, 512, 2e-3,
         lengths=(2, 4), lrs=(1e-3, 3e-3), short_first=False)
     for group, mixers in (("A5", (TWO_TURNS,)), ("S5", (FOUR_TURNS,)))
     for shape, spec in (("plain", PLAIN), ("mlp", WIDE))
 }  # fmt: skip
 SETS |= {
     f"{group}-short": Set(
-        "word-problem", {"length": length, "group": group, "train_size": "200000"}, ("attn[heads=4]",),
+        "word-problem", {"length": length, "group": group, "train_size": "100000"}, ("attn[heads=4]",),
         "d=128 vocab={vocab} init=0.05 embed_scale=true | ({mixer} swiglu[inner=512])x4", 8000, 512, 1e-3,
         lengths=(2,), lrs=(5e-4, 1e-3, 2e-3), short_first=False, solved=0.995)
     for group, length in (("A5", "6"), ("S5", "4"))
@@ -192,12 +192,12 @@ SETS |= {
                          lrs=(5e-4, 1e-3, 2e-3), solved=0.995, evaluation=512)
     for name, task, settings, mixer, layers, batch, lr in (
         ("arithmetic-5", "modular-arithmetic",
-         {"vocab": "5", "length": "12", "train_size": "200000"}, PLAIN_ATTENTION, 4, 512, 1e-3),
+         {"vocab": "5", "length": "12", "train_size": "100000"}, PLAIN_ATTENTION, 4, 512, 1e-3),
         ("brackets-5", "modular-arithmetic",
-         {"vocab": "5", "length": "14", "brackets": "1", "train_size": "200000"}, PLAIN_ATTENTION, 6, 512, 1e-3),
+         {"vocab": "5", "length": "14", "brackets": "1", "train_size": "100000"}, PLAIN_ATTENTION, 6, 512, 1e-3),
         ("brackets-11", "modular-arithmetic",
          {"vocab": "11", "length": "10", "brackets": "1", "train_size": "50000"}, PLAIN_ATTENTION, 4, 512, 1e-3),
-        ("mano-5", "mano", {"vocab": "5", "length": "8", "train_size": "200000"}, PLAIN_ATTENTION, 8, 512, 1e-3),
+        ("mano-5", "mano", {"vocab": "5", "length": "8", "train_size": "100000"}, PLAIN_ATTENTION, 8, 512, 1e-3),
         ("mano-11", "mano", {"vocab": "11", "length": "6", "train_size": "50000"}, PLAIN_ATTENTION, 4, 512, 1e-3),
         ("depo", "depo", {"vocab": "128", "length": "32", "hops": "2", "queries": "4", "train_size": "100000"},
          NEAR_ATTENTION, 4, 256, 2e-3),
