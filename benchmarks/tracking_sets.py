@@ -182,8 +182,8 @@ TIGHT = "d=32 vocab={vocab} init=0.15 embed_scale=true | ({mixer})x2"
 RATES = (1e-3, 3.2e-3, 1e-2, 3.2e-2)
 SETS["mqar-tight"] = Set("mqar", {"vocab": "256", "length": "128", "pairs": "32", "train_size": "50000"}, TIGHT_STATE,
                          TIGHT, 2000, 64, 3e-3, lengths=(), lrs=RATES)  # fmt: skip
-#: Tasks that no control had solved: as the quick probe has them (`plait.probing.protocol.QUICK_SUITES`), and expressions
-#: with a step less modulo 11. Many different sequences, and layers of attention: each result that another calculation
+#: Tasks that no control had solved: as in the quick probe (`plait.probing.protocol.QUICK_SUITES`), and expressions
+#: of two operators modulo 11. Many different sequences, and layers of attention: each result that another calculation
 #: needs takes one more.
 LAYERS = "d=128 vocab={vocab} init=0.05 embed_scale=true | ({mixer} swiglu[inner=256])x"
 PLAIN_ATTENTION, NEAR_ATTENTION = "attn[heads=4]", "attn[heads=4,canon=ab]"
