@@ -48,8 +48,8 @@ def test_particles_agree_with_all_that_was_read(readers):
 
 
 def test_who_knows_the_law_reads_better_than_who_goes_by_pieces(readers):
-    task = baseline("regbench").with_settings(dict(pair.split("=") for pair in readers.QUICK))
-    drawn = task.generate(stream("two readers"), 10, training=False)
+    task = baseline("regbench").with_settings({"vocab": "5", "length": "48", "nodes": "4", "string": "8"})
+    drawn = task.generate(stream("two readers"), 40, training=False)
     scored, draw = drawn.targets_NT != IGNORE, np.random.default_rng(0)
 
     def accuracy(answers):
@@ -57,5 +57,5 @@ def test_who_knows_the_law_reads_better_than_who_goes_by_pieces(readers):
 
     texts = drawn.inputs_NT.tolist()
     pieces = accuracy([readers.after_the_same_piece(task, text) for text in texts])
-    law = accuracy([readers.of_the_likely_automata(task, text, 2500, draw) for text in texts])
-    assert 0.8 < pieces < law < task.ceiling(drawn, drawn)
+    law = accuracy([readers.of_the_likely_automata(task, text, 1000, draw) for text in texts])
+    assert 0.8 < pieces < law - 0.02 < task.ceiling(drawn, drawn)
