@@ -162,7 +162,7 @@ SETS |= {
     # Without an MLP, which could read a parity off two turns that are both wrong.
     "parity-plain": Set("parity", {"length": "32", "train_size": "100000"}, (TURNING, HOLDING), SMALL, 4000, 64, 5e-3,
                         lrs=(4e-3, 1e-2)),
-    "parity-turn": Set("parity", {"length": "64"}, (HOLDING, TURNING), SMALL, 800, 32, 5e-3),
+    "parity-turn": Set("parity", {"length": "64", "train_size": "40000"}, (HOLDING, TURNING), SMALL, 1100, 32, 5e-3),
     "parity-64": Set("parity", {"length": "64", "train_size": "50000"}, (HOLDING, TURNING), ONE_LAYER, 4000, 64, 1e-2),
     "parity-long": Set("parity", {"length": "128", "train_size": "50000"}, (TURNING, HOLDING), ONE_LAYER, 6000, 32,
                        5e-3, lengths=(2, 4), lrs=(2e-3, 5e-3, 1e-2)),

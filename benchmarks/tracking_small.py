@@ -33,7 +33,7 @@ TURN = ("mamba3[state=16,head_dim=8,rotate=1,turn=held]",)
 #: (set, steps, mixers), the longest trainings first.
 TRAININGS = (
     ("mqar-small", 300, RECALL),
-    ("parity-turn", 800, TURN),
+    ("parity-turn", 1100, TURN),
     ("s3-narrow", 600, S3),
     ("palindrome", 300, RECALL),
     ("parity", 500, PARITY),
