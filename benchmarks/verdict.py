@@ -32,10 +32,10 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from curve_calibration import calibrate, learn_sharpness
+from curve_calibration import calibrate, learn_width
 from screenings import SHARE, Screened, read_screenings
 
-from plait.analysis.curve_library import Known, library
+from plait.analysis.curve_library import Known, Library, library
 from plait.analysis.curve_screening import ScreenedKnown, ScreenedLibrary
 from plait.analysis.curve_table import CurveTable, read_tables, simulate_table
 from plait.analysis.foresight import count
@@ -55,7 +55,7 @@ RESULTS = Path(__file__).parent / "results"
 SCREENING = "screening"
 NEAR = 0.3  # of the noise: a regret that does not matter
 HALVINGS = 2  # of the architectures: the constants for each half are fitted on the other
-INNER_SETS = 24  # left out of a library to fit the sharpness of P(best),
+INNER_SETS = 24  # left out of a library to fit the width of its forecasts,
 WRITTEN_SETS = 400  # and of the one that comes with plait
 OTHERS = 4  # what is not the default is judged by every so manyth set
 LIMITS = (0.03, 0.05, 0.1, 0.2, 0.4)
@@ -114,7 +114,7 @@ class Backtest:
                 for table in self.tables:
                     for each, seed in self._drawn(_without(table, set(names) - out), sets, rng):
                         known = self._known(self.tables, each, each.names, calibration)
-                        screened = self._screened(self.tables, each, each.names, seed)
+                        screened = self._screened(self.tables, each, each.names, calibration, seed)
                         asked.append(Asked(each, calibration, table.noise, seed, known, screened))
         return asked
 
@@ -128,7 +128,7 @@ class Backtest:
             for each, seed in self._drawn(table, self.sets, rng):
                 without = each.names if new else []
                 known = self._known(others, each, without, calibration)
-                screened = self._screened(others, each, without, seed)
+                screened = self._screened(others, each, without, calibration, seed)
                 asked.append(Asked(each, calibration, table.noise, seed, known, screened))
         return asked
 
@@ -140,18 +140,28 @@ class Backtest:
     def _known(
         self, tables: Sequence[CurveTable], asked: CurveTable, without: Sequence[str], calibration: Calibration
     ) -> Known | None:
-        """A library of these texts; without the candidates, its sharpness is fitted among the rest, as for plait's,
-        where races decide by it alone."""
+        """A library of these texts; without the candidates, its width is fitted among the rest, as for plait's."""
         if self.traits is None:
             return None
         curves = library(tables, self.traits).without(without)
-        if without and self.screened is None:
-            rest = [_without(table, set(without)) for table in tables]
-            curves = replace(curves, sharpness=learn_sharpness(rest, curves, self.traits, calibration, INNER_SETS))
+        curves = self._with_width(curves, tables, without, calibration)
         return Known(curves, self.traits, {name: name for name in asked.names})
 
+    def _with_width(
+        self, curves: Library, tables: Sequence[CurveTable], without: Sequence[str], calibration: Calibration
+    ) -> Library:
+        if not without or self.traits is None:
+            return curves
+        rest = [_without(table, set(without)) for table in tables]
+        return replace(curves, width=learn_width(rest, curves, self.traits, calibration, INNER_SETS))
+
     def _screened(
-        self, tables: Sequence[CurveTable], asked: CurveTable, without: Sequence[str], seed: int
+        self,
+        tables: Sequence[CurveTable],
+        asked: CurveTable,
+        without: Sequence[str],
+        calibration: Calibration,
+        seed: int,
     ) -> Known | None:
         """The same library with its architectures' screenings, and one screening of every candidate."""
         if self.traits is None or self.screened is None:
@@ -159,7 +169,8 @@ class Backtest:
         curves, steps = library(tables, self.traits), self.screened.known.steps[-1]
         whole = ScreenedLibrary.beside(curves, self.screened.of(list(tables), curves.names), steps)
         seen = self.screened.seen(asked, steps, seed // 7)
-        return ScreenedKnown(whole.without(without), self.traits, {name: name for name in asked.names}, seen)
+        rest = self._with_width(whole.without(without), tables, without, calibration)
+        return ScreenedKnown(rest, self.traits, {name: name for name in asked.names}, seen)
 
 
 def _without(table: CurveTable, names: set[str]) -> CurveTable:
@@ -605,10 +616,14 @@ def main() -> None:
         if given.write:
             specs = {row["name"]: row["spec"] for row in rows}
             traits = {name: traits_of(architecture(spec)) for name, spec in specs.items()}
-            sharpness = learn_sharpness(tables, library(tables, traits), traits, CALIBRATION, WRITTEN_SETS)
+            whole = library(tables, traits)
             about = {"table": path.name, "screenings": given.screenings.name, **tables[0].provenance}
-            screenings = screened.of(tables, library(tables, traits).names)
-            document = library_document(tables, specs, about, sharpness, screenings)
+            screenings = screened.of(tables, whole.names)
+            with_screenings = ScreenedLibrary.beside(whole, screenings, screenings.steps[-1])
+            widths = [
+                learn_width(tables, curves, traits, CALIBRATION, WRITTEN_SETS) for curves in (whole, with_screenings)
+            ]
+            document = library_document(tables, specs, about, widths[0], widths[1], screenings)
             REFERENCE.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
             return
         traits = {row["name"]: traits_of(architecture(row["spec"])) for row in rows}

@@ -127,7 +127,7 @@ def _against(prediction: Prediction, pick: str, other: str) -> dict[str, Any]:
     gap_D = gap_D[np.isfinite(gap_D)]
     better = prediction.p_better(pick, other)
     verdict = pick if better >= SURE else other if better <= 1 - SURE else NOT_DISTINGUISHABLE
-    if not prediction.sharpness:
+    if prediction.blind:
         verdict = NOT_DISTINGUISHABLE
     interval = [float(end) for end in np.quantile(gap_D, [0.05, 0.95])] if len(gap_D) else None
     middle = float(np.median(gap_D)) if len(gap_D) else None
@@ -135,7 +135,7 @@ def _against(prediction: Prediction, pick: str, other: str) -> dict[str, Any]:
 
 
 def _verdict(prediction: Prediction, pick: str) -> str:
-    if not prediction.sharpness and len(prediction.names) > 1:
+    if prediction.blind and len(prediction.names) > 1:
         return f"not distinguishable after so few steps; {pick} has the lowest forecast"
     others = [name for name in prediction.names if name != pick and prediction.p_better(pick, name) < SURE]
     if not others:
