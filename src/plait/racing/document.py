@@ -128,7 +128,7 @@ def _against(prediction: Prediction, pick: str, other: str) -> dict[str, Any]:
     gap_D = gap_D[np.isfinite(gap_D)]
     better = prediction.p_better(pick, other)
     verdict = NOT_DISTINGUISHABLE
-    if prediction.sharpness and not _within_noise(prediction, pick, other):
+    if not prediction.blind and not _within_noise(prediction, pick, other):
         verdict = pick if better >= SURE else other if better <= 1 - SURE else NOT_DISTINGUISHABLE
     interval = [float(end) for end in np.quantile(gap_D, [0.05, 0.95])] if len(gap_D) else None
     middle = float(np.median(gap_D)) if len(gap_D) else None
@@ -142,7 +142,7 @@ def _within_noise(prediction: Prediction, pick: str, other: str) -> bool:
 
 
 def _verdict(prediction: Prediction, pick: str) -> str:
-    if not prediction.sharpness and len(prediction.names) > 1:
+    if prediction.blind and len(prediction.names) > 1:
         return f"not distinguishable after so few steps; {pick} has the lowest forecast"
     others = [
         name

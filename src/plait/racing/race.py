@@ -108,7 +108,7 @@ class Raced:
 
     def _extrapolate(self, budgets: Sequence[float]) -> Forecast:
         forecast = extrapolate(self.observations, budgets, WAY, reach=self.reach / self.longest, known=self.known)
-        return replace(forecast, sharpness=0.0) if self.starved else forecast
+        return replace(forecast, blind=True) if self.starved else forecast
 
     def prediction_at(self, tokens: Mapping[str, float]) -> Prediction:
         """Every candidate's loss at a budget of its own: what equal time or equal FLOPs mean in its tokens."""
@@ -118,7 +118,7 @@ class Raced:
         loss_DC = forecast.loss_DBC[:, places, range(len(places))]
         shift_DC = None if forecast.shift_DB is None else forecast.shift_DB[:, places]
         last = forecast.at(max(budgets))
-        return Prediction(forecast.names, last.tokens, loss_DC, forecast.noise, last.sharpness, shift_DC)
+        return Prediction(forecast.names, last.tokens, loss_DC, forecast.noise, last.blind, shift_DC)
 
     @cached_property
     def foresight(self) -> Foresight | None:
