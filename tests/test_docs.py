@@ -118,7 +118,6 @@ def test_the_reproduction_page_has_every_feature_and_class_x_is_covered() -> Non
         fact = facts.get(feature.id)
         if feature.kind.startswith("X"):
             assert fact is not None, f"{feature.id} is exact, and no fact of `plait verify` has it"
-            assert fact.check is not None, feature.id
             assert listed[feature.id] in ("reproduced", "exact part reproduced"), feature.id
         elif fact is None:
             assert feature.status in reproduction_page.STATUSES, feature.id

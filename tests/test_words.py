@@ -1,7 +1,9 @@
-"""Words that only plait had for things the field has names for stay out of identifiers (docs/concepts/glossary.md)."""
+"""Words that only plait had for things the field has names for stay out of identifiers (docs/concepts/glossary.md), and
+turns of phrase that a reader stumbles over out of pages and messages."""
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import tokenize
@@ -30,6 +32,26 @@ BANNED = {
 FOR_PER = re.compile(r"[a-z]s_a_(token|step|second|layer|model|sequence|task)\b")
 
 
+#: In pages and in what a user is shown: the phrase → what to say instead.
+PROSE = {
+    r"\b(?:is|are|was|were|been|be) told\b(?! apart)": "knows, is informed; or name the flag",
+    r"\bg(?:o|oes|one|oing) on with\b": "resume",
+    r"\bbeside\b": "next to",
+    r"\bheld against\b": "compared with",
+    r"\bthe least is\b": "must be at least",
+    r"\bknown are\b": "known:",
+    r"\blikelie(?:r|st)\b": "more likely, most likely",
+    r"\banew\b": "again",
+    r", too(?=[.,;:)])": "also",
+    r"\bto be had\b": "possible",
+    r"\bof one's own\b": "your own",
+    r"(?<!here )\b(?:is|are) no (?!longer|more|less|other)": "is not a",
+    r"(?<=[0-9}])%(?![0-9A-F]{2}|;)": "a space before the percent sign (core.units.percent)",
+}
+#: Titles of results, which stay as they were when measured.
+TITLES_OF_RESULTS = ROOT / "docs" / "benchmarks.md"
+
+
 def wrong_names(text: str) -> list[str]:
     """Identifiers that have a banned word as one of their words."""
     found = []
@@ -49,6 +71,63 @@ def test_identifiers_use_the_fields_words(package: str) -> None:
         for name in wrong_names(path.read_text(encoding="utf-8"))
     }
     assert not found, f"docs/concepts/glossary.md has the words to use: {BANNED}"
+
+
+def prose_of_page(text: str) -> str:
+    """A Markdown page in one line, without its code."""
+    text = re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
+    return " ".join(text.split())
+
+
+def strings_of(text: str) -> list[str]:
+    """Texts of three words and more in a source that are no docstrings: messages, help, parts of pages."""
+    tree = ast.parse(text)
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    first = [node.body[0] for node in ast.walk(tree) if isinstance(node, documented) and node.body]
+    docstrings = {id(node.value) for node in first if isinstance(node, ast.Expr)}
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings]
+    return [node.value for node in found if isinstance(node.value, str) and len(node.value.split()) > 2]
+
+
+def wrong_prose(text: str) -> list[str]:
+    matches = ((match, instead) for phrase, instead in PROSE.items() for match in re.finditer(phrase, text))
+    return [f"…{text[max(0, m.start() - 30) : m.end() + 20]}…: {instead}" for m, instead in matches]
+
+
+def test_pages_are_in_plain_english() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    texts = {page: prose_of_page(page.read_text(encoding="utf-8")) for page in pages if page != TITLES_OF_RESULTS}
+    found = {str(page.relative_to(ROOT)): wrong for page, text in texts.items() if (wrong := wrong_prose(text))}
+    assert not found
+
+
+@pytest.mark.parametrize("package", sorted(path.parent.name for path in (ROOT / "src/plait").glob("*/__init__.py")))
+def test_messages_are_in_plain_english(package: str) -> None:
+    found = {
+        f"{path.relative_to(ROOT)}: {wrong}"
+        for path in (ROOT / "src/plait" / package).rglob("*.py")
+        for text in strings_of(path.read_text(encoding="utf-8"))
+        for wrong in wrong_prose(text)
+        if "/beside?" not in text  # an address
+    }
+    assert not found
+
+
+def test_it_would_notice_prose() -> None:
+    for wrong in (
+        "it is told so",
+        "this is no store",
+        "the table beside it",
+        "53% of it",
+        "and this one, too.",
+        "likeliest",
+    ):
+        assert wrong_prose(wrong), wrong
+    for right in ("cannot be told apart", "there is no file", "it is no longer there", "53 % of it", ", too few"):
+        assert not wrong_prose(right), right
+    assert strings_of('def f():\n    """A docstring of words."""\n    raise ValueError("it is no store")\n') == [
+        "it is no store"
+    ]
 
 
 def test_it_would_notice() -> None:

@@ -130,9 +130,6 @@ class Silent:
     def speaks_of(self, names: object) -> bool:
         return False
 
-    def sharpness(self, names: object) -> float:
-        return 1.0
-
 
 def test_forecasts_of_short_trainings_hold_what_came_out() -> None:
     """Real curves fall faster at first: with one slope for all budgets the intervals held 36 to 64 % of these."""
@@ -285,9 +282,9 @@ class TestForesight:
         loss_DBC = np.concatenate([ahead_DBC, even_DC[:, None]], 1)
         seen = foresee(Forecast(["a", "b"], [1e6, 4e6, 8e6, 16e6], loss_DBC, 0.01, 4e6, 8.0, "drawn"))
         assert [(c.before, c.after) for c in seen.crossings] == [("a", "b")]
-        assert ", beyond that b (crossing " in seen.text
+        assert "tokens, then b (crossing " in seen.text
         assert seen.text.endswith(
-            "), clearly up to about 8 M, and none is clearly the best from there on; nothing is said beyond 32 M"
+            "), clearly so up to about 8 M; beyond that none is clearly the best; no forecast beyond 32 M tokens"
         )
 
     def test_sixty_to_forty_is_a_lead(self) -> None:

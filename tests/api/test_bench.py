@@ -72,7 +72,7 @@ def _absent():
     [
         ({"ops": ["glo"]}, "Did you mean 'gla'"),
         ({"dtype": "int8"}, "bfloat16"),
-        ({"device": "nowhere"}, "no device"),
+        ({"device": "nowhere"}, "not a device"),
     ],
 )
 def test_bad_input_is_one_message(options, message):

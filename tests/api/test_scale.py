@@ -148,7 +148,7 @@ def test_a_plan_is_read_again(tmp_path: Path) -> None:
     ("more", "message"),
     [
         ({"total": 1e9}, "one of --budgets, --total and --time"),
-        ({"sizes": 2}, "3 sizes or more"),
+        ({"sizes": 2}, "at least 3 sizes"),
         ({"span": 1.0}, "--span 1 should be above 1"),
         ({"budgets": "1e7,many"}, "--budgets many"),
     ],
@@ -489,7 +489,7 @@ def test_an_options_best_value_from_stored_trainings(tmp_path: Path) -> None:
     assert not any(row["tied"] for row in rows)
     assert found.as_dict()["best"] == {"16": 1}
     assert rows[0]["noise"] == pytest.approx(0.01 / 2**0.5)
-    assert "standard deviation between seeds 0.0071" in found.notes[0]
+    assert "noise between seeds 0.0071" in found.notes[0]
     for name, message in (
         ("mh-hyena.hands", "did you mean|has no option"),
         ("heads", "MIXER.OPTION"),
@@ -514,7 +514,7 @@ def test_a_value_within_the_noise_is_not_called_the_best(tmp_path: Path, seeds: 
     found = plait.analyse.option("mh-hyena.heads", store=url)
     assert [row["tied"] for row in found.as_dict()["values"]] == [False, True]
     assert found.as_dict()["best"] == {}
-    assert ("not known" in found.notes[0]) == (seeds == 1)
+    assert ("unknown" in found.notes[0]) == (seeds == 1)
 
 
 def test_the_best_rate_of_each_architecture_from_stored_trainings(tmp_path: Path) -> None:

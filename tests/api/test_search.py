@@ -155,7 +155,7 @@ def test_what_scores_a_front_is_known_before_anything_is_built(machine):
     search()
     with pytest.raises(plait.UserError, match=r"--by snipp: unknown\. Did you mean 'snip'\?"):
         plait.front.score(by="snipp")
-    with pytest.raises(plait.UserError, match="--time goes with --by compare"):
+    with pytest.raises(plait.UserError, match="--time works only with --by compare"):
         plait.front.score(by="short-training", time="1m")
 
 

@@ -57,7 +57,7 @@ def test_mistakes_are_told_in_one_message(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(plait.UserError, match="give one of --steps, --tokens, --time and --flops"):
         plait.train(SPEC, data="builtin:language")
-    with pytest.raises(plait.UserError, match="give the data with --data"):
+    with pytest.raises(plait.UserError, match="give a corpus with --data"):
         plait.train(SPEC, steps=1)
     with pytest.raises(plait.UserError, match="cliip"):
         plait.train(SPEC, data="builtin:language", steps=1, recipe_values={"cliip": 1})

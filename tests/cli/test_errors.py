@@ -51,13 +51,13 @@ MISTAKES = {
     ),
     "lengths with an answer": (
         ("measure", "d=16 | mlp", "--lengths", "8,16", "--answer", "4"),
-        "--answer does not go with --lengths",
+        "--answer cannot be combined with --lengths",
     ),
     "not an experiment file": (
         ("config", "show", "nowhere.yaml"),
         "cannot read nowhere.yaml: No such file or directory",
     ),
-    "nothing to report": (("report",), "runs/plait.db holds no records yet"),
+    "nothing to report": (("report",), "runs/plait.db has no records yet"),
     "no profile": (
         ("predict", "attn", "--profile", "nowhere.json"),
         "the profile nowhere.json cannot be read: No such file or directory.",

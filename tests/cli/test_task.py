@@ -47,7 +47,7 @@ def test_text_shows_inputs_above_targets(plait: Any, monkeypatch: pytest.MonkeyP
 def test_a_long_sequence_is_cut_short(plait: Any) -> None:
     ran = plait("task", "show", "in-context-recall", "--tokens", "20", "--count", "1", "--split", "train")
     assert "… 108 more tokens" in ran.stdout
-    assert sum(len(line.split()) - 1 for line in ran.stdout.splitlines() if line.startswith("read")) == 20
+    assert sum(len(line.split()) - 1 for line in ran.stdout.splitlines() if line.startswith("input")) == 20
 
 
 def test_listed(plait: Any) -> None:

@@ -38,7 +38,7 @@ def test_a_clear_winner() -> None:
     assert "It beats attn×2 by 0.200 (0.150 to 0.250) and gla×2 by 0.400 (0.350 to 0.450)." in said
     assert "(attn×2, 1 M) it has 10 % fewer parameters and takes the same time, with -0.200 nats (-0.250 to" in said
     assert "cannot be told" not in said
-    assert "a looser limit of latency, for it uses 95 % of the latency and 30 % of the memory" in said
+    assert "a looser limit on latency, because it uses 95 % of the latency and 30 % of the memory" in said
     assert "entropy" not in said
     assert "other budgets" not in said
     assert "beyond the range of this race" not in said
@@ -50,8 +50,23 @@ def test_a_tie_is_called_one() -> None:
     assert "probability 80 %; not distinguishable from gla+attn." in said
     assert "It beats gla×2 by 0.200" in said
     assert "That is a plain Transformer" in said
-    assert "a longer --time, for the race left 1 of the others undecided;" in said
+    assert "a longer --time, because the race left 1 of the others undecided;" in said
     assert "not distinguishable" in advice(clear(equals=["gla+attn", "attn×2"]))
+
+
+def test_where_none_can_be_told_from_another_the_first_sentence_says_so() -> None:
+    said = advice(clear(equals=["gla+attn", "attn×2", "gla×2"]))
+    assert said.startswith("Take the gla+attn model, though this race cannot tell it from any of the others: 900 k")
+    assert "It beats none of the others beyond doubt." in said
+
+
+def test_a_limit_that_binds_by_the_prediction_alone_is_told_as_that() -> None:
+    wide = clear(ms=10.0)
+    wide["pick"]["latency_ms"]["interval"] = [6.0, 19.4]
+    assert (
+        "a looser limit of latency, for it uses 50% of the latency and 30% of the memory allowed, and up to 97% of "
+        in (advice(wide))
+    )
 
 
 def test_the_probe_is_told_as_what_it_is() -> None:
@@ -60,7 +75,7 @@ def test_the_probe_is_told_as_what_it_is() -> None:
     two = {"params": {"attn×2": 1_000_000, "gla+attn": 900_000}, "loss": {"gla+attn": 1.5, "attn×2": 1.7}}
     said = advice(clear(accuracy=scores, **two))
     assert said.startswith("Take the gla+attn model")
-    assert "not what its loss will be, it scores 0.80 (0.78 to 0.82), rank 2 of 2" in said
+    assert "does not predict the loss, it scores 0.80 (0.78 to 0.82), rank 2 of 2" in said
     assert "if copying is what matters, look at attn×2 (0.95 against 0.70)" in said
     assert "provisional, cut to 20 % of its steps" in advice(clear(scale=0.2))
 
@@ -80,7 +95,7 @@ def test_other_budgets_and_one_too_far() -> None:
 
 def test_room_below_the_limits() -> None:
     assert (
-        "it uses only 25 % of the latency and 30 % of the memory allowed: the space small-hybrid ends before them"
+        "it uses only 25 % of the latency and 30 % of the memory allowed: the space small-hybrid has no larger models"
         in advice(clear(ms=5.0))
     )
 

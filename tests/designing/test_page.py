@@ -48,7 +48,7 @@ def test_everything_is_on_it() -> None:
     ]:
         assert html.escape(row["spec"], quote=False) in page
     for words in (
-        "A model for 20 ms and 100 MB", "Take it.", "19 ms", "0.80 (0.78–0.82)", "80%", "recall", "copying",
+        "A model for 20 ms and 100 MB", "Take it.", "19 ms", "0.80 (0.78–0.82)", "80 %", "recall", "copying",
         "gla+attn is best", "Which one wins on this text",
         "true entropy 1.400", "A processor & Co",
         "torch 2.13", "plait design --latency 20ms", "10,200 candidates", "25ms, not 20ms",

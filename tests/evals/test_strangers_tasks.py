@@ -34,10 +34,10 @@ FUNCTION = CHOICE_TASK.replace('"{{question}}?"', "!function theirs.f")
 
 
 def test_functions_of_a_task_file_run_only_when_trusted(folder: Path) -> None:
-    with pytest.raises(UserError, match=r"task\.yaml runs code of its own \(!function\).*--trust"):
+    with pytest.raises(UserError, match=r"task\.yaml runs its own code \(!function\).*--trust"):
         run(folder, FUNCTION)
     (folder / "base.yaml").write_text(FUNCTION)
-    with pytest.raises(UserError, match=r"base\.yaml runs code of its own"):
+    with pytest.raises(UserError, match=r"base\.yaml runs its own code"):
         run(folder, "include: base.yaml\ntask: other\n")
     assert not (folder / "ran").exists()
     run(folder, FUNCTION, trust=True)

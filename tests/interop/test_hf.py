@@ -228,7 +228,7 @@ def test_the_check_sees_what_is_wrong(tmp_path, monkeypatch):
     assert found.logits_gap <= hf.TOLERANCE
     assert found.text_tokens_compared > 200
     monkeypatch.setattr(Bytes, "encode", lambda self, text: np.zeros(3, dtype=np.int64))
-    with pytest.raises(UserError, match="other ids"):
+    with pytest.raises(UserError, match="different ids"):
         check_hf(ours, tokenizer, tmp_path / "out")
     with torch.no_grad():
         ours.output.weight.add_(0.01)

@@ -85,7 +85,7 @@ def test_characters_outside_an_alphabet_are_an_error_there_too(tmp_path):
 
 
 def test_what_cannot_be_said_is_said(tmp_path):
-    with pytest.raises(UserError, match="no UTF-8"):
+    with pytest.raises(UserError, match="not UTF-8"):
         write_tokenizer(Characters("a\udc80", unknown=True), tmp_path)
 
     class Odd(OwnTokenizer):
@@ -96,5 +96,5 @@ def test_what_cannot_be_said_is_said(tmp_path):
         def content(self):
             return {}
 
-    with pytest.raises(UserError, match="Odd tokenizer has no form"):
+    with pytest.raises(UserError, match="type Odd cannot be expressed"):
         write_tokenizer(Odd(), tmp_path)

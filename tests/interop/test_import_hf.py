@@ -156,12 +156,12 @@ def test_shards_and_files_without_the_prefix(tmp_path):
     [
         ({"model_type": "lama"}, "Did you mean 'llama'"),
         ({"rope_scaling": {"rope_type": "yarn"}, "rope_parameters": None}, "'yarn' lacks factor"),
-        ({"rope_scaling": {"rope_type": "longrope"}, "rope_parameters": None}, "by 'longrope'; linear, llama3, yarn"),
+        ({"rope_scaling": {"rope_type": "longrope"}, "rope_parameters": None}, "is 'longrope'; linear, llama3, yarn"),
         (
             {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4, "attention_factor": 0.5}},
             "attention_factor=0.5",
         ),
-        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "by kind of layer"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "per layer type"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),

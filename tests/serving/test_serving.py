@@ -246,6 +246,24 @@ def test_what_has_just_ended_is_counted(tmp_path: Path) -> None:
         assert index.finished_since(now + 31) == {}
 
 
+def test_the_latest_results_are_not_the_trainings_they_consist_of(tmp_path: Path) -> None:
+    from .stored import compared
+
+    tracks = [record("track", {"seed": seed}, loss=3.0, tokens=20_000) for seed in range(3)]
+    answer = record("compare", {}, **compared())
+    with open_store(f"sqlite:///{tmp_path}/plait.db") as store:
+        client = TestClient(application(store, tmp_path, hosts=HOSTS))
+        for one in tracks:
+            store.put(one)
+        alone = client.get("/live/overview").text
+        store.put(answer)
+        both = client.get("/live/overview").text
+    assert "3.000 nats per token after 20 k tokens" in alone
+    assert all(one.key in alone for one in tracks)
+    assert answer.key in both
+    assert not any(one.key in both for one in tracks)
+
+
 def test_an_answer_leads_to_its_trainings(tmp_path: Path) -> None:
     from .stored import compared, training
 

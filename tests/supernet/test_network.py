@@ -79,7 +79,7 @@ def test_choices_that_share_weights_or_read_the_embeddings_are_the_plain_network
 
 def test_a_choice_that_reads_of_an_earlier_layer_is_refused() -> None:
     with pytest.raises(
-        UserError, match=r"cross-attn\[heads=2\] reads of an earlier layer, and in a supernet it is open"
+        UserError, match=r"cross-attn\[heads=2\] reads from an earlier layer, and in a supernet it is not known"
     ):
         Supernet(
             architecture(f"{HEADER} | identity").header,

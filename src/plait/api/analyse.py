@@ -135,8 +135,8 @@ def option(
     settings = len({one.setting for one in found})
     open_ = {one.setting for one in found if one.tied}
     wins: Counter[str] = Counter(one.value for one in found if one.best and one.setting not in open_)
-    told = ", ".join(f"{value} in {count}" for value, count in wins.most_common()) or "none"
-    note = f"quality: mean {quality}; best {option}, distinguishable from all others: {told} of {settings} settings"
+    counts = ", ".join(f"{value} in {count}" for value, count in wins.most_common()) or "none"
+    note = f"quality: mean {quality}; best {option}, distinguishable from all others: {counts} of {settings} settings"
     noise = [one.noise for one in found if one.noise is not None]
     if noise:
         note += (
@@ -202,8 +202,8 @@ def infer(
         for name, found in zip(label_of(table, label), question.infer(), strict=True)
     ]
     tally = Counter(str(row["verdict"]) for row in rows)
-    told = ", ".join(f"{verdict} {tally[verdict]}" for verdict in (UNIQUE, AMBIGUOUS, NONE))
-    note = f"{told} of {len(rows)} rows; {count} within half a printed digit ({question.half_digit:,.0f})"
+    counts = ", ".join(f"{verdict} {tally[verdict]}" for verdict in (UNIQUE, AMBIGUOUS, NONE))
+    note = f"{counts} of {len(rows)} rows; {count} within half a printed digit ({question.half_digit:,.0f})"
     note += f" and {allowance:,.0f}" if allowance else ""
     document = {"rows": rows, "tally": {verdict: tally[verdict] for verdict in (UNIQUE, AMBIGUOUS, NONE)}}
     without = f"left out: {missing} rows without a printed count" if missing else ""

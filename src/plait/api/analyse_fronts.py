@@ -78,9 +78,9 @@ def hypervolume(
         corner = [-value if place in turned else value for place, value in enumerate(worst)]
     found = volume(points, corner, turned)
     against = dict(zip(columns, corner, strict=True))
-    told = ", ".join(f"{name} {cell(value)}" for name, value in against.items())
+    reference_text = ", ".join(f"{name} {cell(value)}" for name, value in against.items())
     document = {"hypervolume": found, "reference": against}
-    return analysis(document, notes=[f"{found:.6g} up to {told}", left_out(missing)])
+    return analysis(document, notes=[f"{found:.6g} up to {reference_text}", left_out(missing)])
 
 
 def dominated(

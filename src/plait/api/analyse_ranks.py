@@ -146,9 +146,9 @@ def aspect(
         for each in study.groups
     ]
     largest = {name: study.largest(name) for name in chosen}
-    told = ", ".join(f"{name} {ratio:.3f}×" for name, ratio in largest.items())
+    spreads = ", ".join(f"{name} {ratio:.3f}×" for name, ratio in largest.items())
     notes = [
-        f"largest spread at equal size: {told}",
+        f"largest spread at equal size: {spreads}",
         left_out(study.alone, "without another of the same size"),
         left_out(missing),
         f"drawn: {svg}" if svg else "",

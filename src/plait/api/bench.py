@@ -137,7 +137,7 @@ def fleet(
     on_progress: OnProgress = ignore,
 ) -> FleetBenchResult:
     """Train fleets of these `models` (names of `plait.device.fleet_bench.BODIES`; attn, hyena, gla and mamba unless
-    given) beside one model in the plain loop. On a GPU 128 sequences of 128 tokens and 200 steps, on a CPU less."""
+    given) next to one model in the plain loop. On a GPU 128 sequences of 128 tokens and 200 steps, on a CPU less."""
     from plait.device.bench_device import bench_device, bench_versions, device_name
     from plait.device.fleet_bench import BATCH, TOKENS, fleet_body, fleet_timing
 

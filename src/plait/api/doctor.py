@@ -79,14 +79,14 @@ def _packages() -> Iterator[Finding]:
     for extra, names in extras.items():
         found = {name: _version(name) for name in names}
         absent = [name for name, there in found.items() if there is None]
-        told = ", ".join(f"{name} {there}" for name, there in found.items() if there)
+        detail = ", ".join(f"{name} {there}" for name, there in found.items() if there)
         target = "plait" if extra == CORE_EXTRA else f"'plait[{extra}]'"
         status: Status = "good" if not absent else "bad" if extra == CORE_EXTRA else "missing"
         lacks = f"without {', '.join(absent)}" if absent else ""
         yield Finding(
             f"packages: {extra}",
             status,
-            "; ".join(filter(None, (told, lacks))),
+            "; ".join(filter(None, (detail, lacks))),
             f"pip install {target}" if absent else "",
         )
 
@@ -110,8 +110,8 @@ def _processor() -> Iterator[Finding]:
 
     yield Finding("processor", "good", f"{cpu_model()}, {cores()} cores, {torch.get_num_threads()} threads in torch")
     works = _tried("try_bf16")
-    told = "products run" if works else "bf16 products crash the process: train in fp32, the default on a CPU"
-    yield Finding("bf16 on the processor", "good" if works else "missing", told)
+    detail = "products run" if works else "bf16 products crash the process: train in fp32, the default on a CPU"
+    yield Finding("bf16 on the processor", "good" if works else "missing", detail)
     yield Finding("memory", "good", f"{available_memory() / 1e9:.1f} GB free")
 
 
@@ -144,8 +144,8 @@ def _gpu() -> Iterator[Finding]:
 
     if not torch.cuda.is_available():
         mps = torch.backends.mps.is_available()
-        told = "Apple's, by --device mps" if mps else "none that torch can use: everything runs on the CPU"
-        yield Finding("GPU", "good" if mps else "missing", told)
+        detail = "Apple's, by --device mps" if mps else "none that torch can use: everything runs on the CPU"
+        yield Finding("GPU", "good" if mps else "missing", detail)
         return
     for place in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(place)
@@ -157,7 +157,7 @@ def _gpu() -> Iterator[Finding]:
         "triton", "good" if _version("triton") else "missing", _version("triton") or "no kernels of plait's own"
     )
     wrong = _wrong_kernels()
-    told = (
+    detail = (
         f"differ from their references: {', '.join(wrong)}"
         if wrong
         else "every mixer agrees with its reference in bf16"
@@ -165,7 +165,7 @@ def _gpu() -> Iterator[Finding]:
     yield Finding(
         "kernels",
         "bad" if wrong else "good",
-        told,
+        detail,
         "use --precision fp32, or another version of triton" if wrong else "",
     )
 

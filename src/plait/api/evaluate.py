@@ -120,9 +120,9 @@ def evaluate(
     figures = {}
     for evaluation in chosen:
         of_runs = {run.name: records[run.name, evaluation.name] for run in opened}
-        said = {name: _conditions(text, record.config["settings"]) for name, (record, _, text) in of_runs.items()}
-        differing = len({tuple(each.items()) for each in said.values()}) > 1
-        label = {name: ", ".join([name, *filter(None, each.values())]) for name, each in said.items()}
+        conditions = {name: _conditions(text, record.config["settings"]) for name, (record, _, text) in of_runs.items()}
+        differing = len({tuple(each.items()) for each in conditions.values()}) > 1
+        label = {name: ", ".join([name, *filter(None, each.values())]) for name, each in conditions.items()}
         results = {label[name] if differing else name: record.result for name, (record, _, _) in of_runs.items()}
         figures[evaluation.name] = _draw(evaluation, results, folder)
     return EvaluateResult(

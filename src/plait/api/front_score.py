@@ -23,7 +23,7 @@ DATA = "builtin:stdlib"
 @dataclass(frozen=True)
 class FrontScores(Result):
     """`models`: the best score first; `on_front`: no other has a higher score and is as good in the search's other
-    objectives. By compare the score is minus the validation loss, with `p_best` beside it."""
+    objectives. By compare the score is minus the validation loss, with `p_best`."""
 
     ROWS = "models"
     key: str  # of the search
@@ -91,7 +91,7 @@ def _columns(row: Row) -> Row:
 
 def _compared(
     specs: Sequence[str], data: str, tokenizer: str | None, time: str | float | None, runs: str | Path, store: Store,
-    told: OnProgress,
+    on_progress: OnProgress,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Scores in the order of the specs; a diverged training has the lowest possible score."""
     from plait.api.compare import compare
@@ -99,7 +99,7 @@ def _compared(
     if len(specs) < 2:
         raise UserError("a comparison needs two models, but this front has one: give --front 0.")
     found = compare(
-        list(specs), data=data, tokenizer=tokenizer, time=time or "10m", runs=runs, store=store, on_progress=told
+        list(specs), data=data, tokenizer=tokenizer, time=time or "10m", runs=runs, store=store, on_progress=on_progress
     )
     by_spec = {row["spec"]: row for row in found.document["architectures"]}
     return [

@@ -114,7 +114,7 @@ def _print_kernels(found: CheckResult) -> None:
             out.print(text + ("" if each.same else ", other bits the second time"), style="red")
 
 
-FACT_STYLE = {"pass": "green", "fail": "bold red", "erratum": "yellow", "not yet": "dim", "not here": "dim"}
+FACT_STYLE = {"pass": "green", "fail": "bold red", "erratum": "yellow", "not here": "dim"}
 
 
 def verify_command(

@@ -79,10 +79,11 @@ def parse_duration(given: str | float) -> float:
 
 def duration(seconds: float) -> str:
     """A length of time in at most two units: 45 s, 9 m 58 s, 3 h 20 m, 12 d 4 h."""
+    whole = round(seconds)
     for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
-        if seconds >= size:
-            return f"{int(seconds // size):,} {unit} {int(seconds % size // part)} {smaller}"
-    return f"{seconds:.0f} s"
+        if whole >= size:
+            return f"{whole // size:,} {unit} {whole % size // part} {smaller}"
+    return f"{whole} s"
 
 
 def percent(fraction: float, places: int = 0, sign: bool = False) -> str:

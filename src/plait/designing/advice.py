@@ -52,8 +52,11 @@ def _what(d: DesignDocument) -> str:
         allowed = "" if said else " allowed"
         noisy = " (the machine was busy: measured with noise)" if entry.get("noisy") else ""
         said.append(f"{entry['measured']:.3g} {each.unit} of the {limit:g}{allowed}{noisy}")
+    doubt = ""
+    if set(d["not_distinguishable"]) >= set(_raced(d)) and len(_raced(d)) > 1:
+        doubt = ", though this race cannot tell it from any of the others"
     return (
-        f"Take the {pick['pattern']} model: {short(pick[d['size']])} parameters in its layers, measured at "
+        f"Take the {pick['pattern']} model{doubt}: {short(pick[d['size']])} parameters in its layers, measured at "
         f"{listed(said)}."
     )
 
@@ -89,7 +92,7 @@ def _why(d: DesignDocument) -> str:
 def _beaten(d: DesignDocument) -> str:
     pairs = [pair for pair in d["race"]["paired"] if pair["verdict"] == pair["a"] and pair["difference"] is not None]
     if not pairs:
-        return "It beats none of the others beyond doubt." if d["race"]["paired"] else ""
+        return "It is not significantly better than any other." if d["race"]["paired"] else ""
     ahead = sorted(pairs, key=lambda pair: -pair["difference"])
     parts = [f"{p['b']} by {-p['difference']:.3f}{_range([-p['interval'][1], -p['interval'][0]])}" for p in ahead]
     return f"It beats {listed(parts)}."
@@ -133,11 +136,11 @@ def _other_budgets(d: DesignDocument) -> str:
 
 def _can_do(d: DesignDocument) -> str:
     """What the probe shows: abilities, not losses."""
-    if why := d["probe"]["left_out"]:
-        return f"It was not probed for what it can do: {why}."
+    if why := d["probe"].get("left_out"):  # absent from designs of earlier versions
+        return f"It was not probed: {why}."
     rows, pick = {row["name"]: row for row in d["probe"]["architectures"]}, d["pick"]["pattern"]
     mine = rows[pick]["mean"]
-    said = f"In the probe, which says what a pattern can do and not what its loss will be, it scores {_score(mine)}"
+    said = f"In the probe, which measures skills and does not predict the loss, it scores {_score(mine)}"
     if len(rows) > 1:
         said += f", rank {mine['rank']} of {len(rows)}"
     for task in d["probe"]["tasks"]:
@@ -154,7 +157,7 @@ def _change(d: DesignDocument) -> str:
     reasons = []
     ties = [name for name in d["not_distinguishable"] if name != d["pick"]["pattern"]]
     if ties:
-        reasons.append(f"a longer --time, for the race left {len(ties)} of the others undecided")
+        reasons.append(f"a longer --time, because the race left {len(ties)} of the others undecided")
     reasons.append(_binding(d))
     return f"What would change the choice: {'; '.join(reasons)}."
 
@@ -165,9 +168,18 @@ def _binding(d: DesignDocument) -> str:
     reach = {each.name: max(entry["measured"], *(entry["interval"] or ())) / limit for each, entry, limit in limited(d)}
     tight = [name for name, share in reach.items() if share >= TIGHT]
     if tight:
-        return f"a looser limit of {listed(tight)}, for it uses {shares} allowed"
+        spread = ""
+        if any(_measured_share(d, name) < TIGHT for name in tight):
+            most = listed([percent(min(reach[name], 1.0)) for name in tight])
+            spread = f", and up to {most} of the {listed(tight)} by its prediction, which a search holds to the limit"
+        return f"a looser limit on {listed(tight)}, because it uses {shares} allowed{spread}"
     space = d["config"]["space"]
-    return f"hardly a looser limit, for it uses only {shares} allowed: the space {space} ends before them"
+    return f"hardly a looser limit, because it uses only {shares} allowed: the space {space} has no larger models"
+
+
+def _measured_share(d: DesignDocument, name: str) -> float:
+    """The share of a limit that the pick was measured at."""
+    return next(float(entry["measured"] / limit) for each, entry, limit in limited(d) if each.name == name)
 
 
 def _trained(d: DesignDocument) -> str:

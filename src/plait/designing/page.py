@@ -91,14 +91,14 @@ def _figures(d: DesignDocument) -> Element:
                 )
                 for each, entry, limit in limited(d)
             ),
-            ("parameters in its layers", short(pick[d["size"]]), f"{short(pick['total_params'])} in all"),
+            ("parameters in its layers", short(pick[d["size"]]), f"{short(pick['total_params'])} in total"),
             (
                 "probability of being the best",
                 probability(raced["p_best"]),
                 f"of {len(d['race']['architectures'])} raced",
             ),
             (
-                "held-out loss",
+                "validation loss",
                 f"{trained['loss']:.3g} nats",
                 f"{forecast}; {spelled}",
             ),

@@ -40,16 +40,16 @@ def front_section(d: DesignDocument) -> Element:
     return section(
         "What this machine can run",
         note(
-            f"{found['evaluated']:,} candidates of {found['space']} were compared; {found['on_front']:,} of them no "
-            "other beats in size, latency, memory and growing state at once. Filled marks were measured, hollow ones "
-            "are predicted; the line through a mark is the 95 % interval of what had been predicted for it. The "
-            "dotted line is the largest model that a limit leaves; move the limit to see. The pick is ringed; a click "
-            "on a model shows its drawing and its cost, dragging over a chart zooms in."
+            f"{found['evaluated']:,} candidates of {found['space']} were compared; {found['on_front']:,} of them are "
+            "on the Pareto front of size, latency, memory and KV cache. Filled marks were measured, hollow ones are "
+            "predicted; lines are 95 % prediction intervals. The dotted line is the largest model within a limit; move "
+            "the slider to change the limit. The pick is circled. Click a model to see its drawing and cost; drag over "
+            "a chart to zoom."
         ),
         grid(*drawn),
         legend(entries, keys(d)),
         _candidates(d),
-        folded("Models measured from all over the front", _measured(d)),
+        folded("Models measured across the front", _measured(d)),
     )
 
 

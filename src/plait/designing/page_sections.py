@@ -26,7 +26,7 @@ def keys(d: DesignDocument) -> dict[str, str]:
 
 def probe_section(d: DesignDocument) -> Element:
     found, names, key_of = d["probe"], colours(d), keys(d)
-    if found["left_out"]:
+    if found.get("left_out"):  # absent from designs of earlier versions
         words = f"The probe was left out: {found['left_out']}. It would say what a pattern can do, and decides nothing."
         return section("What they can do", note(words))
 
@@ -112,13 +112,15 @@ def race_section(d: DesignDocument) -> Element:
                 f"{row['lr']:g}",
             ]
         )
+    noise = "The noise between seeds is not known."
+    if found["noise"] is not None:
+        noise = f"Noise between seeds: {found['noise']:.3f} nats; no difference below it is called one."
     columns = ("candidate", ">trained tokens", ">nats forecast", ">90 % interval", ">P(best)", ">rate")
     words = (
         f"All candidates train on the same batches of {d['config']['data']}. Each learning curve is extrapolated to "
         f"{short(d['budget']['spoken_for'])} tokens with its uncertainty. Candidates with a negligible probability of "
         "being the best stop; training continues where it is most informative. The race cost "
-        f"{percent(found['cost']['share'])} of training all candidates to the end. "
-        f"Noise between seeds: {found['noise'] or 0:.3f} nats."
+        f"{percent(found['cost']['share'])} of training all candidates to the end. {noise}"
     )
     entries = [(page_charts.swatch(number), name) for name, number in names.items()]
     made = table(

@@ -172,7 +172,7 @@ class NeedleEvaluation(Evaluation):
                 exact_RC, likely_RC = np.array(grid["exact"]), np.array(grid["log_likelihood"])
                 for judge, values_RC in (("exact match", exact_RC), ("likelihood per token", np.exp(likely_RC))):
                     title = f"Needle, {mode}: {judge}" + (f" ({run})" if name else "")
-                    picture = _picture(values_RC, title, grid, found["trained_length"])
+                    picture = _figure(values_RC, title, grid, found["trained_length"])
                     drawn[f"needle-{mode}-{judge.split()[0]}{name}"] = picture
         return drawn
 
@@ -182,7 +182,7 @@ def _report(progress: OnCount, before: int, all_modes: int, done: int, _one_mode
     progress(before + done, all_modes)
 
 
-def _picture(values_RC: np.ndarray, title: str, grid: dict[str, Any], trained: int) -> str:
+def _figure(values_RC: np.ndarray, title: str, grid: dict[str, Any], trained: int) -> str:
     lengths = grid["lengths"]
     # The line of the trained length stands between the columns of the lengths around it.
     beyond = lengths[0] <= trained < lengths[-1]

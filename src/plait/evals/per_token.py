@@ -180,16 +180,16 @@ def loss_figures(results: Results) -> dict[str, str]:
         inner = range(1 + window // 4, found["lengths"][-1] + 1 - window // 4)
         points = [(x, y) for x, y in zip(found["positions"], found[key], strict=True) if x in inner]
         drawn.append(Series(run, [x for x, _ in points], [y for _, y in points]))
-    said = f", mean of {window} positions" if window > 1 else ""
-    return {"per-token-loss": _picture(results, drawn, f"Loss by position{said}", "position i", "L(i), nats", False)}
+    smoothed = f", mean of {window} positions" if window > 1 else ""
+    return {"per-token-loss": _figure(results, drawn, f"Loss by position{smoothed}", "position i", "L(i), nats", False)}
 
 
 def perplexity_figures(results: Results) -> dict[str, str]:
     drawn = [Series(run, found["lengths"], found["perplexity"]) for run, found in results.items()]
-    return {"perplexity-by-length": _picture(results, drawn, "Perplexity by length", "context length l", "P(l)", True)}
+    return {"perplexity-by-length": _figure(results, drawn, "Perplexity by length", "context length l", "P(l)", True)}
 
 
-def _picture(results: Results, drawn: list[Series], title: str, x_label: str, y_label: str, log_x: bool) -> str:
+def _figure(results: Results, drawn: list[Series], title: str, x_label: str, y_label: str, log_x: bool) -> str:
     trained = {found["trained_length"] for found in results.values()}
     marker = trained.pop() if len(trained) == 1 else None
     x, y = Axis(x_label, log=log_x), Axis(y_label)

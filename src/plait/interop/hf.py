@@ -45,7 +45,9 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     if not isinstance(tokenizer, HuggingFace):
         make = _FORMS.get(type(tokenizer))
         if make is None:
-            raise UserError(f"a {type(tokenizer).__name__} tokenizer cannot be expressed in Hugging Face's library.")
+            raise UserError(
+                f"tokenizers of type {type(tokenizer).__name__} cannot be expressed in Hugging Face's library."
+            )
         make(tokenizer).save(str(folder / FILE))
     _without_post_processor(folder / FILE)
     config: dict[str, Any] = {

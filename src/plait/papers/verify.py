@@ -3,7 +3,6 @@
 pass      ours agrees with the paper
 fail      it does not
 erratum   the paper contradicts itself here, and plait shows where
-not yet   plait has nothing that could answer
 not here  the check needs a package that is not installed
 """
 
@@ -36,13 +35,11 @@ class FactResult:
 class Fact:
     id: str
     what: str
-    check: Check | None = None  # None: not yet
+    check: Check
     erratum: bool = False
     needs: str = ""  # "package of plait[extra]" without which it cannot be checked
 
     def result(self) -> FactResult:
-        if self.check is None:
-            return FactResult(self.id, self.what, "", "", "not yet")
         if self.needs and find_spec(self.needs.split()[0]) is None:
             return FactResult(self.id, self.what, "", f"needs {self.needs}", "not here")
         try:
@@ -65,9 +62,6 @@ class FactTable:
             return check
 
         return add
-
-    def not_yet(self, **facts: str) -> None:
-        self.facts.extend(Fact(id, what) for id, what in facts.items())
 
 
 def tally(good: int, of: int) -> str:

@@ -177,9 +177,9 @@ class _Page:
 
     def legend(self, rows: list[list[tuple[float, str, str]]], left: float, top: float, y: float) -> None:
         for number, row in enumerate(rows):
-            for offset, name, said in row:
+            for offset, name, text in row:
                 self.drawing.rect(left + offset, top + 2 + 22 * number, 12, 12, self.colours[name], radius=3)
-                self.drawing.text(left + offset + 18, top + 12 + 22 * number, said)
+                self.drawing.text(left + offset + 18, top + 12 + 22 * number, text)
         if self.narrow:
             words = "fraction of parameters · of FLOPs"
             self.drawing.text(self.x + self.box, y, words, size=11, colour=PALE, anchor="end")

@@ -114,16 +114,16 @@ def hint_of(row: dict[str, Any], found: dict[str, Any]) -> str:
             step, suffix = axis_scale(name, [row[name]])
             lines.append(f"{name.replace('_', ' ')}: {row[name] / step:.3g}{suffix}")
     for name, each in in_rows([row]).items():
-        entry, unit, said = row[each.column], each.unit, []
+        entry, unit, parts = row[each.column], each.unit, []
         if entry["measured"] is not None:
             ends = entry.get("measured_interval")
             reach = f" ({ends[0]:.3g} to {ends[1]:.3g})" if ends else ""
-            said.append(f"{entry['measured']:.3g} {unit} measured{reach}")
+            parts.append(f"{entry['measured']:.3g} {unit} measured{reach}")
         if entry["predicted"] is not None:
             half = entry["interval"][1] - entry["predicted"]
-            said.append(f"{entry['predicted']:.3g} ± {half:.2g} {unit} predicted")
-        if said:
-            lines.append(f"{name}: {', '.join(said)}{', noisy' if entry.get('noisy') else ''}")
+            parts.append(f"{entry['predicted']:.3g} ± {half:.2g} {unit} predicted")
+        if parts:
+            lines.append(f"{name}: {', '.join(parts)}{', noisy' if entry.get('noisy') else ''}")
     return "\n".join([*lines, *(f"above a limit: {each}" for each in row["exceeded"])])
 
 

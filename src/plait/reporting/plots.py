@@ -181,9 +181,9 @@ def _is_on_axes(panel: Panel, x: float, y: float) -> bool:
 
 def _point_in(panel: Panel, series: Series, name: str, i: int) -> dict[str, Any]:
     x, y = series.x[i], series.y[i]
-    told = f"{series.name}\n{panel.x.label}: {x:.4g}\n{panel.y.label}: {y:.4g}"
+    text = f"{series.name}\n{panel.x.label}: {x:.4g}\n{panel.y.label}: {y:.4g}"
     point = {"x": _digits(x), "y": _digits(y), "key": name, "name": name}
-    point["hint"] = series.hints[i] if len(series.hints) else told
+    point["hint"] = series.hints[i] if len(series.hints) else text
     if len(series.low) and panel.y.keeps(series.low[i]) and panel.y.keeps(series.high[i]):
         point["ends"] = [_digits(series.low[i]), _digits(series.high[i])]
     return point

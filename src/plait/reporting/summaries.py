@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from plait.core.units import duration
+from plait.core.units import duration, short
 from plait.records.record import Record, flat
 
 LONGEST = 400  # characters of a name or a spec in a line
@@ -101,7 +101,9 @@ def started_text(record: Record) -> str:
 def _loss(record: Record) -> Summary:
     loss, spec = number(record.result.get("loss")), spec_of(record)
     data = record.result.get("data")
-    words = "" if loss is None else f"{loss_text(loss)} nats per token"
+    tokens = number(record.result.get("tokens"))
+    after = f" after {short(tokens)} tokens" if tokens else ""
+    words = "" if loss is None else f"{loss_text(loss)} nats per token{after}"
     return Summary(pattern_of(spec), spec, loss, "nats per token", words, data if isinstance(data, str) else "")
 
 
@@ -149,7 +151,7 @@ def _scale(record: Record) -> Summary:
     return Summary(names, "", float(len(runs)), "runs", f"{len(runs)} runs", str(record.result.get("text", "")))
 
 
-#: The field of an evaluation that one asks for first, the more telling ones before, and how it is told.
+#: Fields of an evaluation's result, the most informative first, each with its template: the first that is there counts.
 EVALUATED = {
     "mean.effective_length": "effective length {} tokens",
     "verdict": "{}",
@@ -165,12 +167,12 @@ def _eval(record: Record) -> Summary:
     spec, fields = spec_of(record), flat(record.result)
     fields["maps"] = len(sequence(record.result.get("maps"))) or None
     value, unit, words = None, "", ""
-    for name, told in EVALUATED.items():
+    for name, template in EVALUATED.items():
         found = fields.get(name)
         if isinstance(found, str) or number(found) is not None:
-            value, unit = number(found), " ".join(told.replace("{}", "").split())
+            value, unit = number(found), " ".join(template.replace("{}", "").split())
             shown = whole_text if name in ("mean.effective_length", "maps") else number_text
-            words = told.format(found if isinstance(found, str) else shown(found))
+            words = template.format(found if isinstance(found, str) else shown(found))
             break
     return Summary(pattern_of(spec), spec, value, unit, words, str(record.config.get("evaluation", "")))
 

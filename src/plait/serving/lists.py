@@ -13,7 +13,7 @@ from plait.serving.record_index import Found, Line
 
 PAGE = 50  # records of a page of a list
 #: What a list can be sorted by, and the headings of that.
-COLUMNS = (("name", "of what"), ("kind", "kind"), ("value", "result"), ("source", "data or task"),
+COLUMNS = (("name", "what"), ("kind", "kind"), ("value", "result"), ("source", "data or task"),
            ("started", "started, UTC"), ("seconds", "took"))  # fmt: skip
 
 

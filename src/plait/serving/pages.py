@@ -55,6 +55,8 @@ KINDS = {
     "design": "whole designs, from limits to a model",
     "eval": "evaluations of trained models",
 }
+#: Records that others consist of.
+PARTS = ("track", "probe", "probe-plan", "probe-replan", "race-speed", "compare-plan", "score")
 NEWEST = 12  # records of the overview
 GALLERY = 300  # records of one kind that are drawn together
 MOST_BESIDE = 8
@@ -142,13 +144,19 @@ class Pages:
         if not jobs and not running and not at_work:
             parts.append(note("Nothing is running here now."))
         if ended := self.index.finished_since(time.time() - RECENT):
-            told = ", ".join(f"{count:,} {kind}" for kind, count in sorted(ended.items()))
-            parts.append(note(f"Ended in the last ten minutes: {told}."))
-        newest = self.store.find(limit=NEWEST)
-        if newest:
+            counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(ended.items()))
+            parts.append(note(f"Ended in the last ten minutes: {counts}."))
+        if newest := self._latest():
             rows = [record_line(record) for record in newest]
             parts.append(section("Latest results", short_list(rows)))
         return parts
+
+    def _latest(self) -> list[Record]:
+        """The newest results, without the trainings and plans that they consist of unless there is nothing else."""
+        whole = [kind for kind in self.store.kinds() if kind not in PARTS]
+        found = [record for kind in whole for record in self.store.find(kind, limit=NEWEST)]
+        found.sort(key=lambda record: str(record.provenance.get("started", "")), reverse=True)
+        return found[:NEWEST] or self.store.find(limit=NEWEST)
 
     def _claims(self) -> list[tuple[str, str]]:
         """(key, owner) of every record that is being computed now."""

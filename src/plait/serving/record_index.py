@@ -170,15 +170,14 @@ class RecordIndex:
     ) -> Found:
         """A page of the lines of a kind (empty: all) that contain all the words, sorted."""
         self.refresh()
-        told, given = _conditions(words)
+        conditions, given = _conditions(words)
         column = SORTS.get(sort, "id")
         order = f"{column} IS NULL, {column} {'DESC' if down else 'ASC'}, id DESC"
-        only, and_kind = (f"{told} AND kind = ?", [*given, kind]) if kind else (told, given)
+        only, and_kind = (f"{conditions} AND kind = ?", [*given, kind]) if kind else (conditions, given)
         shown = ", ".join(COLUMNS[1:-1])
         with self._lock:
-            kinds = dict(
-                self._lines.execute(f"SELECT kind, count(*) FROM lines WHERE {told} GROUP BY kind ORDER BY kind", given)
-            )
+            counted = f"SELECT kind, count(*) FROM lines WHERE {conditions} GROUP BY kind ORDER BY kind"
+            kinds = dict(self._lines.execute(counted, given))
             lines = self._lines.execute(
                 f"SELECT {shown} FROM lines WHERE {only} ORDER BY {order} LIMIT ? OFFSET ?", [*and_kind, limit, offset]
             ).fetchall()

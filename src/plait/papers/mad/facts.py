@@ -273,12 +273,12 @@ def topologies() -> tuple[str, str, bool]:
 )
 def topology_scores() -> tuple[str, str, bool]:
     said = {_letters(f"mad-topology-{i}"): presets.describe(f"mad-topology-{i}").what for i in range(1, 13)}
-    told = sum(f"{value:.2f}" in said[letters] for letters, value in TOPOLOGIES.items())
+    kept = sum(f"{value:.2f}" in said[letters] for letters, value in TOPOLOGIES.items())
     best = min(TABLE_D1, key=lambda row: row[1])[0]
     return (
         "12 of 12 kept; best (2H:4A:4H:2A)x2",
-        f"{told} of 12 kept; best {best}",
-        told == 12 and best == "(2H:4A:4H:2A)x2",
+        f"{kept} of 12 kept; best {best}",
+        kept == 12 and best == "(2H:4A:4H:2A)x2",
     )
 
 

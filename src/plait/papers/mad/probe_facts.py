@@ -63,8 +63,8 @@ def task_examples() -> tuple[str, str, bool]:
         task = tasks.baseline(name).seeded(0)
         sample = task.generate(stream("M01", name), 50, training=False)
         drawn += sum(task.valid(*item) for item in zip(sample.inputs_NT, sample.targets_NT, strict=True))
-    said = f"{good} of 6 examples, {drawn} of 300 drawn sequences"
-    return "6 of 6 examples, 300 of 300 drawn sequences", said, (good, drawn) == (6, 300)
+    ours = f"{good} of 6 examples, {drawn} of 300 drawn sequences"
+    return "6 of 6 examples, 300 of 300 drawn sequences", ours, (good, drawn) == (6, 300)
 
 
 @facts.fact(
