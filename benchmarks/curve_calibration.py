@@ -15,9 +15,12 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from plait.analysis.curve_library import Known, Library
+from plait.analysis.curve_posterior import posterior
 from plait.analysis.curve_process import Process, log_score
+from plait.analysis.curve_screening import ScreenedKnown, ScreenedLibrary
 from plait.analysis.curve_table import CurveTable
-from plait.analysis.learning_curve import Calibration, Curves, extrapolate, read_curves
+from plait.analysis.distributions import t_quantile
+from plait.analysis.learning_curve import Calibration, Curves, read_curves
 from plait.analysis.pareto import Floats
 from plait.analysis.power_law import fit_power_laws
 from plait.core.errors import UserError
@@ -159,12 +162,13 @@ def _process(played: Sequence[Case], constants: Mapping[str, float], noise: floa
     return asdict(at(found.x))
 
 
-SETS = 48  # of candidates, left out of the library to fit `sharpness`
+SETS = 48  # of candidates, left out of the library to fit its `width`
 SET_SIZE = 8  # at most, and at most a third of the library
-SHARPNESS_WIDTH = 0.5  # of the prior of its logarithm, about 0
+HOLDS = 0.9  # of the intervals, of those left out
+NARROWEST, WIDEST = 0.5, 2.0  # a factor beyond these is not believed
 
 
-def learn_sharpness(
+def learn_width(
     tables: Sequence[CurveTable],
     whole: Library,
     traits: Mapping[str, Sequence[float]],
@@ -172,40 +176,30 @@ def learn_sharpness(
     sets: int = SETS,
     seed: int = 0,
 ) -> float:
-    """The exponent of P(best) for candidates that are not in the library, found inside it: sets of candidates are left
-    out, observed with one seed up to 1/4, 1/8 or 1/16 of the last budget, and forecast by the rest.
-
-    One variance for all candidates makes P(best) too modest: losses of the better ones are foretold more closely than
-    those of the worse ones."""
+    """The factor of the standard deviations of forecasts of candidates that are not in the library, found inside it:
+    sets of candidates are left out, observed with one seed (where the library has screenings: these, and the first
+    budget; otherwise up to 1/4, 1/8 or 1/16 of the last), and forecast by the rest. With it `HOLDS` of the intervals of
+    how each differs from the others hold. How texts differ cannot be seen where only architectures are left out."""
     rng = np.random.default_rng(seed)
-    size = min(SET_SIZE, len(whole.names) // 3)
-    ends = len(whole.budgets)
+    size, ends = min(SET_SIZE, len(whole.names) // 3), len(whole.budgets)
     if size < 2 or ends < FEWEST + 2:
         return 1.0
-    chances, winners = [], []
+    needed = []
     for number in range(sets):
-        table = tables[number % len(tables)]
+        text = number % len(tables)
         left_out = [whole.names[i] for i in sorted(rng.choice(len(whole.names), size, replace=False).tolist())]
-        asked = table.subset([table.names.index(name) for name in left_out]).until(whole.budgets[-1])
-        runs, observed = asked.loss_ASB.shape[1], max(FEWEST, ends - 2 - number % 3)
-        seen = asked.observations(dict.fromkeys(left_out, observed), [int(rng.integers(runs))])
-        known = Known(whole.without(left_out, same_covariances=True), traits, {})
-        forecast = extrapolate(seen, asked.budgets[-1:], "library", calibration, 400, number, math.inf, known)
-        chances.append(np.array(list(forecast.at(asked.budgets[-1]).p_best_of_means(runs).values())))
-        winners.append(int(asked.truth.argmin()))
-    return fit_sharpness(chances, winners)
-
-
-def fit_sharpness(chances: Sequence[Floats], winners: Sequence[int]) -> float:
-    """The most probable exponent under which those won who did, with a log-normal prior about 1. A share of 0 of the
-    draws counts as half a draw of 400."""
-    from scipy.optimize import minimize_scalar
-
-    logs = [np.log(np.maximum(chance_C, 1 / 800)) for chance_C in chances]
-
-    def loss(log_sharpness: float) -> float:
-        scaled = [math.exp(log_sharpness) * log_C for log_C in logs]
-        missed = sum(float(np.logaddexp.reduce(each) - each[w]) for each, w in zip(scaled, winners, strict=True))
-        return missed + 0.5 * (log_sharpness / SHARPNESS_WIDTH) ** 2
-
-    return math.exp(float(minimize_scalar(loss, bounds=(-1.5, 1.5), method="bounded").x))
+        places = [tables[text].names.index(name) for name in left_out]
+        asked = tables[text].subset(places).until(whole.budgets[-1])
+        runs, rest = asked.loss_ASB.shape[1], whole.without(left_out, same_covariances=True)
+        known, observed = Known(rest, traits, {}), max(FEWEST, ends - 2 - number % 3)
+        if isinstance(whole, ScreenedLibrary):
+            seen = {name: float(whole.screening_TA[text, whole.names.index(name)]) for name in left_out}
+            known, observed = ScreenedKnown(rest, traits, {}, seen), 1
+        curves = read_curves(asked.observations(dict.fromkeys(left_out, observed), [int(rng.integers(runs))]))
+        mean_C, cov_CC, freedom = posterior(curves, np.log(asked.budgets[-1:]), calibration.noise, known)
+        apart_CC = np.eye(size) - 1 / size
+        error_C, variance_C = apart_CC @ (np.log(asked.truth) - mean_C), np.diag(apart_CC @ cov_CC @ apart_CC)
+        luck = calibration.noise**2 / runs * (1 - 1 / size)
+        within_C = (error_C / t_quantile(freedom, HOLDS)) ** 2
+        needed.append(np.sqrt(np.maximum(0.0, within_C - luck) / variance_C))
+    return float(np.clip(np.quantile(np.concatenate(needed), HOLDS), NARROWEST, WIDEST))

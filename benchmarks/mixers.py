@@ -1,6 +1,7 @@
 """How fast the mixers are on one CPU thread: training steps a second, growth with length, and the cost of a step.
 
     python benchmarks/mixers.py [--out benchmarks/results/FILE.json] [--only gla mamba]
+    python benchmarks/mixers.py --against SRC            other source of plait, such as an older commit's src folder
 
 1. Training: the probe's model (two blocks of mixer and SwiGLU, four Mamba layers; width 128), batch 128 × 128
    tokens, forward, backward and AdamW. Beside it the steps per core-second of mad-lab's own code (batch 128 × 127
@@ -9,6 +10,9 @@
 3. Streaming: the time of `step` after 100 and after 100,000 tokens, in turns.
 
 No mixer is timed that does not first agree with its own step-by-step form.
+
+`--against`: training steps of this source and of another in turns, each in a process of its own, in seconds of one
+core, which other work on the machine hardly changes. The best of eight; their ratio is that of the speeds.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ import json
 import math
 import os
 import platform
+import subprocess
+import sys
 import time
 from pathlib import Path
 from statistics import median
@@ -25,13 +31,13 @@ from statistics import median
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
+import training_worker
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from plait import __version__
 from plait.mixers.mixer import make_mixer
-from plait.model import build
 from plait.model.contract import Subject, forward_equals_steps
 from plait.model.language_model import seed_mixer
 from plait.model.user_mixers import load_mixer
@@ -55,19 +61,43 @@ LENGTHS = (256, 512, 1024, 2048, 4096, 8192)
 
 def training(mixer: str) -> dict[str, float]:
     """Optimizer steps a second, the median of several."""
-    body = f"({mixer})x4" if mixer.startswith("mamba[") else f"({mixer} swiglu[inner=352])x2"
-    model = build(f"d=128 vocab=16 | {body}")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.98))
-    tokens = torch.randint(16, (128, 128), generator=torch.Generator().manual_seed(0))
-    times = []
+    step, times = training_worker.training_step(mixer, 128), []
     for _ in range(6):
         start = time.perf_counter()
-        optimizer.zero_grad()
-        model.loss(tokens, tokens).backward()
-        optimizer.step()
+        step()
         times.append(time.perf_counter() - start)
     seconds = median(times[1:])
     return {"seconds": seconds, "steps_per_second": 1 / seconds}
+
+
+TURNS = 8
+
+
+def against(source: Path, mixers: list[str]) -> dict[str, dict[str, float]]:
+    """Core-seconds of a training step here and in the other source, and how many times as fast it is here."""
+    sources = Path(__file__).parents[1] / "src", source
+    here, there = (
+        subprocess.Popen([sys.executable, training_worker.__file__], text=True, stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(path)})
+        for path in sources
+    )  # fmt: skip
+
+    def ask(worker: subprocess.Popen[str], line: str = "") -> float:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(f"{line}\n")
+        worker.stdin.flush()
+        return float(worker.stdout.readline())
+
+    found = {}
+    with here, there:
+        for mixer in mixers:
+            for worker in (here, there):
+                ask(worker, mixer)
+            now, then = (min(times) for times in zip(*((ask(here), ask(there)) for _ in range(TURNS)), strict=True))
+            found[mixer] = {"seconds": now, "against_seconds": then, "ratio": then / now}
+            print(f"{mixer:34} {now:.3f} s, against {then:.3f}: {then / now:.2f} times as fast", flush=True)
+    return found
 
 
 def growth(mixer: str) -> dict[str, object]:
@@ -120,12 +150,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
     parser.add_argument("--only", nargs="*", help="only mixers with these names")
     parser.add_argument("--parts", nargs="*", default=["training", "growth", "streaming"])
+    parser.add_argument("--against", type=Path, metavar="SRC", help="compare training with another source of plait")
     asked = parser.parse_args()
     torch.set_num_threads(1)
 
     def chosen(mixers: list[str]) -> list[str]:
         return [m for m in mixers if not asked.only or m.partition("[")[0] in asked.only]
 
+    if asked.against:
+        found = against(asked.against, chosen([*MAD_LAB, *OTHERS]))
+        if asked.out:
+            asked.out.write_text(json.dumps({"about": _about(), "against": found}, indent=1) + "\n")
+        return
     out = Console()
     results: dict[str, dict[str, object]] = {part: {} for part in asked.parts}
     for mixer in track(chosen([*MAD_LAB, *OTHERS]), "verifying", console=out, transient=True):
@@ -166,10 +202,13 @@ def main() -> None:
             )
         out.print(table)
     if asked.out:
-        about = {"date": time.strftime("%Y-%m-%d"), "plait": __version__, "torch": torch.__version__,
-                 "python": platform.python_version(), "processor": _processor(), "threads": 1}  # fmt: skip
         asked.out.parent.mkdir(parents=True, exist_ok=True)
-        asked.out.write_text(json.dumps({"about": about, **results}, indent=1) + "\n")
+        asked.out.write_text(json.dumps({"about": _about(), **results}, indent=1) + "\n")
+
+
+def _about() -> dict[str, object]:
+    return {"date": time.strftime("%Y-%m-%d"), "plait": __version__, "torch": torch.__version__,
+            "python": platform.python_version(), "processor": _processor(), "threads": 1}  # fmt: skip
 
 
 def _processor() -> str:

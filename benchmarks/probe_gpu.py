@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gpu_turn import TURN
 from together import Turn, together
 
 from plait import __version__
@@ -74,14 +75,18 @@ def learn(job: tuple[str, str, float, str], turn: Turn) -> Row:
     torch.set_float32_matmul_precision("high")
     setting = next(each for each in full([name]).settings if each.task.settings() == _baseline(name))
     fleet = made(mixer, setting, device)
-    fleet.advance(1)
-    with turn:
-        deadline, every = time.perf_counter() + seconds, setting.training.eval_every
-        accuracies: list[tuple[int, list[float]]] = []
-        solved: dict[str, int] = {}
-        while time.perf_counter() < deadline and fleet.step < fleet.plan.steps and not solved:
-            fleet.advance(every - fleet.step % every)
-            accuracies.append((fleet.step, [round(x, 4) for x in fleet.score("validation")[0].tolist()]))
+    deadline, every = time.perf_counter() + seconds, setting.training.eval_every
+    accuracies: list[tuple[int, list[float]]] = []
+    solved: dict[str, int] = {}
+    while time.perf_counter() < deadline and fleet.step < fleet.plan.steps and not solved:
+        with TURN.shared():  # others may time something meanwhile
+            fleet.advance(every // 10 or 1)
+            if device != "cpu":
+                torch.cuda.synchronize()
+        if fleet.step % every == 0:
+            with TURN.shared():
+                accuracies.append((fleet.step, [round(x, 4) for x in fleet.score("validation")[0].tolist()]))
+            print(mixer, name, *accuracies[-1], flush=True)
             for member, accuracy in zip(fleet.members, accuracies[-1][1], strict=True):
                 if accuracy >= fleet.plan.solved:
                     solved.setdefault(f"lr {member.lr} decay {member.weight_decay}", fleet.step)

@@ -9,13 +9,15 @@ late decides. Here the architectures of the table are trained for about as much 
 
     small-batch     a quarter of the steps, with a quarter of the batch
     tiny-batch      all of the steps, with a sixteenth of the batch
+    tiny-mixed      the same on texts that are in part copied
     one-sequence    all of the steps, with a thirty-second of the batch
     half-sequence   all of the steps, with one sequence of half the length: a sixty-fourth of the tokens of a step,
                     and a sixteenth where a step has 8 sequences
     narrow          all of the steps and tokens, with a quarter of the width
 
 Some replicas read *copied* text, in which every piece of 24 to 120 bytes (*short*: 8 to 32) is followed by a copy of
-itself: whoever can learn to copy from the context learns it there sooner.
+itself: whoever can learn to copy from the context learns it there sooner. *Half* is half plain, half short text, one
+after the other, so that a window is either; in *some* every second piece of 8 to 32 bytes, at random, has a copy.
 
 A setup is one track (`plait.training.track`) per architecture, with the table's learning rate times a factor, and is
 scored on annealed branches: the held-out loss; the loss of bytes that repeat the context (the three bytes before them,
@@ -42,8 +44,9 @@ import numpy as np
 import truth
 
 SEEDS = (3, 4)  # none of the truth table's
-PIECES = {"copied": (24, 121), "short": (8, 33)}  # bytes of a piece of copied text, from and below
-KINDS = ("plain", *PIECES)
+PIECES = {"copied": (24, 121), "short": (8, 33), "some": (8, 33)}  # bytes of a piece of copied text, from and below
+SHARE = {"some": 0.5}  # of the pieces that have a copy, where not all have
+KINDS = ("plain", *PIECES, "half")
 AFTER = 4  # bytes of a copy by which a reader can know that it is one
 WINDOWS = {"plain": 256, "copied": 128}  # held out
 SCORED_AT_ONCE = 64
@@ -71,6 +74,7 @@ SETUPS = {
     for setup in (
         Setup("small-batch", 1, 8, (("plain", 0.5), ("copied", 0.5)), (128, 256, 512, 1024), seeds=SEEDS[:1]),
         Setup("tiny-batch", 1, 2, (("plain", 0.35), ("short", 0.35)), (1024, 2048, 4096)),
+        Setup("tiny-mixed", 1, 2, (("half", 0.35), ("some", 0.35)), (2048, 4096), seeds=SEEDS[:1]),
         Setup("half-sequence", 1, 1, (("short", 0.2),), (1024, 2048, 4096), seq_len=truth.SEQ_LEN // 2),
         Setup("one-sequence", 1, 1, (("short", 0.25),), (1024, 2048, 4096)),
         Setup("narrow", 4, 32, (("plain", 2.0), ("short", 2.0)), (512, 1024, 2048, 4096), seeds=SEEDS[:1]),
@@ -120,9 +124,12 @@ def copied(tokens: np.ndarray, rng: np.random.Generator, kind: str = "copied") -
     pieces, foreseen, begin = [], [], 0
     while begin < len(tokens):
         piece = tokens[begin : begin + int(rng.integers(*PIECES[kind]))]
-        pieces += [piece, piece]
-        foreseen += [np.zeros(len(piece), bool), np.arange(len(piece)) >= AFTER]
         begin += len(piece)
+        pieces.append(piece)
+        foreseen.append(np.zeros(len(piece), bool))
+        if kind not in SHARE or rng.random() < SHARE[kind]:
+            pieces.append(piece)
+            foreseen.append(np.arange(len(piece)) >= AFTER)
     return np.concatenate(pieces), np.concatenate(foreseen)
 
 
@@ -165,8 +172,10 @@ def read_texts(path: Path, tokens: int, seq_len: int) -> tuple[list[str], list[A
             HeldOut(many[rows[:, :-1]].astype(np.int64), many[rows[:, 1:]].astype(np.int64),
                     {"copies": mask_NT, "first": ~mask_NT})
         )  # fmt: skip
+        kinds = {kind: copied(train[:tokens], rng, kind)[0] for kind in PIECES}
+        kinds["half"] = np.concatenate([train[: len(kinds["short"])], kinds["short"]])
         texts.append(plain)
-        texts += [Text(copied(train[:tokens], rng, kind)[0], plain.inputs_NT, plain.targets_NT) for kind in PIECES]
+        texts += [Text(kinds[kind], plain.inputs_NT, plain.targets_NT) for kind in KINDS[1:]]
         held_out.append(sets)
     return names, texts, held_out
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from gpu_turn import TURN
 
-PATIENCE = 120.0
+PATIENCE = 60.0
 
 
 class Turn:

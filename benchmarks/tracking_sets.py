@@ -131,7 +131,7 @@ DEPTH_2 = "d=128 vocab={vocab} init=0.05 embed_scale=true | ({mixer} swiglu[inne
 TWO_TURNS, FOUR_TURNS = GROUPS[0], GROUPS[2]
 SETS |= {
     f"{group}-{shape}{'' if short_first else '-whole'}": Set(
-        "word-problem", {"length": "16", "group": group, "train_size": "200000"}, mixers, spec, 12_000, 512, 2e-3,
+        "word-problem", {"length": "16", "group": group, "train_size": "100000"}, mixers, spec, 12_000, 512, 2e-3,
         lrs=(1e-3, 3e-3, 8e-3), short_first=short_first)
     for group, mixers in (
         ("S3", (TWO_TURNS,)), ("A4", (TWO_TURNS,)), ("S4", (TWO_TURNS, FOUR_TURNS)), ("A5", (TWO_TURNS, FOUR_TURNS)),
@@ -143,14 +143,14 @@ SETS |= {
 #: attention can look up pair by pair.
 SETS |= {
     f"{group}-long-{shape}": Set(
-        "word-problem", {"length": "64", "group": group, "train_size": "200000"}, mixers, spec, 8000, 512, 2e-3,
+        "word-problem", {"length": "64", "group": group, "train_size": "100000"}, mixers, spec, 8000, 512, 2e-3,
         lengths=(2, 4), lrs=(1e-3, 3e-3), short_first=False)
     for group, mixers in (("A5", (TWO_TURNS,)), ("S5", (FOUR_TURNS,)))
     for shape, spec in (("plain", PLAIN), ("mlp", WIDE))
 }  # fmt: skip
 SETS |= {
     f"{group}-short": Set(
-        "word-problem", {"length": length, "group": group, "train_size": "200000"}, ("attn[heads=4]",),
+        "word-problem", {"length": length, "group": group, "train_size": "100000"}, ("attn[heads=4]",),
         "d=128 vocab={vocab} init=0.05 embed_scale=true | ({mixer} swiglu[inner=512])x4", 8000, 512, 1e-3,
         lengths=(2,), lrs=(5e-4, 1e-3, 2e-3), short_first=False, solved=0.995)
     for group, length in (("A5", "6"), ("S5", "4"))
@@ -162,6 +162,7 @@ SETS |= {
     # Without an MLP, which could read a parity off two turns that are both wrong.
     "parity-plain": Set("parity", {"length": "32", "train_size": "100000"}, (TURNING, HOLDING), SMALL, 4000, 64, 5e-3,
                         lrs=(4e-3, 1e-2)),
+    "parity-turn": Set("parity", {"length": "64", "train_size": "40000"}, (HOLDING, TURNING), SMALL, 1100, 32, 5e-3),
     "parity-64": Set("parity", {"length": "64", "train_size": "50000"}, (HOLDING, TURNING), ONE_LAYER, 4000, 64, 1e-2),
     "parity-long": Set("parity", {"length": "128", "train_size": "50000"}, (TURNING, HOLDING), ONE_LAYER, 6000, 32,
                        5e-3, lengths=(2, 4), lrs=(2e-3, 5e-3, 1e-2)),
@@ -182,20 +183,27 @@ TIGHT = "d=32 vocab={vocab} init=0.15 embed_scale=true | ({mixer})x2"
 RATES = (1e-3, 3.2e-3, 1e-2, 3.2e-2)
 SETS["mqar-tight"] = Set("mqar", {"vocab": "256", "length": "128", "pairs": "32", "train_size": "50000"}, TIGHT_STATE,
                          TIGHT, 2000, 64, 3e-3, lengths=(), lrs=RATES)  # fmt: skip
-#: Tasks that no control had solved, as the quick probe has them (`plait.probing.protocol.QUICK_SUITES`): four layers of
-#: attention, and many different sequences.
-FOUR_LAYERS = "d=128 vocab={vocab} init=0.05 embed_scale=true | ({mixer} swiglu[inner=256])x4"
+#: Tasks that no control had solved: as in the quick probe (`plait.probing.protocol.QUICK_SUITES`), and expressions
+#: of two operators modulo 11. Many different sequences, and layers of attention: each result that another calculation
+#: needs takes one more.
+LAYERS = "d=128 vocab={vocab} init=0.05 embed_scale=true | ({mixer} swiglu[inner=256])x"
 PLAIN_ATTENTION, NEAR_ATTENTION = "attn[heads=4]", "attn[heads=4,canon=ab]"
 SETS |= {
-    f"solve-{name}": Set(task, settings, (PLAIN_ATTENTION, NEAR_ATTENTION), FOUR_LAYERS, 20_000, batch, 1e-3,
-                         lengths=(2,), lrs=(5e-4, 1e-3, 2e-3), solved=0.995, evaluation=512)
-    for name, task, settings, batch in (
-        ("arithmetic-5", "modular-arithmetic", {"vocab": "5", "length": "12", "train_size": "200000"}, 512),
+    f"solve-{name}": Set(task, settings, (mixer,), f"{LAYERS}{layers}", 20_000, batch, lr, lengths=(2,),
+                         lrs=(5e-4, 1e-3, 2e-3), solved=0.995, evaluation=512)
+    for name, task, settings, mixer, layers, batch, lr in (
+        ("arithmetic-5", "modular-arithmetic",
+         {"vocab": "5", "length": "12", "train_size": "100000"}, PLAIN_ATTENTION, 4, 512, 1e-3),
         ("brackets-5", "modular-arithmetic",
-         {"vocab": "5", "length": "14", "brackets": "1", "train_size": "200000"}, 512),
-        ("mano-5", "mano", {"vocab": "5", "length": "8", "train_size": "200000"}, 512),
-        ("depo", "depo", {"vocab": "128", "length": "32", "hops": "2", "queries": "4", "train_size": "100000"}, 256),
+         {"vocab": "5", "length": "14", "brackets": "1", "train_size": "100000"}, PLAIN_ATTENTION, 6, 512, 1e-3),
+        ("brackets-11", "modular-arithmetic",
+         {"vocab": "11", "length": "10", "brackets": "1", "train_size": "50000"}, PLAIN_ATTENTION, 4, 512, 1e-3),
+        ("mano-5", "mano", {"vocab": "5", "length": "8", "train_size": "100000"}, PLAIN_ATTENTION, 8, 512, 1e-3),
+        ("mano-11", "mano", {"vocab": "11", "length": "6", "train_size": "50000"}, PLAIN_ATTENTION, 4, 512, 1e-3),
+        ("depo", "depo", {"vocab": "128", "length": "32", "hops": "2", "queries": "4", "train_size": "100000"},
+         NEAR_ATTENTION, 4, 256, 2e-3),
         ("regbench", "regbench",
-         {"vocab": "8", "length": "64", "nodes": "6", "string": "12", "train_size": "50000"}, 128),
+         {"vocab": "8", "length": "64", "nodes": "6", "string": "12", "train_size": "50000"},
+         NEAR_ATTENTION, 4, 128, 2e-3),
     )
 }  # fmt: skip

@@ -29,8 +29,15 @@ PARITY = (
     "deltanet[head_dim=16,conv=1]",
     "attn[heads=2]",
 )
+TURN = ("mamba3[state=16,head_dim=8,rotate=1,turn=held]",)
 #: (set, steps, mixers), the longest trainings first.
-TRAININGS = (("mqar-small", 300, RECALL), ("s3-narrow", 600, S3), ("palindrome", 300, RECALL), ("parity", 500, PARITY))
+TRAININGS = (
+    ("mqar-small", 300, RECALL),
+    ("parity-turn", 1100, TURN),
+    ("s3-narrow", 600, S3),
+    ("palindrome", 300, RECALL),
+    ("parity", 500, PARITY),
+)
 
 
 def commands(seeds: int, out: Path, where: str) -> Iterator[list[str]]:

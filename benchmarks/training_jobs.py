@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 #: GiB that a model needs while it is built; some are built at once.
 MEMORY = {("ours", "125m"): 25, ("peer", "125m"): 30, ("ours", "360m"): 50, ("peer", "360m"): 50}
-LARGE = {("peer", "mamba2")}  # in plain torch without the mamba_ssm package
+LARGE = {("peer", "mamba2"), ("peer", "rwkv6")}  # built alone; Mamba-2 is plain torch without the mamba_ssm package
 ALL_MEMORY, ABREAST, AHEAD = 104, 4, 6  # GiB; models built at once, and such as wait to be built
 PROGRAM = Path(__file__).with_name("linear_training.py")
 Row = dict[str, Any]

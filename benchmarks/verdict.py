@@ -1,7 +1,7 @@
 """Is the verdict right? Races replayed on a truth table of complete learning curves, against every cheaper signal.
 
     python benchmarks/verdict.py [TRUTH.json] [--simulate] [--sets 200] [--size 8] [--limit 0.1] [--out FILE.md]
-    python benchmarks/verdict.py --p-best --draw 11 --sets 100 --out FILE.md        the default alone, on other sets
+    python benchmarks/verdict.py --draw 97 --ways screening --policies knowledge-gradient       the default, other sets
 
 The table (the newest `benchmarks/results/*truth*.json`; or simulated curves) holds losses of many architectures at many
 budgets. Sets of candidates are drawn from it; in each, a race sees one seed and what it has paid for, and picks. Judged
@@ -32,10 +32,10 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from curve_calibration import calibrate, learn_sharpness
+from curve_calibration import calibrate, learn_width
 from screenings import SHARE, Screened, read_screenings
 
-from plait.analysis.curve_library import Known, library
+from plait.analysis.curve_library import Known, Library, library
 from plait.analysis.curve_screening import ScreenedKnown, ScreenedLibrary
 from plait.analysis.curve_table import CurveTable, read_tables, simulate_table
 from plait.analysis.foresight import count
@@ -55,7 +55,7 @@ RESULTS = Path(__file__).parent / "results"
 SCREENING = "screening"
 NEAR = 0.3  # of the noise: a regret that does not matter
 HALVINGS = 2  # of the architectures: the constants for each half are fitted on the other
-INNER_SETS = 24  # left out of a library to fit the sharpness of P(best),
+INNER_SETS = 24  # left out of a library to fit the width of its forecasts,
 WRITTEN_SETS = 400  # and of the one that comes with plait
 OTHERS = 4  # what is not the default is judged by every so manyth set
 LIMITS = (0.03, 0.05, 0.1, 0.2, 0.4)
@@ -114,7 +114,7 @@ class Backtest:
                 for table in self.tables:
                     for each, seed in self._drawn(_without(table, set(names) - out), sets, rng):
                         known = self._known(self.tables, each, each.names, calibration)
-                        screened = self._screened(self.tables, each, each.names, seed)
+                        screened = self._screened(self.tables, each, each.names, calibration, seed)
                         asked.append(Asked(each, calibration, table.noise, seed, known, screened))
         return asked
 
@@ -128,7 +128,7 @@ class Backtest:
             for each, seed in self._drawn(table, self.sets, rng):
                 without = each.names if new else []
                 known = self._known(others, each, without, calibration)
-                screened = self._screened(others, each, without, seed)
+                screened = self._screened(others, each, without, calibration, seed)
                 asked.append(Asked(each, calibration, table.noise, seed, known, screened))
         return asked
 
@@ -140,18 +140,28 @@ class Backtest:
     def _known(
         self, tables: Sequence[CurveTable], asked: CurveTable, without: Sequence[str], calibration: Calibration
     ) -> Known | None:
-        """A library of these texts; without the candidates, its sharpness is fitted among the rest, as for plait's,
-        where races decide by it alone."""
+        """A library of these texts; without the candidates, its width is fitted among the rest, as for plait's."""
         if self.traits is None:
             return None
         curves = library(tables, self.traits).without(without)
-        if without and self.screened is None:
-            rest = [_without(table, set(without)) for table in tables]
-            curves = replace(curves, sharpness=learn_sharpness(rest, curves, self.traits, calibration, INNER_SETS))
+        curves = self._with_width(curves, tables, without, calibration)
         return Known(curves, self.traits, {name: name for name in asked.names})
 
+    def _with_width(
+        self, curves: Library, tables: Sequence[CurveTable], without: Sequence[str], calibration: Calibration
+    ) -> Library:
+        if not without or self.traits is None:
+            return curves
+        rest = [_without(table, set(without)) for table in tables]
+        return replace(curves, width=learn_width(rest, curves, self.traits, calibration, INNER_SETS))
+
     def _screened(
-        self, tables: Sequence[CurveTable], asked: CurveTable, without: Sequence[str], seed: int
+        self,
+        tables: Sequence[CurveTable],
+        asked: CurveTable,
+        without: Sequence[str],
+        calibration: Calibration,
+        seed: int,
     ) -> Known | None:
         """The same library with its architectures' screenings, and one screening of every candidate."""
         if self.traits is None or self.screened is None:
@@ -159,7 +169,8 @@ class Backtest:
         curves, steps = library(tables, self.traits), self.screened.known.steps[-1]
         whole = ScreenedLibrary.beside(curves, self.screened.of(list(tables), curves.names), steps)
         seen = self.screened.seen(asked, steps, seed // 7)
-        return ScreenedKnown(whole.without(without), self.traits, {name: name for name in asked.names}, seen)
+        rest = self._with_width(whole.without(without), tables, without, calibration)
+        return ScreenedKnown(rest, self.traits, {name: name for name in asked.names}, seen)
 
 
 def _without(table: CurveTable, names: set[str]) -> CurveTable:
@@ -195,7 +206,6 @@ def summary(results: Sequence[Replayed]) -> dict[str, float]:
         "cost": float(np.mean([r.cost for r in results])),
         "held": float(np.mean([r.held for r in results])),
         "log_score": log_score([r.p_best for r in results]),
-        "log_score_before": log_score([r.best_share for r in results]),
         "rounds": float(np.mean([r.rounds for r in results])),
     }
 
@@ -265,7 +275,7 @@ def measured(names: Sequence[str]) -> dict[str, dict[str, float]]:
     return found
 
 
-def reliability(results: Sequence[Replayed], calibrated: bool = True) -> list[dict[str, float]]:
+def reliability(results: Sequence[Replayed]) -> list[dict[str, float]]:
     """`error`: of the share that was best, with winners drawn again: sets that one architecture wins come out alike, so
     that there are as many independent trials as winners (`winners`), not as sets."""
     rows, rng = [], np.random.default_rng(0)
@@ -276,7 +286,7 @@ def reliability(results: Sequence[Replayed], calibrated: bool = True) -> list[di
                 pair
                 for r in results
                 if r.best == best
-                for pair in (r.p_best if calibrated else r.best_share)
+                for pair in r.p_best
                 if low <= pair[0] < high or pair[0] == high == 1
             ]
             for best in winners
@@ -347,7 +357,7 @@ def page(found: Mapping[str, Any]) -> str:
         "",
         f"`python benchmarks/verdict.py`, {found['date']}, table {found['table']}: "
         + ", ".join(f"{text} ({n} architectures)" for text, n in found["texts"].items())
-        + f", {found['sets']} sets of {found['size']} candidates per text (every "
+        + f", {found['sets']} sets of {found['size']} candidates per text (draw {found['draw']}; every "
         f"{OTHERS}th for ways other than library and {found['default'][0]}), at most {percent(found['limit'], 0)} % of "
         "the cost of training all to the end (branches of "
         f"{percent(found['decay'], 0)} % of each budget counted), one seed each; {found['seconds']:.0f} s.",
@@ -421,95 +431,33 @@ def page(found: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def p_best_page(found: Mapping[str, Any]) -> str:
-    """Reliability of the default alone, on sets of its own, before and after calibration."""
-    lines = [
-        "# Is P(best) what it says? Races replayed on sets of candidates that nothing was chosen on",
-        "",
-        f"`python benchmarks/verdict.py --p-best --draw {found['draw']}`, {found['date']}, table {found['table']}, "
-        f"{found['sets']} sets of {found['size']} candidates per text, {', '.join(found['default'])}; "
-        f"{found['seconds']:.0f} s.",
-        "",
-        *P_BEST_TEXT,
-    ]
-    folds = [key for key in TITLES if key in found["summary"]]
-    rows = []
-    for key in folds:
-        s = found["summary"][key]
-        rows.append([
-            TITLES[key], f"{100 * s['cost']:.1f}", f"{100 * s['near']:.1f}", f"{100 * s['mean_regret']:.2f}",
-            f"{s['spearman']:.2f}", f"{100 * s['held']:.0f}", f"{s['log_score_before']:.3f}", f"{s['log_score']:.3f}",
-        ])  # fmt: skip
-    head = ["races", "cost, %", "near, %", "mean regret, %", "Spearman", "90 % intervals hold, %",
-            "log score before", "log score"]  # fmt: skip
-    lines += section("What is reached", head, rows)
-    for key in folds:
-        for calibrated, title in ((False, "share of the draws"), (True, "P(best)")):
-            rows = [
-                [f"{r['low']:g}–{r['high']:g}", f"{r['forecasts']:.0f}",
-                 *(f"{100 * r[name]:.1f}" for name in ("said", "was", "error")), f"{r['winners']:.0f}"]
-                for r in found["reliability"][key]["after" if calibrated else "before"]
-            ]  # fmt: skip
-            head = ["said", "forecasts", "mean said, %", "was best, %", "±", "winners"]
-            lines += section(f"{title}, {TITLES[key]}", head, rows)
-    return "\n".join(lines) + "\n"
-
-
 TITLES = {
     "by_architecture": "nothing known of the architectures asked about",
     "by_text": "nothing known of the text",
     "by_both": "nothing known of the text, nor of the architectures",
 }
-P_BEST_TEXT = """
-*Share of the draws*: how often a candidate's expected loss is the least, as it was told before. *P(best)*: what is told
-now, here of the mean of two seeds, which is what the table shows: calibrated by an exponent that is fitted inside the
-library the race may use, on sets left out of it (`curve_calibration.learn_sharpness`), where that library does not hold
-the candidates. ±: one standard error, winners drawn again. Log score: the mean logarithm of what was said of who was
-best; higher is better.
-
-Why what was told was wrong. (1) It was held against something else: a race forecasts expected losses, the table has
-means of two seeds, and some of its best are ties: on stdlib hyena-attn and deep-attn end 0.1 % apart, with a noise of
-1.6 % between seeds, and ten of the twelve times that an unknown architecture was told to be best with 60 % or more and
-was not, it was that pair; on english four architectures end within 1.2 %. (2) Architectures unknown: one variance for
-all candidates, while the better ones are foretold more closely than the worse ones, makes it too modest; the exponent
-mends that. (3) Text unknown: a library of one text assumes how texts differ; in proportion to how architectures do, it
-was so much too wide at the first budgets that what a race saw there shrank all of it, and the differences at the end
-came out too narrow by 1.3 times (squared errors 1.7 times the variance said; now 1.1). It is assumed flatter now. Two
-texts measure it, so that the library which comes with plait assumes nothing there. Monte-Carlo ties and optional
-stopping play no part that shows: forecasts of all trained alike need the same exponent (1.5 to 1.9).
-
-The exponent is fitted without the architectures (and text) asked about. That the assumption of one text is the
-geometric mean of two extremes was chosen among three values on half of the sets of another draw, of the same two texts.
-It also changes what races of a library of one text do. On 200 fresh sets (draw 7), before and after: text unknown, near
-75.0 and 76.5 %, mean regret 0.80 and 0.76 %; both unknown, near 62.0 and 66.0 %, mean regret 1.59 and 1.42 %. The
-exponent changes nothing that a race does.
-""".strip().split("\n")
-
 BELIEF = """
-How far to believe it. For every fold, constants, covariances and library were learnt without what is asked about. But
-the form of the model (traits, kernel, shifts, the widths of priors) and the policy were chosen after looking at this
-same table, on sets drawn with other streams. There are two texts, one size of model (0.8 M parameters), and sets of 8
-that overlap: the standard error of a share over 200 sets is about 3 percentage points at least. With one text in the
-library nothing says how much texts differ; a fifth of the variance is assumed. The noise is the root mean square over
-architectures of the spread of two seeds; one architecture (fox), one seed of which drops late, makes it large.
+How far to believe it. For every fold, constants, covariances, widths and library were learnt without what is asked
+about, and the sets were drawn with a stream that nothing was chosen on. But the form of the model (traits, kernel,
+widths of priors, the score of a screening) and the policy were chosen after looking at this same table, on sets drawn
+with other streams. There are two texts, one size of model (0.8 M parameters), and sets of 8 that overlap: only 12 to 14
+architectures ever win, so the standard error of a share over 100 sets is about 5 percentage points at least, and other
+draws of sets gave shares up to 15 points apart. The noise is the root mean square over architectures of the spread of
+two seeds; one architecture (fox), one seed of which drops late, makes it large.
 
-P(best): only 12 to 14 architectures ever win, and sets that one of them wins come out alike, so the errors in its
-tables are of winners drawn again; every row that has both outcomes is within two of them. Worlds drawn from the model,
-independent of each other, are in `2026-11-16-verdict-calibration.md`. Sets most of which lie outside of the library's
-range of traits are since forecast without it; of 200 sets drawn as here those are 2.
+With one text in the library nothing says how much texts differ: a tenth of the variance is assumed, and half of that
+for the mean curve, which is what the two texts of this table show. Both folds of an unknown text ask about the same one
+difference between two texts; how intervals hold on a third cannot be told from it.
 
 Screening: before the race every candidate trains all of the steps with a sixteenth of the batch on text full of copies,
 and the loss of bytes that repeat the context is one more column of the library; its cost (6.2 %) is part of the cost
 here, and of the first rungs of the full training all take only one. The race sees one seed of each screening, the
-library the mean of two. That the text is of copies of 8 to 32 bytes and the score is of repeats was proposed by ten of
-the 29 architectures (`2026-11-17-proxies.md`) and held for the other nineteen; that it takes all of the steps rather
-than half of them, and what is assumed of texts where the library has one, was chosen on other draws of sets. Learning
-rates are the table's, for races with and without it: a search of rates, which races of this length cannot afford at a
-tenth of the cost, is not counted.
+library the mean of two. Learning rates are the table's, for races with and without it: a search of rates, which races
+of this length cannot afford at a tenth of the cost, is not counted.
 
-Where the shortfall comes from, architectures unknown: one seed trained to the end reaches 0.94, not 1, for the noise
-between seeds. Stopping early costs little. What costs is what lies ahead: who overtakes whom between a quarter and the
-end is seen neither in the losses before nor in the traits; a screening sees a part of it.
+Where the shortfall comes from: one seed trained to the end reaches a Spearman correlation of 0.94, not 1, for the noise
+between seeds, and the four best on english end within 1.2 % of each other, one of them with seeds 3 % apart. What the
+race does after the screening changes little: who overtakes whom between a quarter and the end is not seen before.
 """.strip().split("\n")
 
 
@@ -580,7 +528,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a Markdown file; the JSON goes beside it")
     parser.add_argument("--keep", type=Path, help="a JSON file of fitted constants, read and added to")
     parser.add_argument("--draw", type=int, default=0, help="other sets of candidates")
-    parser.add_argument("--p-best", action="store_true", help="only the default, and how well P(best) is calibrated")
     parser.add_argument("--write", action="store_true", help="make the library that comes with plait, and nothing else")
     given = parser.parse_args()
     begun = time.perf_counter()
@@ -605,10 +552,14 @@ def main() -> None:
         if given.write:
             specs = {row["name"]: row["spec"] for row in rows}
             traits = {name: traits_of(architecture(spec)) for name, spec in specs.items()}
-            sharpness = learn_sharpness(tables, library(tables, traits), traits, CALIBRATION, WRITTEN_SETS)
+            whole = library(tables, traits)
             about = {"table": path.name, "screenings": given.screenings.name, **tables[0].provenance}
-            screenings = screened.of(tables, library(tables, traits).names)
-            document = library_document(tables, specs, about, sharpness, screenings)
+            screenings = screened.of(tables, whole.names)
+            with_screenings = ScreenedLibrary.beside(whole, screenings, screenings.steps[-1])
+            widths = [
+                learn_width(tables, curves, traits, CALIBRATION, WRITTEN_SETS) for curves in (whole, with_screenings)
+            ]
+            document = library_document(tables, specs, about, widths[0], widths[1], screenings)
             REFERENCE.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
             return
         traits = {row["name"]: traits_of(architecture(row["spec"])) for row in rows}
@@ -619,7 +570,8 @@ def main() -> None:
     decay = given.decay if given.decay is not None else float(tables[0].provenance.get("decay", 0.2))
     found: dict[str, Any] = {
         "date": date.today().isoformat(), "table": name, "texts": {t.text: len(t.names) for t in tables},
-        "sets": given.sets, "size": given.size, "limit": given.limit, "decay": decay, "default": given.default,
+        "sets": given.sets, "draw": given.draw, "size": given.size, "limit": given.limit, "decay": decay,
+        "default": given.default,
     }  # fmt: skip
     way, policy = given.default
     test = Backtest(tables, traits, given.sets, given.size, progress, given.keep, given.draw, screened)
@@ -632,22 +584,6 @@ def main() -> None:
     if len(tables) > 1:
         folds |= {"by_text": test.by_text(False), "by_both": test.by_text(True)}
     kept: dict[str, list[Replayed]] = {}
-    if given.p_best:
-        for key, sets in folds.items():
-            kept[key] = played(sets, policy, way, given.limit, decay)
-            progress(key)
-        found |= {
-            "draw": given.draw,
-            "summary": {key: summary(results) for key, results in kept.items()},
-            "reliability": {
-                key: {"before": reliability(results, False), "after": reliability(results)}
-                for key, results in kept.items()
-            },
-            "seconds": time.perf_counter() - begun,
-        }
-        given.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        given.out.write_text(p_best_page(found), encoding="utf-8")
-        return
     for key, sets in folds.items():
         found[key] = []
         for each_way in given.ways if key == "by_architecture" else dict.fromkeys(("library", way)):

@@ -26,10 +26,10 @@ WALKS = {
          "--iterations", "2", "--population", "8", "--no-confirm"),
         43,  # one of them only if it takes long enough to publish its progress
     ),
-    "train": (("train", SMALL, "--data", "builtin:language", "--steps", "2", "--batch", "2", "--seq-len", "16"), 53),
+    "train": (("train", SMALL, "--data", "builtin:language", "--steps", "2", "--batch", "2", "--seq-len", "16"), 54),
     "probe": (
         ("probe", SMALL, "--no-match", "--no-baselines", "--tasks", "memorization", "--seeds", "1", "--workers", "1"),
-        35,
+        36,
     ),
 }  # fmt: skip
 

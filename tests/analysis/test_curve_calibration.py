@@ -10,14 +10,14 @@ import pytest
 from benchmark_modules import load_benchmark
 
 from plait.analysis.curve_library import library
+from plait.analysis.curve_posterior import posterior
 from plait.analysis.curve_table import simulate_table
-from plait.analysis.forecast import sharpened
 from plait.analysis.learning_curve import CALIBRATION, Calibration, extrapolate
 from plait.core.errors import UserError
 
 curve_calibration = load_benchmark("curve_calibration")
 calibrate, cases = curve_calibration.calibrate, curve_calibration.cases
-fit_sharpness, learn_sharpness = curve_calibration.fit_sharpness, curve_calibration.learn_sharpness
+learn_width = curve_calibration.learn_width
 
 
 def test_noise_and_drift_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,30 +68,31 @@ def test_short_curves_are_refused() -> None:
         calibrate([simulate_table(np.random.default_rng(0), 4, 2, budgets=(1e6, 2e6, 4e6))])
 
 
-def test_chances_that_are_too_modest_are_sharpened() -> None:
-    """Winners are drawn with probabilities p; told are their square roots, to sum 1."""
-    rng = np.random.default_rng(0)
-    true_NC = rng.dirichlet(np.full(6, 0.7), 400) + 1e-4
-    true_NC /= true_NC.sum(1, keepdims=True)
-    winners = [int(rng.choice(6, p=p_C)) for p_C in true_NC]
-    told_NC = np.sqrt(true_NC)
-    told_NC /= told_NC.sum(1, keepdims=True)
-    assert fit_sharpness(list(told_NC), winners) == pytest.approx(2, rel=0.15)
-    assert fit_sharpness(list(true_NC), winners) == pytest.approx(1, rel=0.12)
-    np.testing.assert_allclose(sharpened(told_NC[0], 2.0), true_NC[0])
-    assert fit_sharpness([], []) == pytest.approx(1, abs=1e-3)  # what the prior says
-
-
-def test_sharpness_is_learnt_from_candidates_that_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_width_is_learnt_from_candidates_that_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     table = simulate_table(np.random.default_rng(0), 12)
     traits = {name: [float(family[6:])] for name, family in zip(table.names, table.families, strict=True)}
     asked: list[tuple[set[str], set[str], float]] = []
 
-    def watch(seen: Any, budgets: Any, way: str, *rest: Any) -> Any:
-        asked.append((set(seen), set(rest[-1].library.names), max(b for by in seen.values() for b, _ in by[min(by)])))
-        return extrapolate(seen, budgets, way, *rest)
+    def watch(curves: Any, budgets_B: Any, noise: float, known: Any) -> Any:
+        asked.append((set(curves.names), set(known.library.names), float(np.exp(curves.last.max()))))
+        return posterior(curves, budgets_B, noise, known)
 
-    monkeypatch.setattr(curve_calibration, "extrapolate", watch)
-    assert 0.2 < learn_sharpness([table], library([table], traits), traits, Calibration(), sets=3) < 5
+    monkeypatch.setattr(curve_calibration, "posterior", watch)
+    assert 0.5 <= learn_width([table], library([table], traits), traits, Calibration(), sets=3) <= 2
     assert [table.budgets[-1] / last for _, _, last in asked] == pytest.approx([4, 8, 16])
     assert all(len(left_out) == 4 and len(rest) == 8 and not left_out & rest for left_out, rest, _ in asked)
+
+
+def test_forecasts_that_are_too_narrow_are_widened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors are drawn with 1.4 times the standard deviation that is said: the factor is found again."""
+    table = simulate_table(np.random.default_rng(0), 24)
+    traits = {name: [0.0] for name in table.names}
+    rng = np.random.default_rng(1)
+
+    def told(curves: Any, budgets_B: Any, noise: float, known: Any) -> Any:
+        truth_C = np.log([float(table.truth[table.names.index(name)]) for name in curves.names])
+        return truth_C + rng.normal(0, 1.4 * 0.3, len(truth_C)), 0.3**2 * np.eye(len(truth_C)), 1e6
+
+    monkeypatch.setattr(curve_calibration, "posterior", told)
+    found = learn_width([table], library([table], traits), traits, Calibration(noise=1e-6), sets=200)
+    assert found == pytest.approx(1.4, rel=0.07)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from plait.analysis.curve_covariance import learn_covariances
+from plait.analysis.curve_covariance import ONE_TEXT, learn_covariances
 from plait.analysis.curve_library import Known, Library, library
+from plait.analysis.curve_posterior import FREEDOM, LEVEL, posterior
 from plait.analysis.curve_table import CurveTable
-from plait.analysis.learning_curve import Calibration, extrapolate
-from plait.analysis.race_policy import RaceState, decide
+from plait.analysis.learning_curve import Calibration, extrapolate, read_curves
 from plait.core.errors import UserError
 
 BUDGETS = [2.0**k * 1e6 for k in range(6)]
@@ -178,24 +178,83 @@ def test_of_candidates_beyond_its_range_a_library_says_nothing() -> None:
     np.testing.assert_allclose(found, expected, rtol=0.02)
 
 
-def test_sharpness_is_of_candidates_that_it_does_not_hold_and_decides_nothing() -> None:
+def test_the_width_is_of_candidates_that_it_does_not_hold() -> None:
     table, traits = late(12, 3)
-    whole = replace(library([table], traits).without(["arch0", "arch1", "arch2"]), sharpness=1.5)
+    whole = replace(library([table], traits).without(["arch0", "arch1", "arch2"]), width=1.5)
     new = Known(whole, traits, {})
-    assert new.sharpness(["arch0", "arch1"]) == 1.5
+    assert new.width(["arch0", "arch1"]) == 1.5
     held = Known(whole, traits, {name: name for name in table.names})
-    assert held.sharpness(["arch3", "arch4", "arch0"]) == 1  # two of three are in it
-    assert Known(whole, {"odd": [9.0, 9.0]}, {}).sharpness(["odd"]) == 1  # of which it does not speak
-    seen = table.subset([0, 1, 2]).observations(dict.fromkeys(["arch0", "arch1", "arch2"], 4), [0])
-    plain = Known(replace(whole, sharpness=1.0), traits, {})
-    one, other = (extrapolate(seen, BUDGETS, known=known) for known in (plain, new))
-    assert one.at(BUDGETS[-1]).p_best == one.at(BUDGETS[-1]).best_share == other.at(BUDGETS[-1]).best_share
-    chances = other.at(BUDGETS[-1]).p_best
-    assert sum(chances.values()) == pytest.approx(1)
-    assert max(chances.values()) > max(one.at(BUDGETS[-1]).p_best.values())
-    assert other.at(BUDGETS[3]).p_best == one.at(BUDGETS[3]).p_best  # observed
-    state = RaceState(BUDGETS, dict.fromkeys(seen, 4), dict.fromkeys(seen, 1.0), 0.9)
-    assert decide(state, seen, known=new).stopped == decide(state, seen, known=plain).stopped
+    assert held.width(["arch3", "arch4", "arch0"]) == 1  # two of three are in it
+    assert Known(whole, {"odd": [9.0, 9.0]}, {}).width(["odd"]) == 1  # of which it does not speak
+    curves = read_curves(table.subset([0, 1, 2]).observations(dict.fromkeys(["arch0", "arch1", "arch2"], 4), [0]))
+    plain = Known(replace(whole, width=1.0), traits, {})
+    one, other = (posterior(curves, X[-1:] + np.log(BUDGETS[0]), 0.01, known) for known in (plain, new))
+    np.testing.assert_allclose(other[0], one[0])
+    np.testing.assert_allclose(other[1], 1.5**2 * one[1])
+
+
+def test_the_forecast_is_the_students_t_of_one_joint_covariance() -> None:
+    """Written out by entry: two runs of one candidate, one of another, each to its own budget."""
+    table, traits = late(6, 7)
+    known = Known(library([table], traits).without(["arch0", "arch1"]), traits, {})
+    seen = {
+        "arch0": {0: [(BUDGETS[0], 2.2), (BUDGETS[2], 1.7)], 1: [(BUDGETS[0], 2.3)]},
+        "arch1": {0: [(BUDGETS[0], 2.6), (BUDGETS[1], 2.1)]},
+    }
+    curves, target, noise = read_curves(seen), np.log(BUDGETS[-1:]), 0.02
+    x_U = np.log(np.array(BUDGETS)[[0, 1, 2, 5]])
+    mean_CU, cov = known.prior(["arch0", "arch1"], x_U)
+    common = LEVEL + known.common(x_U)
+    points = [(0, 0, "a0"), (0, 2, "a0"), (0, 0, "a1"), (1, 0, "b0"), (1, 1, "b0"), (0, 3, ""), (1, 3, "")]
+    loss = np.log([2.2, 1.7, 2.3, 2.6, 2.1])
+    seeds = known.library.seeds_BB[np.ix_([0, 1, 2, 5], [0, 1, 2, 5])] / np.diag(known.library.seeds_BB).mean()
+    joint = np.zeros((7, 7))
+    for i, (a, u, one) in enumerate(points):
+        for j, (b, v, other) in enumerate(points):
+            joint[i, j] = cov[a, u, b, v] + common[u, v]
+            if i < 5 and j < 5 and one == other:
+                joint[i, j] += noise**2 * (seeds[u, v] + 0.1 * (i == j))
+    mean = known.library.mean_curve(x_U)[[u for _, u, _ in points]] + [mean_CU[a, u] for a, u, _ in points]
+    gain = joint[5:, :5] @ np.linalg.inv(joint[:5, :5])
+    off = loss - mean[:5]
+    scale = (FREEDOM + off @ np.linalg.inv(joint[:5, :5]) @ off) / (FREEDOM + 4)
+    found_mean, found_cov, freedom = posterior(curves, target, noise, known)
+    assert freedom == FREEDOM + 4
+    np.testing.assert_allclose(found_mean, mean[5:] + gain @ off, rtol=1e-6)
+    np.testing.assert_allclose(found_cov, scale * (joint[5:, 5:] - gain @ joint[:5, 5:]), rtol=1e-5, atol=1e-9)
+
+
+def test_intervals_hold_and_chances_come_true_where_the_library_is_right() -> None:
+    """Worlds drawn as the library says: its covariance between candidates, a text's own level, luck of seeds."""
+    table, traits = late(14, 2)
+    known = Known(library([table], traits).without(["arch0", "arch1", "arch2", "arch3"]), traits, {})
+    names, rng = ["arch0", "arch1", "arch2", "arch3"], np.random.default_rng(0)
+    x_U = np.log(np.array(BUDGETS)[[0, 2, 5]])
+    mean_CU, cov = known.prior(names, x_U)
+    cov = cov + known.common(x_U)[None, :, None]
+    root = np.linalg.cholesky(cov.reshape(12, 12) + 1e-12 * np.eye(12))
+    lib, calm = known.library, Calibration(noise=0.01, noise_freedom=1e6)
+    seeds_UU = 0.01**2 * lib.seeds_BB[np.ix_([0, 2], [0, 2])] / np.diag(lib.seeds_BB).mean()
+    luck = np.linalg.cholesky(seeds_UU + 0.1 * 0.01**2 * np.eye(2))
+    held, said, was = [], [], []
+    for draw in range(150):
+        level = lib.mean_curve(x_U) + rng.normal(0, 1)
+        curves_CU = level + mean_CU + (root @ rng.normal(size=12)).reshape(4, 3)
+        seen_CU = curves_CU[:, :2] + rng.normal(size=(4, 2)) @ luck.T
+        seen = {
+            name: {0: [(float(np.exp(x)), float(np.exp(y))) for x, y in zip(x_U[:2], row_U, strict=True)]}
+            for name, row_U in zip(names, seen_CU, strict=True)
+        }
+        at = extrapolate(seen, BUDGETS[-1:], "library", calm, 400, draw, known=known).at(BUDGETS[-1])
+        truth_C = np.exp(curves_CU[:, -1])
+        held += [low <= t <= high for (low, high), t in zip(map(at.interval, names), truth_C, strict=True)]
+        said += list(at.p_best.values())
+        was += [c == truth_C.argmin() for c in range(4)]
+    assert 0.85 <= np.mean(held) <= 0.95
+    quarters = np.array_split(np.argsort(said), 4)
+    assert np.mean(np.array(said)[quarters[-1]]) > np.mean(np.array(said)[quarters[0]]) + 0.2  # they say something
+    for quarter in quarters:
+        assert np.mean(np.array(was)[quarter]) == pytest.approx(np.mean(np.array(said)[quarter]), abs=0.09)
 
 
 def test_what_one_text_cannot_tell_is_assumed_flatter_than_the_differences_it_shows() -> None:
@@ -204,5 +263,5 @@ def test_what_one_text_cannot_tell_is_assumed_flatter_than_the_differences_it_sh
     found = whole.covariances
     rest_B = np.diag(found.alike_BB + found.own_BB)
     text_B = np.diag(found.text_BB)
-    assert text_B[-1] / (text_B[-1] + rest_B[-1]) == pytest.approx(0.2)
+    assert text_B[-1] / (text_B[-1] + rest_B[-1]) == pytest.approx(ONE_TEXT)
     np.testing.assert_allclose(text_B / text_B[-1], np.sqrt(rest_B / rest_B[-1]))

@@ -130,9 +130,6 @@ class Silent:
     def speaks_of(self, names: object) -> bool:
         return False
 
-    def sharpness(self, names: object) -> float:
-        return 1.0
-
 
 def test_forecasts_of_short_trainings_hold_what_came_out() -> None:
     """Real curves fall faster at first: with one slope for all budgets the intervals held 36 to 64 % of these."""

@@ -130,13 +130,13 @@ def test_a_curve_that_crosses_twice_is_crossed_for_good_the_last_time() -> None:
     assert (found.tokens, found.low, found.high) == pytest.approx((32.0, 32.0, 32.0))
 
 
-def test_only_what_lies_ahead_is_made_sharper() -> None:
-    """Losses that were observed need no calibration of forecasts: 7 of 10 draws are 70 %."""
+def test_only_of_what_lies_ahead_a_blind_forecast_says_nothing() -> None:
+    """What was observed is told: 7 of 10 draws are 70 %. Ahead all are equally probable."""
     loss_DBC = np.ones((10, 2, 2))
     loss_DBC[:7, :, 0], loss_DBC[7:, :, 1] = 0.9, 0.9
-    forecast = Forecast(["a", "b"], [1.0, 4.0], loss_DBC, 0.01, 1.0, 4.0, "made", sharpness=2.0)
+    forecast = Forecast(["a", "b"], [1.0, 4.0], loss_DBC, 0.01, 1.0, 4.0, "made", blind=True)
     assert forecast.at(1.0).p_best == pytest.approx({"a": 0.7, "b": 0.3})
-    assert forecast.at(4.0).p_best == pytest.approx({"a": 0.49 / 0.58, "b": 0.09 / 0.58})
+    assert forecast.at(4.0).p_best == pytest.approx({"a": 0.5, "b": 0.5})
 
 
 def test_halving_halves() -> None:

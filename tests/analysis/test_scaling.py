@@ -473,7 +473,7 @@ def test_units_that_do_not_fit_together_and_too_few_budgets_are_noted() -> None:
     )
     told = "; ".join(document(fit_laws(runs_of(Table.of("runs.csv", odd)), 1e28, draws=20))["notes"])
     assert "FLOPs are 1e+06 times 6 · params · tokens" in told
-    assert "two budgets: intervals were only checked with three and more" in told
+    assert "only two budgets; the intervals were validated with three or more" in told
     told = "; ".join(document(fit_laws(runs_of(Table.of("runs.csv", clean)), 1e22, draws=20))["notes"])
     assert "6 · params · tokens" not in told
     assert "two budgets" not in told

@@ -201,7 +201,7 @@ def test_the_times_printed_are_those_of_the_command(bench: Bench) -> None:
     took = re.search(r"3 measured; profile ([\d.]+) s, search ([\d.]+) s, measuring ([\d.]+) s", printed)
     assert took
     assert float(took[1]) < 30
-    assert "in all: profile 60.0 s" in run("front", "show").stdout
+    assert "total: profile 60.0 s" in run("front", "show").stdout
 
 
 def test_pick_prints_one_spec(bench: Bench) -> None:
@@ -243,7 +243,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(bench: Bench, here: Path, mon
     step: Callable[..., None] = LtsSearch.step
     monkeypatch.setattr(LtsSearch, "step", interrupt_once)
     stopped = run(*SEARCH, "--no-confirm", code=130)
-    assert "stopped after 3 of 5 iterations. All is saved; the same command resumes" in stopped.stderr
+    assert "stopped after 3 of 5 iterations. Everything is saved; the same command resumes" in stopped.stderr
     (saved,) = here.glob("runs/search-*.npz")
     found = json.loads(run(*SEARCH, "--no-confirm", "--json").stdout)
     assert found["evaluated"] > 30

@@ -54,6 +54,21 @@ def test_a_tie_is_called_one() -> None:
     assert "not distinguishable" in advice(clear(equals=["gla+attn", "attn×2"]))
 
 
+def test_where_none_can_be_told_from_another_the_first_sentence_says_so() -> None:
+    said = advice(clear(equals=["gla+attn", "attn×2", "gla×2"]))
+    assert said.startswith("Take the gla+attn model, though this race cannot tell it from any of the others: 900 k")
+    assert "It beats none of the others beyond doubt." in said
+
+
+def test_a_limit_that_binds_by_the_prediction_alone_is_told_as_that() -> None:
+    wide = clear(ms=10.0)
+    wide["pick"]["latency_ms"]["interval"] = [6.0, 19.4]
+    assert (
+        "a looser limit of latency, for it uses 50% of the latency and 30% of the memory allowed, and up to 97% of "
+        in (advice(wide))
+    )
+
+
 def test_the_probe_is_told_as_what_it_is() -> None:
     """It may be led by another: that decides nothing."""
     scores = {"gla+attn": {"recall": 0.9, "copying": 0.7}, "attn×2": {"recall": 0.95, "copying": 0.95}}

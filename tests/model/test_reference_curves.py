@@ -26,7 +26,8 @@ def test_the_library_is_that_of_the_truth_table() -> None:
     path = RESULTS / kept["provenance"]["table"]
     document = json.loads(path.read_text(encoding="utf-8"))
     specs = {row["name"]: row["spec"] for row in document["architectures"]}
-    again = library_document(read_tables(path), specs, kept["provenance"], kept["sharpness"], _screenings(kept))
+    widths = kept["width"], kept["screenings"]["width"]
+    again = library_document(read_tables(path), specs, kept["provenance"], *widths, _screenings(kept))
     assert {**again, **dict.fromkeys(_LEARNT)} == {**kept, **dict.fromkeys(_LEARNT)}
     for name in _LEARNT[:-1]:
         np.testing.assert_allclose(again[name], kept[name], atol=2e-6)

@@ -7,13 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from plait.analysis.forecast import Prediction
 from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.model.architecture import architecture
 from plait.racing.contenders import Contender
-from plait.racing.document import race_document
+from plait.racing.document import _against, _verdict, race_document
 from plait.racing.leg import KIND, Course, Leg
 from plait.racing.race import race, rungs_to, speeds
 from plait.racing.rates import RATE_STEPS
@@ -170,6 +172,19 @@ def test_a_diverged_candidate_stops_and_loses() -> None:
     assert rows["steady"]["loss"] is None
     assert rows["steady"]["interval"] is None
     assert len({leg[1] for leg in pool.legs if leg[0] == "steady"}) <= 2  # where rates are chosen, and the first rung
+
+
+@pytest.mark.parametrize(("apart", "told"), [(0.005, "not distinguishable"), (0.02, "low")])
+def test_no_difference_below_the_noise_is_called_one(apart: float, told: str) -> None:
+    """However sure the forecasts are: 1 % of the loss is what seeds make."""
+    rng = np.random.default_rng(0)
+    loss_DC = np.stack([np.ones(500), np.full(500, 1 + apart)], 1) * np.exp(1e-4 * rng.normal(size=(500, 2)))
+    prediction = Prediction(["low", "high"], 1e6, loss_DC, noise=0.01)
+    assert prediction.p_better("low", "high") > 0.99
+    assert _against(prediction, "low", "high")["verdict"] == told
+    assert _verdict(prediction, "low") == (
+        "low is best" if told == "low" else "low is the one to take (P(best) 100 %); high not excluded"
+    )
 
 
 def test_one_candidate_alone_and_none() -> None:

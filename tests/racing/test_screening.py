@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,7 @@ import numpy as np
 import pytest
 
 from plait.model.architecture import architecture
+from plait.racing import screening
 from plait.racing.contenders import Contender
 from plait.racing.document import race_document
 from plait.racing.leg import KIND, Course, Leg
@@ -24,7 +29,7 @@ from plait.racing.screening import (
     screening_rate,
     screening_text,
 )
-from plait.records import Record
+from plait.records import Record, open_store
 from plait.training.recipe import Recipe
 from plait.training.track import Replica, Text, Track, track_recipe
 
@@ -83,7 +88,7 @@ def test_the_score_is_the_loss_of_the_repeats(text: Text, course: Course) -> Non
 def test_its_records_are_its_own(text: Text, course: Course, tmp_path: Path) -> None:
     arch, replica = architecture("d=16 vocab=256 | attn[heads=2] swiglu"), Replica(1e-3, 0)
     small = screening_course(course)
-    assert small.recipe.batch == 1
+    assert (small.recipe.batch, small.recipe.seq_len) == (1, 16)
     assert small.key(arch, replica, 4) != replace(small, screening=False).key(arch, replica, 4)
     assert "screening" not in course.config(arch, replica, 4)
     kept: list[Record] = []
@@ -93,10 +98,37 @@ def test_its_records_are_its_own(text: Text, course: Course, tmp_path: Path) -> 
     assert 0 < kept[0].result["loss"] < 10
 
 
-def test_the_rate_of_a_sixteenth_of_the_batch() -> None:
+@pytest.mark.parametrize(
+    ("batch", "seq_len", "smaller", "shorter"),
+    [(32, 256, 2, 256), (16, 256, 1, 256), (24, 256, 1, 256), (8, 256, 1, 128), (8, 512, 1, 256), (4, 256, 1, 128),
+     (8, 100, 1, 100), (1, 1024, 1, 128)],
+)  # fmt: skip
+def test_a_step_has_a_sixteenth_of_the_tokens(batch: int, seq_len: int, smaller: int, shorter: int) -> None:
+    """Fewer sequences as far as that goes, then a shorter one, as far as it still holds copies."""
+    whole = replace(COURSE, recipe=replace(COURSE.recipe, batch=batch, seq_len=seq_len))
+    found = screening_course(whole)
+    assert (found.recipe.batch, found.recipe.seq_len) == (smaller, shorter)
+    assert found.held_out == whole.held_out
+
+
+def test_screenings_are_placed_in_the_library_by_their_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4096 steps of 128 tokens beside the library's 1024 of 512: their deviations are nearly the same ones."""
+    placed: list[int] = []
+    monkeypatch.setattr(screening, "screened_known", lambda archs, steps, losses: placed.append(steps))
+    for batch, seq_len, tokens in ((32, 256, 2 * 256), (8, 256, 128)):
+        small = screening_course(replace(COURSE, recipe=replace(COURSE.recipe, batch=batch, seq_len=seq_len)))
+        assert small.tokens_per_step == tokens
+        result = {"loss": 1.0, "tokens": 4096 * tokens}
+        screening.known_after(CONTENDERS[:1], {"attn": Record.of(KIND, {"protocol": tokens}, result, {})})
+    assert placed == [4096, 1024]
+
+
+def test_the_rate_of_a_sixteenth_of_the_tokens() -> None:
     assert screening_rate(2e-3, COURSE) == pytest.approx(0.35 * 2e-3)
     whole = replace(COURSE, recipe=replace(COURSE.recipe, batch=1))
     assert screening_rate(2e-3, whole) == pytest.approx(2e-3)
+    usual = replace(COURSE, recipe=replace(COURSE.recipe, batch=8, seq_len=256))
+    assert screening_rate(2e-3, usual) == pytest.approx(0.35 * 2e-3)
 
 
 class Pool:
@@ -113,7 +145,7 @@ class Pool:
 
     def put(self, record: Record) -> None: ...
 
-    def step_seconds(self, archs: list[Any], course: Course) -> list[float]:
+    def step_seconds(self, archs: list[Any], course: Course, most: float | None = None) -> list[float]:
         assert course.screening
         self.timed += 1
         return [self.slow * 1e-5 * course.tokens_per_step] * len(archs)
@@ -177,3 +209,64 @@ def test_diverged_screenings_tell_nothing_and_the_race_goes_on() -> None:
     assert found.known.screened == {}
     assert found.reach == 16 * found.longest < found.target
     assert found.prediction_at(dict.fromkeys(SPECS, float(found.reach))).pick in SPECS
+
+
+KILLED = """
+import json, sys
+from pathlib import Path
+
+from plait.data import open_corpus
+from plait.model.architecture import architecture
+from plait.racing import leg, race
+from plait.racing.contenders import Contender
+from plait.racing.document import race_document
+from plait.racing.workers import Workers
+from plait.records import open_store
+from plait.training.recipe import Recipe
+from plait.training.track import track_recipe
+from plait.workers.pool import Place
+
+race.FEWEST_STEPS, leg.SAVE_SECONDS = 48, 0.0
+Workers.step_seconds = lambda self, archs, course=None, most=None: [1e-5 * course.tokens_per_step] * len(archs)
+folder = Path(sys.argv[1])
+fingerprint = open_corpus("builtin:language").fingerprint
+course = leg.Course("builtin:language", None, fingerprint, track_recipe(Recipe(batch=16, seq_len=64), 3), held_out=256)
+contenders = [Contender(name, architecture(f"d=16 vocab=32 | {layers}")) for name, layers in json.loads(sys.argv[2])]
+speed, rates = dict.fromkeys([c.name for c in contenders], 1e-5), dict.fromkeys([c.name for c in contenders], 4e-3)
+with open_store(f"sqlite:///{folder}/plait.db") as store, Workers(course, store, Place(workers=1)) as pool:
+    raced = race.race(contenders, 48 * 1024, pool, folder, speed=speed, limit=0.2, rates=rates)
+tokens = dict.fromkeys(speed, float(raced.target))
+found = race_document(raced, raced.prediction_at(tokens), tokens)
+del found["cost"]["seconds"]
+print(json.dumps(found))
+"""
+
+
+def test_killed_in_the_middle_of_a_screening_it_gives_the_same_answer(tmp_path: Path) -> None:
+    """kill -9 in the middle of the first candidate's screening, and again after it has its record."""
+    layers = [(name, spec.split("|")[1].strip().replace("heads=4", "heads=2")) for name, spec in SPECS.items()]
+
+    def begun(name: str) -> subprocess.Popen[str]:
+        (tmp_path / name).mkdir(exist_ok=True)
+        program = [sys.executable, "-c", KILLED, str(tmp_path / name), json.dumps(layers)]
+        return subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+
+    def screened(name: str) -> int:
+        with open_store(f"sqlite:///{tmp_path}/{name}/plait.db") as store:
+            return sum("screening" in record.config for record in store.find(KIND))
+
+    whole = begun("whole")
+    answer, _ = whole.communicate(timeout=300)
+    assert screened("whole") == len(SPECS)
+    for moment in (lambda: any((tmp_path / "killed" / "tracks").glob("*")), lambda: screened("killed") > 0):
+        process, deadline = begun("killed"), time.monotonic() + 300
+        while not moment():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.kill()
+        process.communicate()
+        assert screened("killed") < len(SPECS)
+    resumed, _ = begun("killed").communicate(timeout=300)
+    assert json.loads(resumed) == json.loads(answer)
+    assert all(row["screening"] for row in json.loads(answer)["architectures"])

@@ -30,6 +30,9 @@ def test_signals_are_held_against_the_truth(tmp_path: Path) -> None:
     assert all(row["regret"] >= 0 for row in document["signals"])
     assert sum(name.startswith("race: ") for name in signals) >= 6
     assert table.names[int(np.argmin(truth))] in document["statement"]
+    within = [n for n, loss in zip(table.names, truth, strict=True) if 0 < loss - truth.min() < table.noise]
+    assert ("above it by less than the noise: " in document["statement"]) == bool(within)
+    assert all(name in document["statement"] for name in within)
     times: list[str] = []
     again = plait.study.verdict(SPECS, **SMALL, **kept, on_progress=lambda what, *_: times.append(what))
     assert not times

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from plait.core.errors import UserError
 from plait.model.architecture import architecture
 from plait.probing.run import Machine
+from plait.racing import workers
 from plait.racing.leg import Course, Leg
 from plait.racing.workers import Workers, open_text
 from plait.records import Record, Store, open_store
-from plait.training.track import Replica
+from plait.training.track import Replica, Track
 from plait.workers.pool import Place
 
 SPECS = ("d=16 vocab=32 | attn[heads=2] swiglu", "d=16 vocab=32 | gla[heads=2] swiglu")
@@ -75,3 +79,20 @@ def test_trainings_that_share_gpus_are_as_many_as_fit(monkeypatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     place = Place(workers=16, device="cuda", gpus_per_training=0.5)
     assert place.local_workers() == Machine(place).processes == 2
+
+
+def test_a_step_is_timed_no_longer_than_it_may_be(course: Course, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine one step after the warm-up has to do."""
+    taken: list[Track] = []
+
+    class Seen(Track):
+        def __init__(self, *given: Any, **others: Any) -> None:
+            super().__init__(*given, **others)
+            taken.append(self)
+
+    monkeypatch.setattr(workers, "Track", Seen)
+    worker = SimpleNamespace(kept={})
+    spec = "d=16 vocab=32 | attn[heads=2] swiglu"
+    for most, steps in ((0.0, 2), (math.inf, 1 + workers.TIMED)):
+        assert workers.time_step(worker, spec, course, most) > 0  # type: ignore[arg-type]
+        assert taken[-1].step == steps

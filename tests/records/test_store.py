@@ -34,6 +34,32 @@ def test_the_first_writer_wins(store: Store, make_record: Make) -> None:
     assert store.count() == 1
 
 
+def test_what_is_there_is_not_computed_again(store: Store, url: str) -> None:
+    config, made = {"protocol": 1, "task": "copy"}, []
+
+    def compute() -> dict[str, int]:
+        made.append(1)
+        return {"accuracy": len(made)}
+
+    first = store.computed("probe", config, compute)
+    assert first.result == {"accuracy": 1}
+    with open_store(url) as other:
+        assert other.computed("probe", config, compute) == first
+    assert len(made) == 1
+    assert store.computed("probe", {**config, "seed": 1}, compute).result == {"accuracy": 2}
+
+
+def test_of_two_who_compute_at_once_the_first_counts_for_both(store: Store, url: str) -> None:
+    config = {"protocol": 1, "task": "copy"}
+
+    def slowly() -> dict[str, int]:
+        with open_store(url) as other:
+            other.computed("probe", config, lambda: {"accuracy": 1})
+        return {"accuracy": 2}
+
+    assert store.computed("probe", config, slowly).result == {"accuracy": 1}
+
+
 def test_a_store_that_is_not_there_is_empty(store: Store, make_record: Make) -> None:
     key = make_record().key
     assert store.get(key) is None

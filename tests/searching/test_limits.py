@@ -19,6 +19,13 @@ def test_units_and_constraints() -> None:
         assert not Constraint.parse(constraint).check({name: 1.001 * limit})
 
 
+def test_numbers_and_speeds() -> None:
+    assert Limits.read(latency=0.04, memory="300MB", state=None) == Limits(latency=0.04, memory=3e8)
+    assert Limits.read(50.0) == Limits(token_time=0.02)
+    with pytest.raises(UserError, match="--tokens-per-second and --token-time say the same"):
+        Limits.read(50.0, token_time="20ms")
+
+
 def test_a_limit_is_of_a_quantity_in_the_table() -> None:
     assert Limits.read(flops="2G").constraints() == ["flops <= 2G"]
     assert Limits.read(flops="2G").on_device == {}

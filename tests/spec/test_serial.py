@@ -86,6 +86,7 @@ LAYER = {"mixer": "a"}
         ({"layers": [LAYER, {"heads": 8}]}, "layers[1]", "the keys are 'heads'"),
         ({"layers": [{"mixer": 8}]}, "layers[0].mixer", "name of a mixer"),
         ({"layers": [{"mixer": "rule"}]}, "layers[0]", "begins a dialect"),
+        ({"layers": [{"mixer": "megatron"}]}, "layers[0]", "begins a dialect"),
         ({"layers": [LAYER, {"mixer": "a", "heads": None}]}, "layers[1].heads", "not NoneType"),
         ({"layers": [{"mixer": "a", "heads": [1.5]}]}, "layers[0].heads", "whole numbers only"),
         ({"layers": [{"mixer": "a", "heads": 10**13}]}, "layers[0].heads", "must be within"),

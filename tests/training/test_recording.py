@@ -29,6 +29,15 @@ def test_a_recorded_gradient_is_the_gradient(make_fleet, body):
         torch.testing.assert_close(found[name], grad, rtol=1e-4, atol=1e-6)
 
 
+def test_a_recording_leaves_nothing_of_its_own_in_the_model(make_fleet):
+    """It runs on tensors without values; angles of positions that it was the first to need must not be kept."""
+    untouched, fleet = (make_fleet(MEMBERS, Plan(steps=10, batch=8), "attn") for _ in range(2))
+    tokens, _ = fleet.batch(fleet._batch_rows(0))
+    record_gradients(fleet._stepper._gradients, fleet.params, tokens)
+    for expected_M, found_M in zip(untouched.score("validation"), fleet.score("validation"), strict=True):
+        assert found_M.tolist() == expected_M.tolist()
+
+
 class Calls(TorchDispatchMode):
     """Remembers our own operators and the first size of what they are given."""
 

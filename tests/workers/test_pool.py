@@ -67,7 +67,12 @@ def test_what_is_wrong_is_said(pool: Pool) -> None:
 
 def test_timing_is_the_mean(pool: Pool) -> None:
     asked = [Task(str(number), "workers_tasks:seconds", (float(number),)) for number in range(3)]
-    assert pool.timed(asked) == [0.0, 1.0, 2.0]
+    timed: list[str] = []
+    assert pool.timed(asked, timed.append) == [0.0, 1.0, 2.0]
+    assert len(timed) == 3 * pool.times(3)
+    timed.clear()
+    assert pool.timed(asked, timed.append, most=0.0) == [0.0, 1.0, 2.0]  # a busy machine: once each
+    assert sorted(timed) == ["0", "1", "2"]
 
 
 def test_a_worker_that_dies_is_replaced_and_its_task_started_again(store: Store, tmp_path: Path) -> None:

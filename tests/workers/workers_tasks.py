@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from plait.core.errors import UserError
-from plait.core.process import Stopped
+from plait.core.progress import Stopped
 from plait.records import Record
 from plait.records.claims import held
 from plait.workers.task import Task, Worker

@@ -28,7 +28,7 @@ STRENGTH = 15.0  # of the prior, in architectures
 LASTS = 1.0  # e-folds of tokens over which the prior's deviations last
 FREEDOM = 4.0  # of Student's t
 ALIKE = 0.6  # the prior's share of the variance that traits explain
-ONE_TEXT = 0.2
+ONE_TEXT = 0.1
 WIDTH = 2.0  # of the radial part, in standard deviations of all traits together
 
 

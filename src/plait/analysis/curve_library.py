@@ -26,6 +26,9 @@ from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
 
 FADES = 1.0  # e-folds over which a slope lasts beyond the library's budgets
+COMMON = (
+    0.5  # of the variance that a text makes of one candidate's curve: what it makes of the mean curve (see `common`)
+)
 OUTSIDE = 0.5  # standard deviations beyond the range of a trait in the library, up to which it speaks of a candidate
 
 
@@ -33,7 +36,7 @@ OUTSIDE = 0.5  # standard deviations beyond the range of a trait in the library,
 class Library:
     """`deviation_TAB`: ln loss, a mean of `runs` seeds, less its text's mean over architectures. `curve_B`: ln loss, a
     mean over texts and architectures. `seeds_BB`: the covariance between seeds. `traits_AF`: not standardised.
-    `fitted`: covariances that were learnt from it before. `sharpness`: see `Known.sharpness`."""
+    `fitted`: covariances that were learnt from it before. `width`: see `Known.width`."""
 
     names: list[str]
     traits_AF: Floats
@@ -43,7 +46,7 @@ class Library:
     seeds_BB: Floats
     runs: int
     fitted: Covariances | None = None
-    sharpness: float = 1.0
+    width: float = 1.0
 
     @cached_property
     def x_B(self) -> Floats:
@@ -75,7 +78,7 @@ class Library:
             traits_AF=self.traits_AF[keep],
             deviation_TAB=kept_TAB - kept_TAB.mean(axis=1, keepdims=True),
             fitted=whole and replace(whole, weight_A=whole.weight_A[keep]),
-            sharpness=1.0,
+            width=1.0,
         )
 
     @cached_property
@@ -163,12 +166,23 @@ class Known:
             inside.append(self.same.get(name) in lib.names or bool(within.all()))
         return 2 * sum(inside) > len(inside)
 
-    def sharpness(self, names: Sequence[str]) -> float:
-        """The exponent that calibrates P(best) of these candidates (`learning_curve.sharpened`): the library's, if it
-        speaks of them but holds fewer than half. It was fitted to candidates that were left out of the library; how
-        sharp forecasts are of architectures that it holds, on a new text, two texts are too few to say."""
+    def width(self, names: Sequence[str]) -> float:
+        """The factor of the standard deviations of these candidates' forecasts: the library's, if it speaks of them but
+        holds fewer than half. It was counted on candidates that were left out of the library; of architectures that it
+        holds, on a new text, two texts are too few to say."""
         held = sum(self.same.get(name) in self.library.names for name in names)
-        return self.library.sharpness if self.speaks_of(names) and 2 * held < len(names) else 1.0
+        return self.library.width if self.speaks_of(names) and 2 * held < len(names) else 1.0
+
+    def common(self, x_U: Floats) -> Floats:
+        """The covariance (U, U) of what this text makes of the library's mean curve, but for the level: in proportion
+        to what texts make of one candidate's curve. Between the two texts of the truth table the one has 0.57 of the
+        variance of the other; more than two could say how far that holds. The library's own curve is a mean of few
+        texts."""
+        lib = self.library
+        at_UB = lib.between(x_U)
+        budgets = len(lib.budgets)
+        text_BB = COMMON * lib.covariances.text_BB[:budgets, :budgets] * (1 + 1 / len(lib.deviation_TAB))
+        return np.asarray(at_UB @ text_BB @ at_UB.T + self._beyond(x_U))
 
     def prior(self, names: Sequence[str], x_U: Floats) -> tuple[Floats, Floats]:
         """Mean (C, U) and covariance (C, U, C, U) of the candidates' deviations on a new text at x = ln tokens."""

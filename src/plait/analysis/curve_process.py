@@ -16,20 +16,13 @@ their luck lasts `luck` (a lucky run at one budget is lucky at twice that, too).
 Everything is normal, hence exact. How much the candidates at hand differ is not the table's business alone: the scale
 of all g_a is weighed over `SCALES` by how well each explains the observations, which also gives draws heavier tails.
 
-Where a library of complete curves is given (`curve_library`), it says instead what to expect of each g_a, of the common
-curve but for its level, and how seeds vary; the scale then says how far to trust it on this text. On other texts, sizes
-and batches candidates part sooner or later: the library is asked at several shifts of x, which are weighed likewise, as
-is the process without a library: where what is observed contradicts the library, it is not believed.
-
 Letters: N observations, C candidates, B budgets, D draws, M = B·C.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,16 +30,11 @@ import numpy as np
 from plait.analysis.pareto import Floats, Ints
 
 if TYPE_CHECKING:
-    from plait.analysis.curve_library import Known
     from plait.analysis.learning_curve import Curves
 
 SCALES = (0.35, 0.6, 1.0, 1.7, 2.8)
-SHIFTS = (-1.4, -0.7, 0.0, 0.7, 1.4)  # e-folds of tokens by which this race may be ahead of the library
-SHIFT_WIDTH = 0.7  # of their prior
-LOG_ALONE = -1.0  # ln of the weight, beforehand, of a library that tells nothing here
 JITTER = 1e-10
 NEGLIGIBLE = 1e-6  # weight of a scale
-WHITE = 0.1  # the share of the seeds' variance, beside a library's, that is one budget's alone
 
 
 @dataclass(frozen=True)
@@ -101,10 +89,9 @@ def draw_curves(
     noise: float,
     draws: int,
     rng: np.random.Generator,
-    known: Known | None = None,
 ) -> Floats:
     """ln losses (D, B, C) of expected losses at `budgets_B` (ln tokens)."""
-    posteriors = _posteriors(curves, budgets_B, process, noise, known)
+    posteriors = _posteriors(curves, budgets_B, process, noise)
     parts = rng.multinomial(draws, [posterior.weight for posterior in posteriors])
     drawn = []
     for posterior, count in zip(posteriors, parts.tolist(), strict=True):
@@ -124,42 +111,17 @@ def log_score(
     process: Process,
     noise: float,
     runs: int,
-    known: Known | None = None,
 ) -> float:
     """ln probability of what came out at `target` (ln tokens), the means of so many runs, all candidates at once: what
     constants are fitted by."""
     scores = []
-    for posterior in _posteriors(curves, np.array([target]), process, noise, known):
+    for posterior in _posteriors(curves, np.array([target]), process, noise):
         if posterior.weight > NEGLIGIBLE:
             root_CC = np.linalg.cholesky(posterior.cov_MM + noise**2 / runs * np.eye(len(truth_C)))
             off_C = np.linalg.solve(root_CC, truth_C - posterior.mean_M)
             score = -0.5 * float(off_C @ off_C) - float(np.log(np.diag(root_CC)).sum())
             scores.append(score + math.log(posterior.weight))
     return float(np.logaddexp.reduce(scores))
-
-
-@dataclass(frozen=True)
-class _Prior:
-    """What is expected at the points observed and asked before anything is: of the mean, of each candidate's own
-    deviation, of the seeds; and how much it is trusted."""
-
-    mean: Floats
-    own: Floats
-    seeds_NN: Floats
-    log_weight: float
-
-
-def _library_prior(
-    x: Floats, shift: float, candidate: Ints, names: Sequence[str], known: Known, seeds_NN: Floats
-) -> _Prior:
-    """By the library (x: ln tokens). The shift is one of deviations; the common curve goes its own way."""
-    values_U, place = np.unique(x, return_inverse=True)
-    mean_CU, cov_CUCU = known.prior(names, values_U + shift)
-    flat = candidate * len(values_U) + place
-    size = mean_CU.size
-    mean = known.library.mean_curve(x) + mean_CU.reshape(size)[flat]
-    own = cov_CUCU.reshape(size, size)[np.ix_(flat, flat)]
-    return _Prior(mean, own, seeds_NN, -0.5 * (shift / SHIFT_WIDTH) ** 2)
 
 
 def _observed(curves: Curves) -> tuple[_Points, Floats, float]:
@@ -175,41 +137,30 @@ def _observed(curves: Curves) -> tuple[_Points, Floats, float]:
 
 @dataclass(frozen=True)
 class _Posterior:
-    """By one of the priors, at one of the scales, with the weight that the observations give it."""
+    """At one of the scales, with the weight that the observations give it."""
 
     mean_M: Floats
     cov_MM: Floats
     weight: float
 
 
-def _posteriors(
-    curves: Curves, budgets_B: Floats, process: Process, noise: float, known: Known | None
-) -> list[_Posterior]:
+def _posteriors(curves: Curves, budgets_B: Floats, process: Process, noise: float) -> list[_Posterior]:
     seen, loss_N, origin = _observed(curves)
     count, n = len(curves.names), len(loss_N)
     x = np.concatenate([seen.x, np.repeat(np.maximum(0.0, budgets_B - origin), count)])
     candidate = np.concatenate([seen.candidate, np.tile(np.arange(count), len(budgets_B))])
     common, own = _covariances(x, candidate, process)
-    priors = [_Prior(1.0 + process.slope_mean * x, own, _seed_covariance(seen, process, noise), 0.0)]
-    if known is not None:
-        at = np.concatenate([seen.x + origin, np.repeat(budgets_B, count)])
-        seeds_NN = _library_seeds(seen, origin, noise, known)
-        # A screening has tested on this text what the library says, by as many steps: no doubt of its place is left.
-        alone = [] if known.tested else [replace(priors[0], log_weight=LOG_ALONE)]
-        shifts = (0.0,) if known.tested else SHIFTS
-        priors = alone + [_library_prior(at, shift, candidate, curves.names, known, seeds_NN) for shift in shifts]
-        common *= 1 + 1 / len(known.library.deviation_TAB)  # the library's own curve is a mean of few texts
+    mean = 1.0 + process.slope_mean * x
+    seeds_NN = _seed_covariance(seen, process, noise) + JITTER * np.eye(n)
     found, log_weights = [], []
-    for prior, scale in itertools.product(priors, SCALES):
-        off_N = loss_N - prior.mean[:n]
-        cov = common + scale**2 * prior.own
-        seeds_NN = prior.seeds_NN + JITTER * np.eye(n)
+    for scale in SCALES:
+        cov = common + scale**2 * own
         root_NN = np.linalg.cholesky(cov[:n, :n] + seeds_NN)
-        solved_NM = np.linalg.solve(root_NN, np.column_stack([cov[:n, n:], off_N]))
+        solved_NM = np.linalg.solve(root_NN, np.column_stack([cov[:n, n:], loss_N - mean[:n]]))
         half_NM, white_N = solved_NM[:, :-1], solved_NM[:, -1]
-        found.append((prior.mean[n:] + half_NM.T @ white_N, cov[n:, n:] - half_NM.T @ half_NM))
+        found.append((mean[n:] + half_NM.T @ white_N, cov[n:, n:] - half_NM.T @ half_NM))
         evidence = -0.5 * float(white_N @ white_N) - float(np.log(np.diag(root_NN)).sum())
-        log_weights.append(evidence + prior.log_weight - 0.5 * (math.log(scale) / process.scale_width) ** 2)
+        log_weights.append(evidence - 0.5 * (math.log(scale) / process.scale_width) ** 2)
     weight_S = np.exp(np.array(log_weights) - max(log_weights))
     weight_S /= weight_S.sum()
     return [_Posterior(mean_M, cov_MM, w) for (mean_M, cov_MM), w in zip(found, weight_S.tolist(), strict=True)]
@@ -228,12 +179,3 @@ def _seed_covariance(seen: _Points, process: Process, noise: float) -> Floats:
     same = seen.run[:, None] == seen.run[None]
     lasting = (1 - process.white) * np.exp(-np.abs(seen.x[:, None] - seen.x[None]) / process.luck)
     return np.asarray(noise**2 * (np.where(same, lasting, 0.0) + process.white * np.eye(len(seen.x))))
-
-
-def _library_seeds(seen: _Points, origin: float, noise: float, known: Known) -> Floats:
-    """Luck lasts as the library's does; how much there is of it, this race's noise says, too."""
-    lib = known.library
-    at_NB = lib.between(seen.x + origin)
-    lasting = at_NB @ lib.seeds_BB @ at_NB.T / np.diag(lib.seeds_BB).mean()
-    same = seen.run[:, None] == seen.run[None]
-    return np.asarray(noise**2 * (np.where(same, lasting, 0.0) + WHITE * np.eye(len(seen.x))))

@@ -21,10 +21,10 @@ import numpy as np
 
 from plait.analysis.curve_covariance import ONE_TEXT, Covariances, alike, inverted, learn_covariances
 from plait.analysis.curve_library import Known, Library
+from plait.analysis.curve_posterior import LEVEL
 from plait.analysis.pareto import Floats
 
 WORTH = 0.5  # of the tokens of a full training of as many steps: where the prior places a screening among budgets
-LEVEL = 4.0  # the variance of what all candidates have in common on a text, in ln loss: unknown
 TEXT_SHARE = 0.5  # of a screening's variance that is one text's alone, where the library has one text and cannot say,
 TEXT_TIE = 0.5  # and how much of that goes with what the text makes of the losses
 

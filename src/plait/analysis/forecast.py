@@ -24,14 +24,6 @@ def _shares_of_best(loss_DC: Floats) -> Floats:
     return np.bincount(np.argmin(loss_DC, axis=1), minlength=loss_DC.shape[1]) / len(loss_DC)
 
 
-def sharpened(chance_C: Floats, sharpness: float) -> Floats:
-    """Temperature scaling (Guo et al. 2017, arXiv:1706.04599): p^s, to sum 1. The order, and so the pick, stays."""
-    if sharpness == 1:
-        return chance_C
-    power_C = (chance_C / chance_C.max()) ** sharpness
-    return np.asarray(power_C / power_C.sum())
-
-
 @dataclass(frozen=True)
 class Prediction:
     """All candidates at one budget: `loss_DC` are draws of their expected losses (infinite for those diverged)."""
@@ -40,7 +32,7 @@ class Prediction:
     tokens: float
     loss_DC: Floats
     noise: float  # between seeds, relative
-    sharpness: float = 1.0
+    blind: bool = False  # what was trained is too little to say who will be best
     #: (D, 1 or C), ln: by how much all losses of a draw are off together. It is part of losses and intervals, but of
     #: nothing that compares candidates.
     shift_DC: Floats | None = None
@@ -52,19 +44,18 @@ class Prediction:
 
     @cached_property
     def p_best(self) -> dict[str, float]:
-        """How probably each has the least expected loss: the shares of the draws, calibrated (`sharpened`). At a
-        sharpness of 0 nothing is known, and all that did not diverge are equally probable."""
-        if not self.sharpness:
+        """How probably each has the least expected loss. Blind forecasts know nothing of that, and all that did not
+        diverge are equally probable."""
+        if self.blind:
             finite_C = np.isfinite(self.loss_DC).all(axis=0)
             return dict(zip(self.names, (finite_C / max(1, finite_C.sum())).tolist(), strict=True))
-        chance_C = sharpened(_shares_of_best(self.loss_DC), self.sharpness)
-        return dict(zip(self.names, chance_C.tolist(), strict=True))
+        return self.best_share
 
     def p_best_of_means(self, runs: int) -> dict[str, float]:
         """How probably each has the least mean loss of so many trainings: what a table of trainings can confirm."""
         rng = np.random.default_rng(0)
         seen_DC = self.loss_DC * np.exp(rng.normal(0, self.noise / math.sqrt(runs), self.loss_DC.shape))
-        return dict(zip(self.names, sharpened(_shares_of_best(seen_DC), self.sharpness).tolist(), strict=True))
+        return dict(zip(self.names, _shares_of_best(seen_DC).tolist(), strict=True))
 
     @cached_property
     def loss(self) -> dict[str, float]:
@@ -117,7 +108,7 @@ class Forecast:
     longest: float  # observed
     reach: float
     way: str
-    sharpness: float = 1.0  # of P(best) beyond what was observed
+    blind: bool = False  # beyond what was observed, see `Prediction`
     shift_DB: Floats | None = None  # see `Prediction.shift_DC`
 
     def at(self, tokens: float) -> Prediction:
@@ -125,6 +116,7 @@ class Forecast:
         if not math.isclose(self.budgets[place], tokens, rel_tol=1e-6):
             raise UserError(f"{tokens:g} tokens were not forecast: {', '.join(f'{b:g}' for b in self.budgets)} were.")
         ahead = self.budgets[place] > self.longest * (1 + 1e-6)
-        sharpness = self.sharpness if ahead else 1.0
         shift_D1 = None if self.shift_DB is None else self.shift_DB[:, [place]]
-        return Prediction(self.names, self.budgets[place], self.loss_DBC[:, place], self.noise, sharpness, shift_D1)
+        return Prediction(
+            self.names, self.budgets[place], self.loss_DBC[:, place], self.noise, self.blind and ahead, shift_D1
+        )

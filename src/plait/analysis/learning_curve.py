@@ -10,8 +10,8 @@ Ways (`WAYS`), all behind the same call:
     parametric      L(t) = E + A t^−α for each candidate alone
     hierarchical    one common curve, and for each candidate a deviation whose slope persists and fades
     ensemble        half of the draws parametric, half hierarchical
-    library         hierarchical, with what complete curves of other architectures and texts tell (`curve_library`);
-                    half last, half hierarchical where the candidates are unlike those of the library
+    library         by complete curves of other architectures and texts (`curve_posterior`); half last, half
+                    hierarchical where the candidates are unlike those of the library
 
 What no fit knows is how far curves stray from their form: learning curves cross. That is a constant of each way, fitted
 on complete trainings (`Calibration`; `benchmarks/verdict.py` does it, and measures what it is worth on architectures
@@ -219,12 +219,11 @@ def extrapolate(
         constants = Constants(calibration, noise, known)
         drawn_DBC = WAYS[way](curves, np.log(np.asarray(budgets, np.float64)), constants, draws, rng)
         loss_DBC[:, :, [list(observations).index(name) for name in curves.names]] = np.exp(drawn_DBC)
-    sharpness = known.sharpness(curves.names) if known is not None and way == "library" and curves.names else 1.0
     longest, ends = curves.longest, [float(b) for b in budgets]
     shift_DB = None
     if curves.names and way == "library" and known is not None and not known.speaks_of(curves.names):
         shift_DB = _common_shift(curves, np.log(np.asarray(ends)), calibration, draws, seed)
-    return Forecast(list(observations), ends, loss_DBC, noise, longest, reach, way, sharpness, shift_DB)
+    return Forecast(list(observations), ends, loss_DBC, noise, longest, reach, way, shift_DB=shift_DB)
 
 
 def _last(curves: Curves, budgets_B: Floats, constants: Constants, draws: int, rng: np.random.Generator) -> Floats:
@@ -254,16 +253,10 @@ def _parametric(
 def _hierarchical(
     curves: Curves, budgets_B: Floats, constants: Constants, draws: int, rng: np.random.Generator
 ) -> Floats:
-    return _by_process(curves, budgets_B, replace(constants, known=None), draws, rng)
-
-
-def _by_process(
-    curves: Curves, budgets_B: Floats, constants: Constants, draws: int, rng: np.random.Generator
-) -> Floats:
     from plait.analysis.curve_process import Process, draw_curves
 
     process = replace(Process(), **constants.calibration.process)
-    return draw_curves(curves, budgets_B, process, constants.noise, draws, rng, constants.known)
+    return draw_curves(curves, budgets_B, process, constants.noise, draws, rng)
 
 
 def _by_library(
@@ -271,8 +264,12 @@ def _by_library(
 ) -> Floats:
     """Of candidates that the library does not speak of: by what all curves lose, and by the process alone, in halves.
     Either errs where the other does not: the one where rankings cross, the other where first losses are few."""
-    if constants.known is None or constants.known.speaks_of(curves.names):
-        return _by_process(curves, budgets_B, constants, draws, rng)
+    from plait.analysis.curve_posterior import draw_known
+
+    if constants.known is None:
+        return _hierarchical(curves, budgets_B, constants, draws, rng)
+    if constants.known.speaks_of(curves.names):
+        return draw_known(curves, budgets_B, constants.noise, draws, rng, constants.known)
     half = draws // 2
     parts = [(_last, half), (_hierarchical, draws - half)]
     drawn_DBC = np.concatenate([way(curves, budgets_B, constants, count, rng) for way, count in parts if count])

@@ -23,7 +23,7 @@ class Replayed:
     """`regret`: the pick's loss above the best one's, in nats; `regret_share` of the best loss, `regret_noise` in units
     of the noise between seeds. `cost`: the share of training all to the end. `held`: how many of the 90 % intervals
     hold the truth. `p_best`: the forecast's, of the mean over as many seeds as the table has, and whether each was the
-    best by it; `best_share`: the same by the plain share of the draws of expected losses, before any calibration."""
+    best by it."""
 
     pick: str
     best: str
@@ -34,7 +34,6 @@ class Replayed:
     spearman: float
     held: float
     p_best: list[tuple[float, bool]]
-    best_share: list[tuple[float, bool]]
     rounds: int
     why: str
 
@@ -88,7 +87,6 @@ def _judged(table: CurveTable, state: RaceState, decision: Decision, rounds: int
         spearman([seen.loss[name] for name in table.names], [truth[name] for name in table.names]),
         float(np.mean([intervals[name][0] <= truth[name] <= intervals[name][1] for name in table.names])),
         [(p_best[name], name == best) for name in table.names],
-        [(seen.best_share[name], name == best) for name in table.names],
         rounds,
         decision.why,
     )

@@ -66,8 +66,8 @@ def _gap(full: Law, hybrid: Law) -> Finding:
     gap_T, gap_H = (law.draws.gap(law.target, law.cost, OFF) for law in (full, hybrid))
     chance = float(np.mean(gap_H < gap_T))
     gaps = " and ".join(f"{law.gap(OFF).value:.4f}" for law in (full, hybrid))
-    statement = f"a quarter of the best size costs less in {hybrid.name} than in {full.name}"
-    return Finding(6, statement, verdict_of(chance), chance, f"loss above the best {gaps} (the Transformer first)")
+    statement = f"training at a quarter of the best size costs less in {hybrid.name} than in {full.name}"
+    return Finding(6, statement, verdict_of(chance), chance, f"loss above the optimum: {gaps} (Transformer, hybrid)")
 
 
 def _ratio(laws: Laws, shares: dict[str, float]) -> list[Finding]:
@@ -112,10 +112,10 @@ def _state(laws: Laws) -> list[Finding]:
         wide = max(most - least for least, most in apart.values()) > abs(law.shared)
         verdict = CONTRADICTED if off else OPEN if wide else SHOWN
         exponents = ", ".join(f"{name} {c:.3f}" for name, c in law.c.items())
-        found.append(Finding(8, "c is the same for all architectures", verdict, None, f"alone: {exponents}"))
+        found.append(Finding(8, "c is the same for all architectures", verdict, None, f"each alone: {exponents}"))
     holds = low <= STATE_POWER <= high
     verdict = CONTRADICTED if not holds else SHOWN if high - low < abs(STATE_POWER) else OPEN
-    found.append(Finding(8, f"c is {STATE_POWER} as it is there", verdict, None, f"c in {low:.3f} … {high:.3f}"))
+    found.append(Finding(8, f"c is {STATE_POWER}, as in the paper", verdict, None, f"c in {low:.3f} … {high:.3f}"))
     return found
 
 

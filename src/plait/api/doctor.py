@@ -19,10 +19,10 @@ from typing import Literal
 
 from plait import __version__
 from plait.core.errors import UserError
-from plait.core.process import available_memory, cores, python_command
+from plait.core.process import available_memory, python_command
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
-from plait.records.record import cpu_model
+from plait.records.record import cores, cpu_model
 from plait.records.store import Store, open_store
 
 Status = Literal["good", "missing", "bad"]

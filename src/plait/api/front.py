@@ -121,23 +121,19 @@ class Picked(Result):
 class FrontTable(Result):
     """The front as LiteTransformerSearch's tables have it."""
 
+    ROWS = "models"
     key: str
     models: tuple[Row, ...]
-
-    def rows(self) -> list[Row]:
-        return list(self.models)
 
 
 @dataclass(frozen=True)
 class Candidates(Result):
     """Every architecture that a search compared, as far as its record keeps them."""
 
+    ROWS = "candidates"
     key: str
     evaluated: int
     candidates: tuple[Row, ...]
-
-    def rows(self) -> list[Row]:
-        return list(self.candidates)
 
     def csv(self) -> str:
         written = io.StringIO()

@@ -25,6 +25,7 @@ class FrontScores(Result):
     """`models`: the best score first; `on_front`: no other has a higher score and is as good in the search's other
     objectives. By compare the score is minus the validation loss, with `p_best`."""
 
+    ROWS = "models"
     key: str  # of the search
     by: str
     data: str
@@ -33,9 +34,6 @@ class FrontScores(Result):
     @property
     def specs(self) -> list[str]:
         return [row["spec"] for row in self.models]
-
-    def rows(self) -> list[Row]:
-        return list(self.models)
 
 
 def score(

@@ -190,6 +190,9 @@ def _print(document: DesignDocument, page: str) -> None:
         f"measured {' and '.join(each.name for each in shown)}; nats per token forecast at {budget} tokens with 90 % "
     )
     accuracy = "; mean probe accuracy" if probed else ""
+    noise = document["race"]["noise"]
+    if noise is not None:
+        accuracy += f"; noise between seeds about {noise:.3f}, no difference below it is called one"
     out.print(f"{summary}intervals; P(best): the probability of being the best{accuracy}", style="dim")
     verdict, *points = document["points"]
     out.print(f"\n{verdict}", markup=False, style="bold")

@@ -43,7 +43,11 @@ def command(
     tasks: Annotated[str, typer.Option(help="Only these tasks or task files, separated by commas.")] = "",
     variant: Annotated[str, typer.Option(help="Tasks as in the paper (paper) or in its code (mad-lab).")] = "paper",
     baselines: Annotated[
-        bool, typer.Option(help="Also run attn, gla, mamba and hyena with a single candidate.")
+        bool,
+        typer.Option(
+            help="Also run attn, gla, mamba and hyena with a single candidate; on a suite of tasks attn, mamba2, "
+            "deltanet and deltanet\\[neg_eigval]."
+        ),
     ] = True,
     match: Annotated[bool, typer.Option(help="Match state and parameters where possible.")] = True,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",

@@ -98,7 +98,8 @@ def _law_column(law: Law) -> dict[str, str]:
         told[LETTERS.get(name, name) + (" at the target" if name in ("N_star", "D_star", "loss") else "")] = shown(one)
     for offset in (0.25, 4.0):
         told[f"loss at {offset:g} N*"] = shown(law.gap(offset), sign="+")
-    told["FLOPs to make up for N*/4"] = shown(law.overhead(0.25), sign="×")
+    more = law.overhead(0.25)
+    told["FLOPs to make up for N*/4"] = "none are enough" if math.isinf(more.low) else shown(more, sign="×")
     told[PARABOLAS] = _parabolas(law)
     return told
 

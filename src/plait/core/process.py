@@ -1,7 +1,7 @@
-"""This process and those that it starts: stopping on a signal, its cores, the memory left, and children.
+"""The memory that is left for this process (`require_memory`), and processes that it starts.
 
-Python processes that plait starts. They import what this one does, and nothing that happens to lie in the working
-folder; nor do they run the user's script again, which therefore needs no `if __name__ == "__main__":`.
+These import what this one does, and nothing that happens to lie in the working folder; nor do they run the user's
+script again, which therefore needs no `if __name__ == "__main__":`.
 
 Python puts the working folder first on the path of `python -c` and `python -m`, so that a `numpy.py` there would run in
 place of numpy. `python_command` sets the path of the child to ours; `start_process` relies on `PYTHONSAFEPATH`, which
@@ -17,7 +17,6 @@ import json
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context, resource_tracker
@@ -35,40 +34,6 @@ _PROGRAM = (
     "sys.path[:] = {path}; from {module} import {function}; {function}()"
 )
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-
-
-class Stopped(Exception):
-    """Raised by long-running work that was asked to stop, once everything is saved."""
-
-
-@contextmanager
-def stop_signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and a scheduler's SIGTERM set, to be checked between steps. A second signal raises
-    `KeyboardInterrupt` at once."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-
-    def stop(number: int, frame: object) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def cores() -> int:
-    """How many processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-# ---- memory
 
 
 def available_memory() -> int:

@@ -1,10 +1,14 @@
-"""How far long-running work is: the signature of `on_progress`, and how long the work still takes (`TimeLeft`)."""
+"""Long-running work: how far it is (the signature of `on_progress`), how long it still takes (`TimeLeft`), and stopping
+it on a signal, between two steps and with everything saved (`stop_signals`)."""
 
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 #: What is being done, how much of it is done, and of how much (None: not known).
 OnProgress = Callable[[str, float, "float | None"], None]
@@ -57,3 +61,29 @@ class TimeLeft:
             return None
         since, share = next(at for at in reversed(self._at) if at[1] <= first + advanced / 2)
         return (now - since) * (1 - self._told) / (self._told - share)
+
+
+class Stopped(Exception):
+    """Raised by long-running work that was asked to stop, once everything is saved."""
+
+
+@contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and a scheduler's SIGTERM set, to be checked between steps. A second signal raises
+    `KeyboardInterrupt` at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def stop(number: int, frame: object) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

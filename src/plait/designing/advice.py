@@ -52,8 +52,11 @@ def _what(d: DesignDocument) -> str:
         allowed = "" if said else " allowed"
         noisy = " (the machine was busy: measured with noise)" if entry.get("noisy") else ""
         said.append(f"{entry['measured']:.3g} {each.unit} of the {limit:g}{allowed}{noisy}")
+    doubt = ""
+    if set(d["not_distinguishable"]) >= set(_raced(d)) and len(_raced(d)) > 1:
+        doubt = ", though this race cannot tell it from any of the others"
     return (
-        f"Take the {pick['pattern']} model: {short(pick[d['size']])} parameters in its layers, measured at "
+        f"Take the {pick['pattern']} model{doubt}: {short(pick[d['size']])} parameters in its layers, measured at "
         f"{listed(said)}."
     )
 
@@ -165,9 +168,18 @@ def _binding(d: DesignDocument) -> str:
     reach = {each.name: max(entry["measured"], *(entry["interval"] or ())) / limit for each, entry, limit in limited(d)}
     tight = [name for name, share in reach.items() if share >= TIGHT]
     if tight:
-        return f"a looser limit on {listed(tight)}, because it uses {shares} allowed"
+        spread = ""
+        if any(_measured_share(d, name) < TIGHT for name in tight):
+            most = listed([percent(min(reach[name], 1.0)) for name in tight])
+            spread = f", and up to {most} of the {listed(tight)} by its prediction, which a search holds to the limit"
+        return f"a looser limit on {listed(tight)}, because it uses {shares} allowed{spread}"
     space = d["config"]["space"]
     return f"hardly a looser limit, because it uses only {shares} allowed: the space {space} has no larger models"
+
+
+def _measured_share(d: DesignDocument, name: str) -> float:
+    """The share of a limit that the pick was measured at."""
+    return next(float(entry["measured"] / limit) for each, entry, limit in limited(d) if each.name == name)
 
 
 def _trained(d: DesignDocument) -> str:

@@ -112,13 +112,15 @@ def race_section(d: DesignDocument) -> Element:
                 f"{row['lr']:g}",
             ]
         )
+    noise = "The noise between seeds is not known."
+    if found["noise"] is not None:
+        noise = f"Noise between seeds: {found['noise']:.3f} nats; no difference below it is called one."
     columns = ("candidate", ">trained tokens", ">nats forecast", ">90 % interval", ">P(best)", ">rate")
     words = (
         f"All candidates train on the same batches of {d['config']['data']}. Each learning curve is extrapolated to "
         f"{short(d['budget']['spoken_for'])} tokens with its uncertainty. Candidates with a negligible probability of "
         "being the best stop; training continues where it is most informative. The race cost "
-        f"{percent(found['cost']['share'])} of training all candidates to the end. "
-        f"Noise between seeds: {found['noise'] or 0:.3f} nats."
+        f"{percent(found['cost']['share'])} of training all candidates to the end. {noise}"
     )
     entries = [(page_charts.swatch(number), name) for name, number in names.items()]
     made = table(

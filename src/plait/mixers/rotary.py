@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from plait.ops.elementwise import fused_takes, rotary_angles, rotate, split_rotated
+from plait.ops.paths import in_graph
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Rotary(nn.Module):
         """Rotated queries and keys, and values, of a joint projection by one fused kernel; None where there is none."""
         if not packed_BTAP.is_cuda or packed_BTAP.shape[-1] != self.head_dim or not fused_takes(packed_BTAP):
             return None
+        self.remember(packed_BTAP.shape[1], packed_BTAP.dtype, packed_BTAP.device)  # for a graph without this kernel
         cos, sin = self._first_angles(packed_BTAP.shape[1], torch.float32, packed_BTAP.device)
         return split_rotated(packed_BTAP, cos.flatten(1), sin.flatten(1), heads)
 
@@ -94,7 +96,7 @@ class Rotary(nn.Module):
         angles = self._cache.get((dtype, device))
         if angles is None or len(angles[0]) < tokens:
             angles = self._angles(torch.arange(tokens, device=device), dtype)
-            if not torch.compiler.is_compiling() and device.type != "meta":
+            if not in_graph() and device.type != "meta":  # a graph is recorded on tensors without values
                 self._cache[dtype, device] = angles
         cos, sin = angles
         return cos[:tokens], sin[:tokens]

@@ -7,7 +7,7 @@
 size on two texts, and what was learnt from them about how curves vary. An architecture is known if its layers are the
 library's, whatever its width; all others by their traits. How much of it holds on a text or for architectures that it
 has not seen is measured there, too; how much of it holds for much larger models is not: what a race observes weighs
-in (`curve_process`), and a race without the library is the way `hierarchical`.
+in (`curve_posterior`), and a race without the library is the way `hierarchical`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def reference_library() -> Library:
             learnt["text"],
             np.array([row["weight"] for row in document["architectures"]], np.float64),
         ),
-        float(document["sharpness"]),
+        float(document["width"]),
     )
 
 
@@ -76,7 +77,7 @@ def screened_library(steps: int) -> ScreenedLibrary:
     kept = json.loads(PATH.read_text(encoding="utf-8"))["screenings"]
     loss_TAS, noise_S = np.array(kept["loss"], np.float64), np.array(kept["noise"], np.float64)
     screenings = Screenings(kept["steps"], loss_TAS, noise_S, kept["runs"], kept["tokens_per_step"])
-    return ScreenedLibrary.beside(reference_library(), screenings, steps)
+    return replace(ScreenedLibrary.beside(reference_library(), screenings, steps), width=float(kept["width"]))
 
 
 def screened_known(candidates: Mapping[str, Architecture], steps: int, screened: Mapping[str, float]) -> ScreenedKnown:
@@ -89,10 +90,11 @@ def library_document(
     tables: Sequence[CurveTable],
     specs: Mapping[str, str],
     provenance: Mapping[str, Any],
-    sharpness: float,
+    width: float,
+    screened_width: float,
     screenings: Screenings,
 ) -> dict[str, object]:
-    """What `reference_curves.json` holds, from a truth table. `sharpness`: by `benchmarks/curve_calibration.py`."""
+    """What `reference_curves.json` holds, from a truth table. widths: by `benchmarks/curve_calibration.py`."""
     whole = library(tables, {name: traits(architecture(spec)) for name, spec in specs.items()})
     learnt = whole.covariances
     rows = [
@@ -111,13 +113,14 @@ def library_document(
         "texts": [table.text for table in tables],
         "runs": whole.runs,
         "budgets": whole.budgets,
-        "sharpness": round(sharpness, 3),
+        "width": round(width, 3),
         "curve": [round(float(x), 4) for x in whole.curve_B],
         **{f"{name}_covariance": [[round(float(x), 7) for x in row] for row in m] for name, m in matrices.items()},
         "screenings": {
             "steps": screenings.steps,
             "tokens_per_step": screenings.tokens_per_step,
             "runs": screenings.runs,
+            "width": round(screened_width, 3),
             "noise": [round(float(x), 7) for x in screenings.noise_S],
             "loss": [[[round(float(x), 4) for x in row] for row in text] for text in screenings.loss_TAS],
         },

@@ -72,8 +72,7 @@ def modal_conv(
 
     added_CGBS = gather(x_CRL)
     n_whole, last_CBS = added_CGBS.shape[1] - 1, added_CGBS[:, -1]
-    writes_CGBS = torch.cat((state_BCS.movedim(1, 0)[:, None], added_CGBS[:, :-1]), dim=1)
-    starts_CGBS = _chunk_starts(writes_CGBS, L * log_lambda_CS[:, None, None])
+    starts_CGBS = _chunk_starts(state_BCS.movedim(1, 0), added_CGBS[:, :-1], L * log_lambda_CS[:, None])
     n_in_last = n_steps - L * n_whole
     if n_in_last < L:
         last_CBS = gather(x_CRL[:, -x_BTC.shape[0] :, :n_in_last]).squeeze(1)
@@ -173,24 +172,20 @@ def multihead_conv_step(
     return (q_BHP[..., :, None] * read_BHPP).sum(-2), state_BHSPP
 
 
-def _chunk_starts(writes_XG: Tensor, log_decay_X1: Tensor) -> Tensor:
-    """The state each chunk starts from, s_g = exp(log decay) s_{g-1} + write_g along the second axis, where write_0 is
-    the first state.
+def _chunk_starts(first_X: Tensor, writes_XG: Tensor, log_decay_X: Tensor) -> Tensor:
+    """The state each chunk starts from, s_g = exp(log decay) s_{g-1} + write_g along the second axis; s_0 is `first`.
 
     Few chunks on a CPU are walked through one by one. Otherwise log2(G) rounds each reach twice as far back as the one
     before: few operations for a GPU or a compiler, where the walk would be hundreds.
     """
-    chunks = writes_XG.shape[1]
-    if chunks <= _MOST_WALKED and not writes_XG.is_cuda:
-        decay_X = torch.exp(log_decay_X1.squeeze(1))
-        first, *writes = writes_XG.unbind(1)
-        walked = [first]
-        for write_X in writes:
-            walked.append(decay_X * walked[-1] + write_X)
+    if writes_XG.shape[1] < _MOST_WALKED and not writes_XG.is_cuda:
+        decay_X, walked = log_decay_X.exp(), [first_X]
+        for write_X in writes_XG.unbind(1):
+            walked.append(torch.addcmul(write_X, decay_X, walked[-1]))
         return torch.stack(walked, dim=1)
-    starts, reach = writes_XG, 1
-    while reach < chunks:
-        decay = torch.exp(reach * log_decay_X1)
+    starts, reach = torch.cat((first_X[:, None], writes_XG), dim=1), 1
+    while reach <= writes_XG.shape[1]:
+        decay = torch.exp(reach * log_decay_X[:, None])
         starts = torch.cat((starts[:, :reach], torch.addcmul(starts[:, reach:], decay, starts[:, :-reach])), dim=1)
         reach *= 2
     return starts

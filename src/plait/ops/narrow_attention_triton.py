@@ -48,7 +48,7 @@ def _put(x, rows, t, T, stride_t, D: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.
 
 @triton.jit
 def _forward_tile(
-    query, k, v, row, column, most, total, out, T, k_t, v_t,
+    query, k, v, row, column, most, total, out, T, k_t, v_t, scale,
     D: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr, CAUSAL: tl.constexpr, DIAGONAL: tl.constexpr,
 ):  # fmt: skip
     """One tile of the running softmax."""
@@ -59,8 +59,8 @@ def _forward_tile(
         score = tl.where(column[None, :] > row[:, None], -float("inf"), score)
     elif not CAUSAL and not EVEN:
         score = tl.where(column[None, :] >= T, -float("inf"), score)
-    higher = tl.maximum(most, tl.max(score, 1))
-    p = tl.exp2(score - higher[:, None])
+    higher = tl.maximum(most, scale * tl.max(score, 1))
+    p = tl.exp2(scale * score - higher[:, None])
     shrink = tl.exp2(most - higher)
     total = total * shrink + tl.sum(p, 1)
     out = tl.dot(p.to(value.dtype), value, out * shrink[:, None])
@@ -76,18 +76,17 @@ def _forward(
     q, k, v, o = q + s * q_s + h * D, k + s * k_s + h * D, v + s * v_s + h * D, o + (s * T * H + h) * D
     row = block * ROWS + tl.arange(0, ROWS)
     query = _rows(q, row, T, q_t, D, WIDE, EVEN)
-    query = (query * scale).to(query.dtype)
     most = tl.full((ROWS,), -float("inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     out = tl.zeros((ROWS, WIDE), tl.float32)
     for start in range(0, block * ROWS if CAUSAL else T, ROWS):
         column = start + tl.arange(0, ROWS)
         most, total, out = _forward_tile(
-            query, k, v, row, column, most, total, out, T, k_t, v_t, D, WIDE, EVEN, CAUSAL, False
+            query, k, v, row, column, most, total, out, T, k_t, v_t, scale, D, WIDE, EVEN, CAUSAL, False
         )
     if CAUSAL:
         most, total, out = _forward_tile(
-            query, k, v, row, row, most, total, out, T, k_t, v_t, D, WIDE, EVEN, CAUSAL, True
+            query, k, v, row, row, most, total, out, T, k_t, v_t, scale, D, WIDE, EVEN, CAUSAL, True
         )
     _put(o, (out / total[:, None]).to(o.dtype.element_ty), row, T, H * D, D, WIDE, EVEN)
     at = lse + (s * H + h) * T + row
@@ -96,41 +95,47 @@ def _forward(
 
 @triton.jit
 def _backward_tile(
-    q, o, grad_o, grad_q, lse, key, value, row, column, sum_k, sum_v, T, q_t, g_t, scale, natural, ADD,
+    q, o, grad_o, grad_q, lse, delta, key, value, row, column, sum_k, sum_v, T, q_t, g_t, scale, natural, LATER,
     H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr, CAUSAL: tl.constexpr,
     DIAGONAL: tl.constexpr,
 ):  # fmt: skip
-    """One tile's share of all three gradients. Rows beyond the end have no gradient and so add nothing."""
+    """One tile's share of all three gradients. Rows beyond the end have no gradient and so add nothing. The first tile
+    of a row finds ⟨do, o⟩; a later one loads that, and the gradient of the query that earlier ones have left."""
     query = _rows(q, row, T, q_t, D, WIDE, EVEN)
     grad = _rows(grad_o, row, T, g_t, D, WIDE, EVEN)
-    out = _rows(o, row, T, H * D, D, WIDE, EVEN)
-    delta = tl.sum(grad.to(tl.float32) * out.to(tl.float32), 1)
     row_lse = tl.load(lse + row) if EVEN else tl.load(lse + row, mask=row < T, other=0.0)
-    score = tl.dot(key, tl.trans((query * scale).to(query.dtype)))  # keys × queries
-    p = tl.exp2(score - row_lse[None, :])
+    if LATER:
+        row_delta = tl.load(delta + row) if EVEN else tl.load(delta + row, mask=row < T, other=0.0)
+        earlier = _rows(grad_q, row, T, H * D, D, WIDE, EVEN).to(tl.float32)
+    else:
+        out = _rows(o, row, T, H * D, D, WIDE, EVEN)
+        row_delta = tl.sum(grad.to(tl.float32) * out.to(tl.float32), 1)
+        tl.store(delta + row, row_delta, mask=row < T)
+        earlier = tl.zeros((row.shape[0], WIDE), tl.float32)
+    score = tl.dot(key, tl.trans(query))  # keys × queries
+    p = tl.exp2(scale * score - row_lse[None, :])
     if DIAGONAL:
         p = tl.where(column[:, None] > row[None, :], 0.0, p)
     elif not CAUSAL and not EVEN:
         p = tl.where(column[:, None] >= T, 0.0, p)
     sum_v = tl.dot(p.to(grad.dtype), grad, sum_v)
-    grad_score = (p * (tl.dot(value, tl.trans(grad)) - delta[None, :])).to(query.dtype)
+    grad_score = (p * (tl.dot(value, tl.trans(grad)) - row_delta[None, :])).to(query.dtype)
     sum_k = tl.dot(grad_score, query, sum_k)
-    grad_query = natural * tl.dot(tl.trans(grad_score), key)
-    if ADD:  # to what the tiles of earlier keys have left
-        grad_query += _rows(grad_q, row, T, H * D, D, WIDE, EVEN)
+    grad_query = earlier + natural * tl.dot(tl.trans(grad_score), key)
     _put(grad_q, grad_query.to(grad_q.dtype.element_ty), row, T, H * D, D, WIDE, EVEN)
     return sum_k, sum_v
 
 
 @triton.jit
 def _backward(
-    q, k, v, o, lse, grad_o, grad_q, grad_k, grad_v, q_s, q_t, k_s, k_t, v_s, v_t, g_s, g_t, T, scale, natural,
+    q, k, v, o, lse, grad_o, delta, grad_q, grad_k, grad_v, q_s, q_t, k_s, k_t, v_s, v_t, g_s, g_t, T, scale, natural,
     H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, EVEN: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     h, s = tl.program_id(0), tl.program_id(1).to(tl.int64)
     q, k, v, grad_o = q + s * q_s + h * D, k + s * k_s + h * D, v + s * v_s + h * D, grad_o + s * g_s + h * D
     here = (s * T * H + h) * D
-    o, grad_q, grad_k, grad_v, lse = o + here, grad_q + here, grad_k + here, grad_v + here, lse + (s * H + h) * T
+    o, grad_q, grad_k, grad_v = o + here, grad_q + here, grad_k + here, grad_v + here
+    lse, delta = lse + (s * H + h) * T, delta + (s * H + h) * T
     for start in range(0, T, ROWS):
         column = start + tl.arange(0, ROWS)
         key = _rows(k, column, T, k_t, D, WIDE, EVEN)
@@ -139,13 +144,13 @@ def _backward(
         sum_v = tl.zeros((ROWS, WIDE), tl.float32)
         if CAUSAL:
             sum_k, sum_v = _backward_tile(
-                q, o, grad_o, grad_q, lse, key, value, column, column, sum_k, sum_v, T, q_t, g_t, scale, natural,
+                q, o, grad_o, grad_q, lse, delta, key, value, column, column, sum_k, sum_v, T, q_t, g_t, scale, natural,
                 start > 0, H, D, WIDE, EVEN, CAUSAL, True,
             )  # fmt: skip
         for first in range(start + ROWS if CAUSAL else 0, T, ROWS):
             row = first + tl.arange(0, ROWS)
             sum_k, sum_v = _backward_tile(
-                q, o, grad_o, grad_q, lse, key, value, row, column, sum_k, sum_v, T, q_t, g_t, scale, natural,
+                q, o, grad_o, grad_q, lse, delta, key, value, row, column, sum_k, sum_v, T, q_t, g_t, scale, natural,
                 start > 0, H, D, WIDE, EVEN, CAUSAL, False,
             )  # fmt: skip
         _put(grad_k, (natural * sum_k).to(grad_k.dtype.element_ty), column, T, H * D, D, WIDE, EVEN)
@@ -176,7 +181,7 @@ def narrow_backward(
     grad_k, grad_v = q.new_empty(q.shape), q.new_empty(q.shape)
     strides = [n for x in (q, k, v, g) for n in x.stride()[:2]]
     _backward[H, S](
-        q, k, v, o.contiguous(), lse.contiguous(), g, grad_q, grad_k, grad_v, *strides, T,
+        q, k, v, o.contiguous(), lse.contiguous(), g, torch.empty_like(lse), grad_q, grad_k, grad_v, *strides, T,
         scale * math.log2(math.e), scale, **_sizes(BACKWARD, q, causal),
     )  # fmt: skip
     return grad_q.to(q.dtype), grad_k, grad_v

@@ -122,7 +122,7 @@ def _scan_backward(
             first = s * T + g * L + part * KEPT
             if PARTS > 1:
                 h = tl.load(scratch + part * N * E + ne, mask=inside, other=0.0)
-            before = ()  # the states ahead of each step of the part, in registers
+            before: Any = ()  # the states ahead of each step of the part, in registers
             for i in tl.static_range(KEPT):
                 at = first + i
                 ut = tl.load(u + at * E + e, mask=in_e, other=0.0).to(a.dtype)

@@ -173,7 +173,7 @@ def fitting(
     one_each = [1] * number
     if not overrun and (shortest := seconds(one_each, SHORTEST)) > room:
         given = config["budget_seconds"]
-        raise TooShort(_too_short(given, given + shortest - room, len(candidates)))
+        raise TooShort(_too_short(given, given + shortest - room, len(candidates), number))
     seeds, scale = fit(seconds, room, one_each, config["seeds"])
     result = {
         "seeds": seeds,
@@ -232,17 +232,16 @@ def _largest(fits: Callable[[float], bool], low: float, high: float) -> float:
     return low
 
 
-def _too_short(budget: float, needed: float, architectures: int) -> str:
+def _too_short(budget: float, needed: float, architectures: int, tasks: int) -> str:
     """The message for a budget that is too small; it recommends a little more than `needed`, since speed varies."""
     least = SLACK * needed
     given, enough = f"{budget:g}s", f"{5 * math.ceil(least / 5)}s"
     if least > 90:
         enough = f"{math.ceil(least / 60)}m"
     many = f"{architectures} architectures do" if architectures > 1 else "one architecture does"
-    return (
-        f"{many} not fit into {given} here, even with a tenth of the steps and one seed. Give --time {enough} or more, "
-        "fewer --tasks, or fewer architectures."
-    )
+    fewer = [what for what, count in (("--tasks", tasks), ("architectures", architectures)) if count > 1]
+    ways = f"--time {enough} or more" + (f", or fewer {' or '.join(fewer)}" if fewer else "")
+    return f"{many} not fit into {given} here, even with a tenth of the steps and one seed. Give {ways}."
 
 
 def makespan(costs: Sequence[float], workers: int) -> float:

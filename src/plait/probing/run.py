@@ -227,7 +227,7 @@ class _Trials:
         `most` seconds in all."""
         each = most * self.workers / self._pool.times(len(trials)) / len(trials)
         tasks = [Task(trial.key, "plait.probing.worker:time_trial", (trial, each)) for trial in trials]
-        return dict(zip([trial.key for trial in trials], self._pool.timed(tasks, on_timed), strict=True))
+        return dict(zip([trial.key for trial in trials], self._pool.timed(tasks, on_timed, most), strict=True))
 
     def __enter__(self) -> _Trials:
         return self

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from plait.core.errors import UserError
-from plait.core.process import Stopped
+from plait.core.progress import Stopped
 from plait.probing.trial import KIND, FleetProgress, Trial, checkpoint_path, result
 from plait.records import Record, provenance_of
 from plait.records.claims import held
@@ -84,8 +84,8 @@ def _progress(fleet: Fleet, seconds: float) -> FleetProgress:
 
 
 def step_seconds(trial: Trial, most: float = math.inf) -> float:
-    """Seconds per step of a trial's fleet, measured on a few steps: on a CPU until about `most` seconds have passed,
-    which on a busy one may be after the first."""
+    """Seconds per step of a trial's fleet, after one to warm up, measured on a few steps: on a CPU on as many as end
+    within `most` seconds, at least one."""
     t = trial.training
     small = replace(trial.task, train_size=min(trial.task.train_size, 4 * t.batch))
     training = replace(t, evaluation=t.batch, eval_every=t.steps)
@@ -99,10 +99,8 @@ def step_seconds(trial: Trial, most: float = math.inf) -> float:
         fleet.advance(TIMED_STEPS)
         torch.cuda.synchronize()
         return (time.perf_counter() - started) / TIMED_STEPS
-    if started - began >= most:
-        return started - began
     steps, now = 0, started
-    while steps < TIMED_STEPS and now - began < most:
+    while steps == 0 or (steps < TIMED_STEPS and now - began < most):
         fleet.advance(1)
         steps, now = steps + 1, time.perf_counter()
     return (now - started) / steps

@@ -10,6 +10,7 @@ budgets. Durations are found by scheduling the legs on the workers: nine equal l
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -105,7 +106,7 @@ class Plan:
                 f"{duration(seconds)} are too short for {count} architecture{'s' * (count > 1)} of "
                 f"{self.workload.seeds} seed{'s' * (self.workload.seeds > 1)}: the shortest comparison takes about "
                 f"{duration(takes + spent)} here. Give more --time, fewer architectures or --seeds, a smaller --batch, "
-                "or smaller models."
+                f"or smaller models{_or_wait()}."
             )
         return self._largest(seconds - spent, lambda b: slack * (self.searching(b) + self.training(b)) + LAST_SECONDS)
 
@@ -134,6 +135,14 @@ class Plan:
             middle = (low + high) / 2
             low, high = (middle, high) if takes(self._budgets(middle)) < seconds else (low, middle)
         return self._budgets(low)
+
+
+def _or_wait() -> str:
+    """Advice for a machine that is busy with other work."""
+    cores, load = os.cpu_count() or 1, os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return (
+        f", or wait: other work keeps this machine busy (load {load:.0f} on {cores} cores)" if load > 2 * cores else ""
+    )
 
 
 def weights(

@@ -24,7 +24,7 @@ from plait.model.reference_curves import reference_known
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, loss_of, windows_of
 from plait.racing.planning import Planner, Terms, train_in_stages
-from plait.racing.rates import FACTORS, RATE_SHARE, best_rate, rate_steps, search_rates, usual_rate
+from plait.racing.rates import best_rate, rate_steps, search_rates, usual_rate
 from plait.racing.workers import Workers
 from plait.records import Record, Store
 from plait.workers.pool import Place
@@ -118,7 +118,7 @@ def compare(
         usual = {c.name: terms.lr or usual_rate(c, course) for c in contenders}
         share = searching_took = 0.0
         if plan.searches:
-            share = RATE_SHARE * len(FACTORS) / (RATE_SHARE * len(FACTORS) + terms.seeds)
+            share = plan.search_share(budgets)
             steps = {c.name: rate_steps(budgets[c.name], course) for c in contenders}
 
             def searching(done: float) -> None:

@@ -127,18 +127,28 @@ def _against(prediction: Prediction, pick: str, other: str) -> dict[str, Any]:
     gap_D = prediction.loss_DC[:, places[0]] - prediction.loss_DC[:, places[1]]
     gap_D = gap_D[np.isfinite(gap_D)]
     better = prediction.p_better(pick, other)
-    verdict = pick if better >= SURE else other if better <= 1 - SURE else NOT_DISTINGUISHABLE
-    if not prediction.sharpness:
-        verdict = NOT_DISTINGUISHABLE
+    verdict = NOT_DISTINGUISHABLE
+    if not prediction.blind and not _within_noise(prediction, pick, other):
+        verdict = pick if better >= SURE else other if better <= 1 - SURE else NOT_DISTINGUISHABLE
     interval = [float(end) for end in np.quantile(gap_D, [0.05, 0.95])] if len(gap_D) else None
     middle = float(np.median(gap_D)) if len(gap_D) else None
     return {"a": pick, "b": other, "difference": middle, "interval": interval, "p": better, "verdict": verdict}
 
 
+def _within_noise(prediction: Prediction, pick: str, other: str) -> bool:
+    """Whether two forecasts differ by less than the noise between seeds: that is never called a difference."""
+    losses = prediction.loss[pick], prediction.loss[other]
+    return all(map(math.isfinite, losses)) and abs(losses[0] - losses[1]) < prediction.noise * losses[0]
+
+
 def _verdict(prediction: Prediction, pick: str) -> str:
-    if not prediction.sharpness and len(prediction.names) > 1:
+    if prediction.blind and len(prediction.names) > 1:
         return f"not distinguishable after so few steps; {pick} has the lowest forecast"
-    others = [name for name in prediction.names if name != pick and prediction.p_better(pick, name) < SURE]
+    others = [
+        name
+        for name in prediction.names
+        if name != pick and (prediction.p_better(pick, name) < SURE or _within_noise(prediction, pick, name))
+    ]
     if not others:
         return f"{pick} is best" if len(prediction.names) > 1 else f"{pick} alone"
     chance = probability(prediction.p_best[pick])

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from plait.core.process import Stopped
+from plait.core.progress import Stopped
 from plait.model.architecture import Architecture
 from plait.records import Record, provenance_of, record_key
 from plait.training import checkpoint

@@ -21,7 +21,7 @@ from plait.core.errors import UserError
 from plait.racing.budget import LEAST_STEPS, STAGES, Plan, Workload, further_shares, rungs, weights
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, Leg
-from plait.racing.rates import FACTORS, RATE_STEPS, Search, stacks
+from plait.racing.rates import FACTORS, RATE_STEPS, Search, rate_steps, stacks
 from plait.racing.workers import Workers, seconds_of_all
 from plait.records import Record, Store, provenance_of, record_key
 from plait.training.track import Replica
@@ -79,6 +79,13 @@ class Planner:
         if self.terms.seconds is None:
             return self.terms.search_rates
         return bool(self._kept({}, self._timed)["search"])
+
+    def search_share(self, budgets: Mapping[str, float]) -> float:
+        """The share of all training that the search of rates takes, with one rate beyond its range for each."""
+        work, course = self._workload, self.course
+        each = [(work.search(rate_steps(tokens, course), course), work.training(tokens)) for tokens in budgets.values()]
+        searching = (len(FACTORS) + 1) * sum(search for search, _ in each)
+        return searching / (searching + self.terms.seeds * sum(training for _, training in each))
 
     def after(self, search: Search) -> dict[str, float]:
         """The budgets after the search of rates, from its measured speed; those that do not depend on time stay."""

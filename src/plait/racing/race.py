@@ -6,8 +6,8 @@ trains on (`analysis.race_policy`; the defaults did best on complete trainings, 
 are paused and resumed, never repeated. The answer depends only on the losses and on speeds that are measured once and
 stored, so a race that was killed continues as if nothing had happened.
 
-Before the first rung a screening (`screening`): all of the steps with a part of the batch, if the race is long enough
-and the limit allows for it. Then everybody takes the first rung only, which tells the level of the text.
+Before the first rung a screening (`screening`): all of the steps with a part of their tokens, if the race is long
+enough and the limit allows for it. Then everybody takes the first rung only, which tells the level of the text.
 
 Learning rates: each candidate's is chosen among three at the first rung that has enough steps to compare them, if the
 limit allows for that; otherwise each trains at the usual rate for its width (`rates`). Where the best of the three is
@@ -76,7 +76,7 @@ class Raced:
 
     @cached_property
     def known(self) -> Known:
-        return known_of(self.contenders, self.rungs[-1], self.screened)
+        return known_of(self.contenders, self.screened)
 
     @property
     def reach(self) -> float:
@@ -108,7 +108,7 @@ class Raced:
 
     def _extrapolate(self, budgets: Sequence[float]) -> Forecast:
         forecast = extrapolate(self.observations, budgets, WAY, reach=self.reach / self.longest, known=self.known)
-        return replace(forecast, sharpness=0.0) if self.starved else forecast
+        return replace(forecast, blind=True) if self.starved else forecast
 
     def prediction_at(self, tokens: Mapping[str, float]) -> Prediction:
         """Every candidate's loss at a budget of its own: what equal time or equal FLOPs mean in its tokens."""
@@ -118,17 +118,17 @@ class Raced:
         loss_DC = forecast.loss_DBC[:, places, range(len(places))]
         shift_DC = None if forecast.shift_DB is None else forecast.shift_DB[:, places]
         last = forecast.at(max(budgets))
-        return Prediction(forecast.names, last.tokens, loss_DC, forecast.noise, last.sharpness, shift_DC)
+        return Prediction(forecast.names, last.tokens, loss_DC, forecast.noise, last.blind, shift_DC)
 
     @cached_property
     def foresight(self) -> Foresight | None:
         return foresee(self.forecast) if len(self.contenders) > 1 else None
 
 
-def known_of(contenders: Sequence[Contender], steps: int, screened: Mapping[str, Record]) -> Known:
-    """What the library of complete learning curves tells about these candidates, and their screenings of `steps`."""
+def known_of(contenders: Sequence[Contender], screened: Mapping[str, Record]) -> Known:
+    """What the library of complete learning curves tells about these candidates, and their screenings."""
     if screened:
-        return known_after(contenders, steps, screened)
+        return known_after(contenders, screened)
     return reference_known({c.name: c.arch for c in contenders})
 
 
@@ -250,15 +250,15 @@ class _Race:
         self.state = replace(self.state, limit=self.state.limit - spent / sum(cost.values()))
 
     def screen(self) -> None:
-        """Train every candidate for all of the steps with a part of the batch, where that was measured to tell."""
+        """Train every candidate for all of the steps with a part of their tokens, where that was measured to tell."""
         course, steps = screening_course(self.course), self.rungs[-1]
         known = reference_known({c.name: c.arch for c in self.contenders})
         if steps < FEWEST_STEPS or len(self.contenders) < 2 or not known.speaks_of([c.name for c in self.contenders]):
             return
-        share = course.recipe.batch / self.course.recipe.batch
+        share = course.tokens_per_step / self.course.tokens_per_step
         if share > AT_MOST * self.state.limit:
             return
-        # Small batches may take longer per token, on a GPU much longer: what counts is measured.
+        # Small steps may take longer per token, on a GPU much longer: what counts is measured.
         speed, cost = speeds(self.contenders, self.pool, course), self.state.cost
         share *= sum(speed.values()) / sum(cost.values())
         if share > AT_MOST * self.state.limit:
@@ -271,7 +271,7 @@ class _Race:
 
     def run(self) -> Decision:
         archs = {c.name: c.arch for c in self.contenders}
-        known = known_of(self.contenders, self.rungs[-1], self.screened)
+        known = known_of(self.contenders, self.screened)
         while True:
             seen = {name: records for name, records in self.records.items() if records}
             decision = decide(self.state, observed(seen), POLICY, WAY, known=known)

@@ -78,8 +78,9 @@ def search_rates(
         legs = [Leg(course, c.arch, stack, (steps[c.name],), runs) for c, stack in asked]
         if not legs:
             break
-        begun = 0.0 if round_ == 0 else 1.0
-        found = pool.run(legs, partial(_report_share, on_share, begun))
+        first = len(FACTORS) / (len(FACTORS) + 1)  # of the search, by its first round
+        begin, end = (0.0, first) if round_ == 0 else (first, 1.0)
+        found = pool.run(legs, partial(_report_share, on_share, begin, end))
         for (c, stack), (records,) in zip(asked, found, strict=True):
             for replica, record in zip(stack, records, strict=True):
                 losses[c.name][replica.lr] = loss_of(record)
@@ -89,8 +90,8 @@ def search_rates(
     return Search(losses, dict(steps), {name: sum(each) / len(each) for name, each in took.items()}, seconds)
 
 
-def _report_share(on_share: Callable[[float], object], begun: float, done: float, total: float) -> None:
-    on_share(begun or done / total)
+def _report_share(on_share: Callable[[float], object], begin: float, end: float, done: float, total: float) -> None:
+    on_share(begin + (end - begin) * done / total)
 
 
 def _rates_beyond(losses: Mapping[float, float]) -> list[float]:

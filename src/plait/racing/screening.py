@@ -1,12 +1,18 @@
-"""The screening: before a race, every candidate trains all of its steps with a small part of the batch, on copies.
+"""The screening: before a race, every candidate trains all of its steps with a sixteenth of their tokens, on copies.
 
 What decides between architectures at the end is learnt late, after many optimizer steps, and a race that may spend a
-tenth sees only the first ones. A sixteenth of the batch takes all of the steps at a sixteenth of the cost. The text is
-full of copies (each piece of 8 to 32 tokens comes twice), on which copying from the context is learnt sooner, and the
-score is the loss of those held-out tokens of the plain text that repeat the context. Alone it ranks the truth table's
-29 architectures with a Spearman correlation of 0.86 and 0.80 on two texts, where as many tokens of the full training
-have 0.44 and 0.42; what it adds to a race is in benchmarks/results/2026-11-17-screening.md. The library of curves has
-the screenings of its architectures (`analysis.curve_screening`), from 1024 to 4096 steps: shorter races have none.
+tenth sees only the first ones. A sixteenth of a step's tokens takes all of the steps at a sixteenth of the cost: a part
+of the batch, or, where one sequence is more than that, a shorter one. The text is full of copies (each piece of 8 to 32
+tokens comes twice), on which copying from the context is learnt sooner, and the score is the loss of those held-out
+tokens of the plain text that repeat the context.
+
+A screening tells the ranking after sixteen times its tokens. Of the truth table's 29 architectures on two texts its
+Spearman correlation with the losses after 8 million tokens is 0.92 and 0.90 (one sequence of 128 tokens per step), with
+those after 34 million 0.84 and 0.79 (two of 256); as many tokens of the full training have 0.72 and 0.43, and 0.43 and
+0.42 (benchmarks/results/2026-11-17-screening-ranks.md; what it adds to a race is in 2026-11-17-screening.md). The
+library of curves has screenings of its architectures (`analysis.curve_screening`) with 512 tokens per step, and others
+are placed among them by their tokens: those of 128 tokens and 4096 steps correlate with those of 512 tokens and 1024
+steps by 0.95 and 0.94. Races of fewer than 1024 steps have none.
 """
 
 from __future__ import annotations
@@ -25,8 +31,10 @@ from plait.racing.leg import Course, loss_of
 from plait.records import Record
 from plait.training.track import Text
 
-BATCH = 16  # the batch is divided by this
-RATE = 0.35  # of a candidate's learning rate, for a sixteenth of the batch: what the library's were trained with
+PART = 16  # the tokens of a step are divided by this
+SHORTEST = 128  # tokens of a sequence
+RATE = 0.35  # of a candidate's learning rate, for a sixteenth of the tokens: what the library's were trained with
+LIBRARY_TOKENS = 512  # per step of the library's screenings
 FEWEST_STEPS = 1024  # that a screening was measured at
 AT_MOST = 0.7  # of what a race may cost; where a screening takes more, there is none
 PIECES = (8, 33)  # tokens of a piece, from and below
@@ -36,15 +44,17 @@ SEED = 7  # of the pieces
 
 
 def screening_course(course: Course) -> Course:
-    """The same text, held-out tokens and steps, with a smaller batch of copies."""
-    batch = max(1, course.recipe.batch // BATCH)
-    return replace(course, recipe=replace(course.recipe, batch=batch), screening=True)
+    """The same text, held-out tokens and steps, with smaller steps on copies."""
+    batch, seq_len = course.recipe.batch, course.recipe.seq_len
+    fewer = max(1, batch // PART)
+    shorter = min(seq_len, max(SHORTEST, batch * seq_len // (PART * fewer)))
+    return replace(course, recipe=replace(course.recipe, batch=fewer, seq_len=shorter), screening=True)
 
 
 def screening_rate(rate: float, course: Course) -> float:
-    """For the screening's batch: between the rate of a sixteenth and the race's own by a power law."""
-    small = screening_course(course).recipe.batch / course.recipe.batch
-    return rate * math.pow(RATE, math.log(small) / math.log(1 / BATCH))
+    """For the screening's steps: between the rate of a sixteenth and the race's own by a power law."""
+    small = screening_course(course).tokens_per_step / course.tokens_per_step
+    return rate * math.pow(RATE, math.log(small) / math.log(1 / PART))
 
 
 def screening_text(text: Text) -> Text:
@@ -74,8 +84,9 @@ def repeats(inputs_NT: np.ndarray, targets_NT: np.ndarray) -> np.ndarray:
     return found_NT
 
 
-def known_after(contenders: Sequence[Contender], steps: int, records: Mapping[str, Record]) -> Known:
+def known_after(contenders: Sequence[Contender], records: Mapping[str, Record]) -> Known:
     """What the library tells of candidates with these screenings; of a diverged one there is none."""
     losses = {name: loss_of(record) for name, record in records.items()}
     finite = {name: math.log(loss) for name, loss in losses.items() if math.isfinite(loss) and loss > 0}
-    return screened_known({c.name: c.arch for c in contenders}, steps, finite)
+    tokens = max(float(record.result["tokens"]) for record in records.values())
+    return screened_known({c.name: c.arch for c in contenders}, round(tokens / LIBRARY_TOKENS), finite)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.process import stop_signals
+from plait.core.progress import stop_signals
 from plait.core.user_files import MixerSource
 from plait.data import open_corpus
 from plait.model.architecture import Architecture, architecture
@@ -65,16 +65,14 @@ def run_leg(
 
 
 def time_step(worker: Worker, spec: str, course: Course, most: float) -> float:
-    """Seconds of one training step of one replica, timed for about `most` seconds: on a busy machine that is one
-    step."""
+    """Seconds of one training step of one replica, after one to warm up: the mean of several, or of as many as end
+    within `most` seconds, at least one."""
     track = Track(
         architecture(spec), [Replica(course.recipe.lr, 0)], [_text(worker, course)], course.recipe, device=course.device
     )
     track.advance_to(1)
     first = track.seconds
-    if first > most:
-        return first
-    track.advance_to(1 + TIMED, most - first)
+    track.advance_to(1 + TIMED, most - first)  # one step, if no time is left
     return (track.seconds - first) / (track.step - 1)
 
 
@@ -124,7 +122,7 @@ class Workers:
             Task(f"time {place}", f"{__name__}:time_step", (arch.text, course or self.course, each), what=arch.text)
             for place, arch in enumerate(archs)
         ]
-        return self._pool.timed(tasks)
+        return self._pool.timed(tasks, most=math.inf if most is None else most)
 
     def run(self, legs: Iterable[Leg], on_tokens: OnTokens = lambda done, total: None) -> list[list[list[Record]]]:
         """Train what the store lacks; returns the records of every leg, by budget and replica. Raises

@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import platform
 import re
 import sys
@@ -32,7 +33,6 @@ from typing import Any, TypedDict
 import plait
 from plait.core.errors import UserError
 from plait.core.files import CHECKSUM, DIGITS
-from plait.core.process import cores
 
 
 class Provenance(TypedDict):
@@ -91,6 +91,11 @@ def cpu_model() -> str:
         return platform.processor()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor())
+
+
+def cores() -> int:
+    """How many processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def this_machine() -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.analysis.scaling_runs import PER_BYTE
-from plait.core.process import stop_signals
+from plait.core.progress import stop_signals
 from plait.core.user_files import MixerSource
 from plait.data import Corpus
 from plait.model.architecture import architecture

@@ -23,7 +23,7 @@ from plait.algorithms.objectives import Exact, Objective, Predicted, ProxyObject
 from plait.algorithms.predicted import DevicePredictor
 from plait.algorithms.search import Search
 from plait.core.errors import UserError
-from plait.core.process import stop_signals
+from plait.core.progress import stop_signals
 from plait.core.registry import Entry, Table
 from plait.data import Corpus
 from plait.device.answer import AnswerPredictor

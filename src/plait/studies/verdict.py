@@ -102,11 +102,20 @@ class VerdictFindings:
     def statement(self) -> str:
         races = [one for one in self.signals if one.name.startswith("race")]
         best = min(races, key=lambda one: (one.regret, -one.spearman))
+        apart = f"{best.regret:.3f} nats above it"
+        if 0 < best.regret < self.table.noise:
+            apart += ", less than the noise"
         return (
-            f"{self.table.names[int(np.argmin(self.table.truth))]} is best of {len(self.contenders)} after "
-            f"{self.table.budgets[-1]:,.0f} tokens; noise between seeds {self.table.noise:.3f} nats. At "
-            f"{percent(best.cost)} of the cost, '{best.name}' picks {best.pick}, {best.regret:.3f} nats above it"
+            f"{self.table.names[int(np.argmin(self.table.truth))]} has the lowest loss of {len(self.contenders)} after "
+            f"{self.table.budgets[-1]:,.0f} tokens{self._ties()}; noise between seeds {self.table.noise:.3f} nats. At "
+            f"{percent(best.cost)} of the cost, '{best.name}' picks {best.pick}, {apart}"
         )
+
+    def _ties(self) -> str:
+        """Those whose mean losses are above the lowest by less than the noise."""
+        above = self.table.truth - self.table.truth.min()
+        ties = [name for name, gap in zip(self.table.names, above, strict=True) if 0 < gap < self.table.noise]
+        return f" (above it by less than the noise: {', '.join(ties)})" if ties else ""
 
     def as_dict(self) -> dict[str, object]:
         curves = self.table.loss_ASB.mean(axis=1)

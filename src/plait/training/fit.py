@@ -21,7 +21,7 @@ import torch
 
 from plait.core.errors import UserError
 from plait.core.files import understood
-from plait.core.process import Stopped, stop_signals
+from plait.core.progress import Stopped, stop_signals
 from plait.records import Store
 from plait.training.batches import Batches
 from plait.training.checkpoint import newest_checkpoint, remove_checkpoints

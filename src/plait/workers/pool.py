@@ -16,6 +16,7 @@ killed and started again runs what is missing in the store.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -23,12 +24,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from statistics import fmean
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.process import cores
 from plait.records import Store
 from plait.records.claims import is_open
+from plait.records.record import cores
 from plait.workers.task import Event, Setup, Task
 
 OnEvent = Callable[[Event], object]
@@ -249,21 +251,26 @@ class Pool:
                 work.elsewhere.remove(task)
                 work.waiting.append(task)
 
-    def timed(self, tasks: Sequence[Task], on_timed: OnDone = lambda name: None) -> list[float]:
-        """The mean of the seconds that each task returns, measured with all workers busy as they will be in
-        training."""
+    def timed(self, tasks: Sequence[Task], on_timed: OnDone = lambda name: None, most: float = math.inf) -> list[float]:
+        """The mean of the seconds that each task returns, measured with all workers busy as they will be in training.
+        Each is timed several times, unless `most` seconds have passed before."""
         self._backend.wait_ready()
-        times = self.times(len(tasks))
-        copies = {
-            f"{task.name}#{i}": Task(f"{task.name}#{i}", task.function, task.args, what=task.what)
-            for i in range(times)
-            for task in tasks
-        }
-        found = self.run(copies.values(), on_done=lambda name: on_timed(name.rpartition("#")[0]))
-        return [sum(found[f"{task.name}#{i}"] for i in range(times)) / times for task in tasks]
+        began, turns = time.perf_counter(), range(self.times(len(tasks)))
+
+        def copies(turn: int) -> list[Task]:
+            return [Task(f"{task.name}#{turn}", task.function, task.args, what=task.what) for task in tasks]
+
+        further = iter(turns[1:])
+
+        def more() -> list[Task]:
+            late = time.perf_counter() - began > most
+            return [] if late or (turn := next(further, None)) is None else copies(turn)
+
+        found = self.run(copies(0), on_done=lambda name: on_timed(name.rpartition("#")[0]), more=more)
+        return [fmean(found[name] for turn in turns if (name := f"{task.name}#{turn}") in found) for task in tasks]
 
     def times(self, tasks: int) -> int:
-        """How often each of so many tasks is timed."""
+        """How often each of so many tasks is timed at most."""
         return min(TIMED_TIMES, max(2, self.workers)) if self.workers > 1 and tasks <= MOST_TIMED else 1
 
     def stop(self) -> None:

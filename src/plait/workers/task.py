@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.process import Stopped
+from plait.core.progress import Stopped
 from plait.core.registry import load_attribute
 from plait.core.user_files import MixerSource, announce_nothing
 from plait.records import Record, Store, open_store
