@@ -31,7 +31,7 @@ def test_the_pick_and_how_far_it_is_ahead(capsys: pytest.CaptureFixture[str]) ->
     rows = [line.split() for line in lines[1:4]]
     assert rows[0][:3] == ["→", "gla+attn", "1"]
     assert rows[1][0] == "attn×2"
-    assert lines[1].split()[-2:] == ["80%", "0.80"]
+    assert lines[1].split()[-3:] == ["80", "%", "0.80"]
     assert "4 M tokens" in "".join(lines[4:6])
     text = "\n".join(lines)
     assert "Take it." in text

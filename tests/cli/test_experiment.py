@@ -91,7 +91,7 @@ def test_mistakes(run, tmp_path):
     with pytest.raises(UserError, match="no command `plait trian`"):
         run("trian", "bad.yaml")
     (tmp_path / "torn.yaml").write_text("command: [train\n")
-    with pytest.raises(UserError, match=r"torn\.yaml is no YAML"):
+    with pytest.raises(UserError, match=r"torn\.yaml is not YAML"):
         run("train", "torn.yaml")
     (tmp_path / "spec.yaml").write_text("d: 16\n")
     with pytest.raises(UserError, match="not an experiment file"):

@@ -83,11 +83,11 @@ def test_a_mixer_cannot_end_the_program_with_success(plait: Any, tmp_path: Path,
     (tmp_path / "leaves.py").write_text(text)
     ran = plait("check", "leaves.py", "--no-speed")
     assert ran.returncode == (2 if where == "at import" else 1), ran.stdout
-    assert "leaves.py ends the program" in ran.stderr if where == "at import" else "SystemExit" in ran.stdout
+    assert "leaves.py ended the program" in ran.stderr if where == "at import" else "SystemExit" in ran.stdout
     options = "--mixers leaves.py --data builtin:language --steps 1 --batch 1 --seq-len 8"
     trained = plait("train", "d=32 | my-mixer mlp", *options.split())
     assert trained.returncode == 2, trained.stdout
-    assert "ends the program" in trained.stderr
+    assert "ended the program" in trained.stderr
 
 
 def test_a_file_from_elsewhere_is_announced(

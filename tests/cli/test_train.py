@@ -21,7 +21,7 @@ def test_json_has_what_others_rely_on(plait, tmp_path, monkeypatch):
     assert found["tokens"] == 5 * 4 * 24
     assert found["loss"] > found["entropy"]
     again = plait("train", *SMALL, "--steps", "5")
-    assert "trained before" in again.stdout
+    assert "already trained" in again.stdout
 
 
 def test_recipe_keys_and_published_recipes(plait, tmp_path, monkeypatch):
@@ -43,8 +43,8 @@ def test_recipe_keys_and_published_recipes(plait, tmp_path, monkeypatch):
         ([*SMALL, "--steps", "5", "--set", "clip=much"], "clip takes a number"),
         ([*SMALL, "--steps", "5", "--recipe", "fox-125"], "Did you mean 'fox-125m'"),
         ([*SMALL, "--steps", "5", "--lr", ","], "--lr ,: give a number, or several separated by commas"),
-        ([*SMALL, "--steps", "5", "--precision", "fp8"], "known are fp32, bf16"),
-        ([*SMALL, "--steps", "5", "--sharding", "zero"], "known are ddp, fsdp"),
+        ([*SMALL, "--steps", "5", "--precision", "fp8"], "known: fp32, bf16"),
+        ([*SMALL, "--steps", "5", "--sharding", "zero"], "known: ddp, fsdp"),
         (["d=16 vocab=8 | attn[heads=2]", *SMALL[1:], "--steps", "5"], "has vocab=8"),
         (["d=16 | atn", *SMALL[1:], "--steps", "5"], "Did you mean 'attn'"),
         ([SMALL[0], "--data", "builtin:languag", "--steps", "5"], "builtin:language"),
@@ -91,7 +91,7 @@ def test_from_on_the_command_line(plait, tmp_path, monkeypatch):
     assert found["spec"] == json.loads(first.stdout)["spec"]
     other = plait("train", "--from", name, "--data", "builtin:stdlib", *small)
     assert other.returncode == 2
-    assert "other tokens" in other.stderr
+    assert "is tokenised differently" in other.stderr
     assert plait("train", *small).returncode == 2
 
 

@@ -62,7 +62,7 @@ def test_a_wrong_field_names_those_that_are_there(records: Path, opened) -> None
         ("a.jsonl", b"[1]\n", "line 1: expected an object"),
         ("a.jsonl", b"\xff\xfe\n", "line 1: no JSON"),
         ("a.parquet", b"PAR1 but not really", "cannot be read as Parquet"),
-        ("a.txt", b"some latin-1 text: gr\xfc\xdfe" * 3, "no UTF-8 text: byte 21 is 0xfc"),
+        ("a.txt", b"some latin-1 text: gr\xfc\xdfe" * 3, "not UTF-8 text: byte 21 is 0xfc"),
         ("a.txt", b"some latin-1 text: gr\xfc\xdfe" * 3, "iconv -f LATIN1 -t UTF-8"),
         (
             "a.txt",

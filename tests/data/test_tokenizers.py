@@ -105,8 +105,8 @@ def test_truncated_files_are_refused(name: str, kept: float, tmp_path: Path) -> 
         ({"tokenizer": "chars", "version": 1, "alphabet": "ab"}, "'unknown' should be true or false; found nothing"),
         ({"tokenizer": "words", "version": 1, "words": ["a", 1]}, "list of strings"),
         ({"tokenizer": "words", "version": 1, "words": ["a", "a"]}, "twice"),
-        ({"tokenizer": "words", "version": 1, "words": ["a b"]}, "no word"),
-        ({"tokenizer": "words", "version": 1, "words": ["<eos>"]}, "no word"),
+        ({"tokenizer": "words", "version": 1, "words": ["a b"]}, "is not a valid word"),
+        ({"tokenizer": "words", "version": 1, "words": ["<eos>"]}, "is not a valid word"),
         ({"tokenizer": "ids", "version": 1, "size": 0}, "above 0"),
     ],
 )

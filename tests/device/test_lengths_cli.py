@@ -82,8 +82,8 @@ def test_json_and_figure(tmp_path: Path) -> None:
         (("--lengths", "16"), "at least two different"),
         (("--lengths", ""), "at least two different"),
         (("--svg", "x.svg"), "also give --lengths"),
-        (("--lengths", "8,16", "--again"), "--again does not go with --lengths"),
-        (("--lengths", "8,16", "--archai"), "--archai does not go with --lengths"),
+        (("--lengths", "8,16", "--again"), "--again cannot be combined with --lengths"),
+        (("--lengths", "8,16", "--archai"), "--archai cannot be combined with --lengths"),
     ],
 )
 def test_mistakes(arguments: tuple[str, ...], message: str) -> None:

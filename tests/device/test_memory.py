@@ -76,7 +76,7 @@ def deadly(tmp_path: Path) -> Path:
 def test_a_users_mixer_and_killed_processes(meter: MemoryMeter, deadly: Path) -> None:
     arch = architecture("d=32 vocab=50 | my-mixer mlp")
     (deadly / "child").touch()
-    with pytest.raises(UserError, match="the process that ran it was ended by SIGKILL, as happens where memory is"):
+    with pytest.raises(UserError, match="the process was killed by SIGKILL, probably because memory ran out"):
         meter.measure(arch, Setting(seq=8))
     (deadly / "parent").touch()
     found = meter.measure(arch, Setting(seq=8))  # by a new process

@@ -47,7 +47,7 @@ def test_another_machine_is_refused_unless_asked_for(tmp_path: Path, machine: An
     [
         ("{", "damaged"),
         ("[]", "damaged"),
-        ("{}", "no profile"),
+        ("{}", "is not a profile"),
         ('{"format": "plait-profile", "version": 1}', "damaged"),
         ('{"format": "plait-profile", "version": 99}', "newer plait"),
     ],

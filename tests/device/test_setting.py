@@ -28,7 +28,7 @@ def test_it_survives_json() -> None:
         ({"seq": 0}, "seq=0"),
         ({"batch": -1}, "batch=-1"),
         ({"threads": 0}, "threads=0"),
-        ({"dtype": "bfloat16"}, "GPUs only"),
+        ({"dtype": "bfloat16"}, "only on GPUs"),
     ],
 )
 def test_mistakes(given: dict[str, Any], message: str) -> None:

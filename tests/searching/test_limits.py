@@ -22,7 +22,7 @@ def test_units_and_constraints() -> None:
 def test_numbers_and_speeds() -> None:
     assert Limits.read(latency=0.04, memory="300MB", state=None) == Limits(latency=0.04, memory=3e8)
     assert Limits.read(50.0) == Limits(token_time=0.02)
-    with pytest.raises(UserError, match="--tokens-per-second and --token-time say the same"):
+    with pytest.raises(UserError, match="--tokens-per-second and --token-time mean the same"):
         Limits.read(50.0, token_time="20ms")
 
 

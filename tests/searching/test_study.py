@@ -146,7 +146,7 @@ def test_differences_below_the_noise_are_counted(study: Study) -> None:
     """Seeds 0.02 apart: a standard deviation of 0.0141, below which one of three neighbours is."""
     found = made_up(study)
     assert found.noise is None
-    assert "not known" in found.noise_statement
+    assert "unknown" in found.noise_statement
     rows = [
         {**row, "loss": loss, "losses": [loss - 0.01, loss + 0.01]}
         for row, loss in zip(found.rows, (1, 1.01, 2, 3), strict=True)
@@ -174,7 +174,7 @@ def test_words(study: Study) -> None:
         study, grad_norm=[4, 3, 2, 1], grad_norm_flops=[30] * 4, width=[3, 4, 2, 1], decoder_params=[1, 2, 3, 4]
     )
     assert best(found.rankings) == (
-        "grad_norm ranks best (SRC 1.00, 3 % of training's FLOPs); of what is free, width (SRC 0.80). "
+        "grad_norm ranks best (SRC 1.00, 3 % of training's FLOPs); among the free ones, width (SRC 0.80). "
         "Decoder parameters come 3 of 8 (SRC -1.00)."
     )
 

@@ -89,7 +89,7 @@ class Params:
     decoder: int
     embedding: int
     total: int
-    active: int  # met by one token
+    active: int  # used per token
     without_input_embedding: int
     shared: int  # of several layers, held and counted once
     parts: dict[str, int]

@@ -120,7 +120,7 @@ def _run(path: Path, attribute: str, text: str) -> ModuleType:
     except (Exception, SystemExit) as wrong:
         del sys.modules[name]
         if isinstance(wrong, SystemExit):
-            raise UserError(f"{path} ends the program ({type(wrong).__name__}) when it is run.") from None
+            raise UserError(f"{path} ended the program ({type(wrong).__name__}) when it was run.") from None
         if isinstance(wrong, UserError):
             raise
         raise UserError(f"{path} does not run: {type(wrong).__name__}: {wrong}") from wrong

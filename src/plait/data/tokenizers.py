@@ -208,7 +208,7 @@ def tokenizer_listing() -> list[dict[str, object]]:
     return [
         *rows,
         {"name": "hf:PATH", "options": {}, "what": foreign},
-        {"name": "FOLDER", "options": {}, "what": "a tokenizer that was saved, such as a run's"},
+        {"name": "FOLDER", "options": {}, "what": "a saved tokenizer, such as a run's"},
     ]
 
 

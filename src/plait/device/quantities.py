@@ -125,7 +125,7 @@ _LINES = (
     ),
     Quantity(
         "plait.device.answer:joined_result",
-        "time to first token: the whole prompt, of --mode both",
+        "time to first token (of the whole prompt), in --mode both",
         name="ttft",
         dimension="seconds",
         unit="ms",
@@ -138,7 +138,7 @@ _LINES = (
     ),
     Quantity(
         "plait.device.answer:joined_result",
-        "time per token of the answer, one over tokens per second, of --mode both",
+        "time per token of the answer (1 / tokens per second), in --mode both",
         name="token_time",
         dimension="seconds",
         unit="ms",
@@ -164,7 +164,7 @@ _LINES = (
     ),
     Quantity(
         "plait.device.energy:EnergyMeter",
-        "energy of one call, of the whole processor package or GPU, where the machine counts it (RAPL, NVML)",
+        "energy of one call, of the whole processor package or GPU, if it has counters (RAPL, NVML)",
         name="energy",
         dimension="joules",
         unit="mJ",

@@ -37,7 +37,7 @@ class Cost:
     """The cost of one layer for `seq` new tokens after `memory` older ones, one sequence.
 
     params         parameters by part
-    active         parameters that one token meets (less than all of them for experts); None: all
+    active         parameters that one token uses (less than all of them for experts); None: all
     shared         parameters held once for the whole model, by name, however many layers use them
     flops          forward FLOPs for the `seq` new tokens, by term
     masked         those of `flops` that causal masks and windows leave out, which fast kernels do not compute

@@ -169,7 +169,7 @@ class ModelCost:
 
     @property
     def active_params(self) -> int:
-        """Parameters that one token meets."""
+        """Parameters that one token uses."""
         return int(self.total_params - sum(layer.total_params - layer.active_params for layer in self.layers))
 
     @property

@@ -19,6 +19,7 @@ from plait.searching.job import Request
 
 FAR = 1.5  # times the limit
 ROUNDS = 10
+SMALL = "small-hybrid"  # the space to suggest
 
 
 def smallest(request: Request) -> str:
@@ -46,8 +47,8 @@ def check_attainable(request: Request, store: Store, on_progress: OnProgress = i
         wanted = " and ".join(f"{name} {quantity(name).text(limit)}" for name, limit in exceeded.items())
         attained = " and ".join(f"{quantity(name).shown(value)} {name}" for name, value in measured.items())
         where = f"{request.setting.seq} tokens, batch {request.setting.batch}, {request.setting.device}"
+        smaller = "" if request.space.name == SMALL else f", or a smaller space (--space {SMALL})"
         raise UserError(
             f"nothing in {request.space.name} can meet {wanted} here: its model with the fewest FLOPs takes {attained} "
-            f"({where}): {spec}\nGive limits above these, fewer tokens (--seq), or a smaller space, such as "
-            "--space small-hybrid."
+            f"({where}): {spec}\nGive limits above these, fewer tokens (--seq){smaller}."
         )

@@ -20,7 +20,7 @@ OBJECTIVES: Table[type[Any]] = Table(
             "parameters of the layers that one token uses; more is better",
         ),
         "total_params": Entry("plait.algorithms.objectives:TotalParams", "all parameters, embeddings included"),
-        "active_params": Entry("plait.algorithms.objectives:ActiveParams", "parameters that one token meets"),
+        "active_params": Entry("plait.algorithms.objectives:ActiveParams", "parameters that one token uses"),
         "flops": Entry("plait.algorithms.objectives:Flops", "forward FLOPs for the space's sequence length"),
         "fixed_state": Entry(
             "plait.algorithms.objectives:FixedState",
@@ -43,7 +43,7 @@ OBJECTIVES: Table[type[Any]] = Table(
         # measured on a trained supernet
         "loss": Entry(
             "plait.supernet.loss:SupernetLoss",
-            "loss of a path through a trained supernet; --method gumbel alone",
+            "loss of a path through a trained supernet; only with --method gumbel",
         ),
         # computed by building the model and running it on text: tenths of a second per candidate
         "snip": Entry(
