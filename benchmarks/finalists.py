@@ -47,8 +47,8 @@ without 0.004). The race's search of rates is part of it. These are models of tw
 to eight) does not speak: they are forecast without it, and not screened. That rule was made after seeing these
 trainings (2026-11-16): with the library, picks were 0.036 above the best at 0.34 million (half of the cost or less),
 and 0.008, 0.016, 0.032 and 0.102 at 34 million. `plait design` without `--train-for` trains its pick for 14 % of
-`--time` and races for 33 %, on two cores with eight finalists at 0.47 of the cost of training all: the rows of 0.5. With
-less, a pick is as good as its forecast is sure, which P(best) says."""
+`--time` and races for 33 %, on two cores with eight finalists at 0.47 of the cost of training all: the rows of 0.5.
+With less, a pick is as good as its forecast is sure, which P(best) says."""
 
 
 def budgets() -> list[int]:
