@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from plait.ops.elementwise import fused_takes, rotary_angles, rotate, split_rotated
+from plait.ops.paths import in_graph
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Rotary(nn.Module):
         angles = self._cache.get((dtype, device))
         if angles is None or len(angles[0]) < tokens:
             angles = self._angles(torch.arange(tokens, device=device), dtype)
-            if not torch.compiler.is_compiling() and device.type != "meta":
+            if not in_graph() and device.type != "meta":
                 self._cache[dtype, device] = angles
         cos, sin = angles
         return cos[:tokens], sin[:tokens]
