@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -77,13 +78,20 @@ def test_a_search_of_rates_has_time_for_one_beyond_its_range(course: Course, con
     assert replace(plan, workload=Workload(3, 1, 0.2, 96)).searching(budgets) == 0
 
 
-def test_a_time_that_is_too_short_is_refused_with_the_least(contenders: list[Contender], course: Course) -> None:
+def test_a_time_that_is_too_short_is_refused_with_the_least(
+    contenders: list[Contender], course: Course, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = Plan(contenders, dict.fromkeys(NAMES, 1e-2), Workload(3, 3, 0.2, 96), course)
     with pytest.raises(
         UserError, match=r"30 s are too short for 3 architectures of 3 seeds: .* about \d+ m \d+ s here"
     ) as told:
         plan.budgets(30.0, spent=5.0)
     assert "--seeds" in str(told.value)
+    for load, busy in ((0.5, False), (99.0, True)):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        with pytest.raises(UserError) as told:
+            plan.budgets(30.0)
+        assert ("or wait: other work keeps this machine busy (load 99 on " in str(told.value)) == busy
     assert min(plan.budgets(600.0).values()) > 64 * course.tokens_per_step
 
 

@@ -17,7 +17,7 @@ from plait.racing.planning import Terms
 from plait.racing.rates import _rates_beyond as beyond
 from plait.racing.rates import best_rate, stacks
 from plait.records import Store
-from plait.reporting.comparison import verdict_sentence
+from plait.reporting.comparison import comparison_rows, verdict_sentence
 from plait.training.track import Replica
 
 SMALL, LARGE = "d=16 | attn[heads=2] swiglu", "d=24 | gla[heads=2] swiglu"
@@ -61,7 +61,7 @@ def test_the_verdict_tells_by_how_much_the_lowest_two_differ(course: Course, sto
     (pair,) = found["paired"]
     low, high = sorted(abs(end) if abs(end) > 0 else end for end in pair["interval"])
     told = verdict_sentence(found)
-    assert told.startswith(f"After 2.05 k tokens {found['verdict']}: {other['name']} is ")
+    assert told.startswith(f"After 2.05 k tokens {found['verdict']}. {other['name']} is ")
     assert f"{other['loss'] - best['loss']:.3f} (" in told
     if pair["verdict"] == best["name"]:  # both ends on one side of 0
         assert f"({low:.3f} to {high:.3f}) nats per token above {best['name']}." in told
@@ -113,6 +113,8 @@ def test_what_diverges_loses(course: Course, store: Store, tmp_path: Path, monke
     assert (bad["loss"], bad["interval"], bad["diverged"], bad["p_best"]) == (None, None, 2, 0.0)
     assert found["verdict"] == f"{good['name']} is best"
     assert found["paired"][0]["verdict"] == good["name"]
+    assert [row["verdict"] for row in comparison_rows(found)] == ["lowest loss", "diverged"]
+    assert verdict_sentence(found) == f"After 2.05 k tokens {good['name']} is best."
 
 
 def test_a_further_seed_costs_only_itself(course: Course, store: Store, tmp_path: Path) -> None:

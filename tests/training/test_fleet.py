@@ -193,3 +193,36 @@ def test_of_one_shape_the_later_tokens_are_not_scored(make_fleet):
     assert short.shape[-1] == 3 < whole.shape[-1]
     assert bool((targets[..., 3:] == IGNORE).all())
     assert not bool((targets[..., :3] == IGNORE).all())
+
+
+def test_the_graph_of_a_fleet_reads_rotary_angles(make_fleet):
+    """As `Stepper` records it for a GPU: a sine for every channel and token would take a fifth of a step there."""
+    import torch.fx.experimental.proxy_tensor as proxies
+
+    from plait.model.compiled_blocks import remember_angles
+    from plait.training.ensemble_step import record_gradients
+
+    fleet = make_fleet(MEMBERS, Plan(steps=2, batch=4))
+    tokens, _ = fleet.batch(fleet._batch_rows(0))
+    graphs = []
+    make = proxies.make_fx
+
+    def made(*args, **options):
+        def record(*tensors):
+            graphs.append(make(*args, **options)(*tensors))
+            return graphs[-1]
+
+        return record
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proxies, "make_fx", made)
+        record_gradients(fleet._stepper._gradients, fleet.params, tokens)
+        remember_angles(fleet.template, tokens.shape[-1], torch.float32)
+        replay = record_gradients(fleet._stepper._gradients, fleet.params, tokens)
+    computed = ["sin" in str(node.target) for node in graphs[1].graph.nodes]
+    assert not any(computed)
+    targets = fleet.batch(fleet._batch_rows(0))[1]
+    grads, loss_M = replay(fleet.params, tokens, targets)
+    expected, expected_loss_M = fleet._stepper._gradients(fleet.params, tokens, targets)
+    torch.testing.assert_close(loss_M, expected_loss_M)
+    torch.testing.assert_close(grads, expected)

@@ -194,7 +194,9 @@ def _notes(found: Comparison, corpus: Corpus) -> list[str]:
         )
     if few := found.course.few_steps(longest):
         notes.append(few)
-    for row in found.rows:
+    if not found.compared.best:
+        notes.append("all diverged with every seed: a smaller --lr, or the search of rates, may help")
+    for row in found.rows if found.compared.best else ():
         lost = next(each.diverged for each in found.compared.architectures if each.name == row.contender.name)
         if lost == found.terms.seeds:
             notes.append(

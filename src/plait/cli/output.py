@@ -155,7 +155,7 @@ class ProgressLines:
             return
         self._wait = min(LAST_LINE, 1.5 * self._wait)
         self._next = now + self._wait
-        done = f", {percent(share)}" if share is not None else ""
+        done = f", {math.floor(100 * share + 1e-9)} %" if share is not None else ""  # 100 % at the end alone
         left = f", {words}" if (words := time_left(self._left)) else ""
         passed = f"after {duration(now - self._began)}{left}"
         print(f"plait: {what}{done} {passed}{f'; {more}' if more else ''}", file=self._out, flush=True)

@@ -39,13 +39,19 @@ def repeated_pattern(layers: Sequence[MixerOptions]) -> int:
     return 1
 
 
+def remember_angles(model: nn.Module, tokens: int, dtype: torch.dtype) -> None:
+    """Cache the rotary angles of sequences of `tokens` tokens: a graph that is made afterwards reads them instead of
+    computing a sine and a cosine for every channel."""
+    device = next(model.parameters()).device
+    for module in model.modules():
+        if isinstance(module, Rotary):
+            module.remember(tokens, dtype, device)
+
+
 def compile_blocks(backbone: Backbone, tokens: int, dtype: torch.dtype, backend: str = "inductor") -> int:
     """Compile a model's blocks for training on sequences of `tokens` tokens in products of `dtype`; returns how many
     different patterns there are to compile."""
-    device = next(backbone.parameters()).device
-    for module in backbone.modules():
-        if isinstance(module, Rotary):  # read in the graph, not computed there for every channel
-            module.remember(tokens, dtype, device)
+    remember_angles(backbone, tokens, dtype)
     # Layers that read of each other run one by one, as they are; the others are compiled one by one.
     layers = backbone.arch.layers
     period = 1 if backbone.arch.links else repeated_pattern(layers)

@@ -122,13 +122,13 @@ def _scan_backward(
             first = s * T + g * L + part * KEPT
             if PARTS > 1:
                 h = tl.load(scratch + part * N * E + ne, mask=inside, other=0.0)
-            before: Any = ()  # the states ahead of each step of the part, in registers
+            before = ()  # the states ahead of each step of the part, in registers
             for i in tl.static_range(KEPT):
                 at = first + i
                 ut = tl.load(u + at * E + e, mask=in_e, other=0.0).to(a.dtype)
                 dt = tl.load(delta + at * E + e, mask=in_e, other=0.0)
                 bt = tl.load(B + at * N + n, mask=in_n, other=0.0)
-                before = before + (h,)  # noqa: RUF005 (Triton knows no starred tuples)
+                before = before + (h,)  # type: ignore[assignment]  # noqa: RUF005 (Triton knows no starred tuples)
                 h = tl.exp2(dt[None, :] * a) * h + (dt * ut)[None, :] * bt[:, None]
             for i in tl.static_range(KEPT - 1, -1, -1):
                 at = first + i

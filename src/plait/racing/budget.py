@@ -139,10 +139,11 @@ class Plan:
 
 def _or_wait() -> str:
     """Advice for a machine that is busy with other work."""
-    cores, load = os.cpu_count() or 1, os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    return (
-        f", or wait: other work keeps this machine busy (load {load:.0f} on {cores} cores)" if load > 2 * cores else ""
-    )
+    cores = os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load < 2 * cores:
+        return ""
+    return f", or wait: other work keeps this machine busy (load {load:.0f} on {cores} cores)"
 
 
 def weights(

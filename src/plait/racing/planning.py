@@ -7,7 +7,6 @@ and a stage that would end far beyond it is given up: the answer is then that of
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from plait.racing.contenders import Contender
 from plait.racing.leg import Course, Leg
 from plait.racing.rates import FACTORS, RATE_STEPS, Search, rate_steps, stacks
 from plait.racing.workers import Workers, seconds_of_all
-from plait.records import Record, Store, provenance_of, record_key
+from plait.records import Record, Store, record_key
 from plait.training.track import Replica
 
 PLAN = "compare-plan"
@@ -194,12 +193,7 @@ class Planner:
         return record_key(PLAN, self._config(after))
 
     def _kept(self, after: Mapping[str, Any], find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        known = self.store.get(self._key(after))
-        if known is None:
-            begun = time.time()
-            known = Record.of(PLAN, self._config(after), find(), provenance_of(begun, time.time() - begun))
-            self.store.put(known)
-        return known.result
+        return self.store.computed(PLAN, self._config(after), find).result
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from plait.racing.leg import Course, Leg, loss_of
 from plait.racing.rates import FACTORS, FURTHER, RATE_STEPS, best_rate, search_rates, usual_rate
 from plait.racing.screening import AT_MOST, FEWEST_STEPS, known_after, screening_course, screening_rate
 from plait.racing.workers import Workers
-from plait.records import Record, provenance_of, record_key
+from plait.records import Record
 from plait.training.track import Replica
 
 SPEED = "race-speed"
@@ -196,13 +196,12 @@ def speeds(
         "course": {**course.config(contenders[0].arch, Replica(course.recipe.lr, 0), None), "spec": ""},
         "workers": pool.workers,
     }
-    known = pool.store.get(record_key(SPEED, config))
-    if known is None:
-        begun = time.time()
-        timed = pool.step_seconds([c.arch for c in contenders], course, most)
-        result = {"seconds_per_token": [took / course.tokens_per_step for took in timed]}
-        known = Record.of(SPEED, config, result, provenance_of(begun, time.time() - begun))
-        pool.store.put(known)
+
+    def timed() -> dict[str, list[float]]:
+        seconds = pool.step_seconds([c.arch for c in contenders], course, most)
+        return {"seconds_per_token": [took / course.tokens_per_step for took in seconds]}
+
+    known = pool.store.computed(SPEED, config, timed)
     return dict(zip([c.name for c in contenders], known.result["seconds_per_token"], strict=True))
 
 

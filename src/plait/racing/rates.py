@@ -79,7 +79,7 @@ def search_rates(
         if not legs:
             break
         first = len(FACTORS) / (len(FACTORS) + 1)  # of the search, by its first round
-        begin, end = (0.0, first) if round_ == 0 else (first, 1.0)
+        begin, end = [(0.0, first), (first, 1.0), (1.0, 1.0)][min(round_, 2)]
         found = pool.run(legs, partial(_report_share, on_share, begin, end))
         for (c, stack), (records,) in zip(asked, found, strict=True):
             for replica, record in zip(stack, records, strict=True):

@@ -19,7 +19,7 @@ from plait.reporting.views import Context, View, view_page
 Document = Mapping[str, Any]
 LOSS, TOKENS = "validation loss, nats per token (↓ better)", "tokens"
 CHANCE = "P(best), the probability of the lowest loss"
-WORSE, SAME = "worse", "not distinguishable"
+WORSE, SAME, DIVERGED = "worse", "not distinguishable", "diverged"
 
 
 def ranked(document: Document) -> list[dict[str, Any]]:
@@ -62,6 +62,9 @@ def _ends(name: str, interval: Sequence[float] | None) -> dict[str, float | None
 
 def _against(document: Document, name: str, best: str) -> dict[str, Any]:
     """How far the loss of `name` is above that of `best`, with interval and verdict."""
+    losses = {row["name"]: row["loss"] for row in document["architectures"]}
+    if losses[name] is None:
+        return {"difference": None, "interval": None, "verdict": DIVERGED}
     if name == best:
         only = len(document["architectures"]) == 1
         return {"difference": None, "interval": None, "verdict": "alone" if only else "lowest loss"}
@@ -83,8 +86,8 @@ def verdict_sentence(document: Document) -> str:
     if rows[1]["difference"] is not None:
         ends = [rows[1]["difference_low"], rows[1]["difference_high"]]
         interval = "" if None in ends else " ({:.3f} to {:.3f})".format(*ends)
-        apart = f": {rows[1]['name']} is {rows[1]['difference']:.3f}{interval} nats per token above {rows[0]['name']}"
-    return f"After {_tokens(rows)} tokens{same} {document['verdict']}{apart}."
+        apart = f" {rows[1]['name']} is {rows[1]['difference']:.3f}{interval} nats per token above {rows[0]['name']}."
+    return f"After {_tokens(rows)} tokens{same} {document['verdict']}.{apart}"
 
 
 def _tokens(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -172,7 +175,7 @@ def _sheet(row: Mapping[str, Any], document: Document) -> ModelSheet:
 def reading(document: Document) -> str:
     """One sentence that says how to read the table."""
     noise = document["noise"]
-    seeds = "one seed: the noise between seeds is unknown, so no difference is significant"
+    seeds = "the noise between seeds is unknown (one seed, or all diverged), so no difference is significant"
     if noise is not None:
         seeds = f"standard deviation between seeds {noise:.4f}; smaller differences are not distinguishable"
     return f"Validation loss in nats per token, mean over seeds, with 95 % intervals; {seeds}."

@@ -12,9 +12,9 @@ rate    found at one width and batch, and transferred to others as
             rate ∝ 1 / d · batch^(1/4)        from SMALL_BATCH tokens per step on; below it the batch does not count
 
         1 / d as a matrix of d inputs moves d times as far at the same rate (Yang et al. 2022). The power of the batch
-        was measured on bytes, 0.28 (0.06 … 0.56), between none and the square root that holds where noise alone bounds
-        the rate (Malladi et al. 2022): benchmarks/results/2026-11-17-scaling-rates.md. From SMALL_RATE it leads to
-        0.72 / d at 2^19 tokens per step, where the tables have 0.5 to 0.8 / d
+        was measured on bytes, 0.25 (−0.01 … 0.40), below the square root that holds where noise alone bounds the rate
+        (Malladi et al. 2022): benchmarks/results/2026-11-17-scaling-rates.md. From SMALL_RATE it leads to 0.72 / d at
+        2^19 tokens per step, where the tables have 0.5 to 0.8 / d
 """
 
 from __future__ import annotations

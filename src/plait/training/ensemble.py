@@ -67,6 +67,8 @@ class Plan:
         return next((tokens for share, tokens in self.curriculum if step < share * self.steps), None)
 
 
+SCORED_NUMBERS = 2**28  # of the widest activation, where a GPU scores many sequences at once
+
 #: Accuracy of (N, T) predictions given (N, T) targets; a position whose target is `IGNORE` is not scored.
 Metric = Callable[[np.ndarray, np.ndarray], float]
 
@@ -277,7 +279,7 @@ class Fleet:
         which_M = torch.tensor([member.data for member in self.members], device=self.device)
         right = scored = total = whole = torch.zeros(len(self.alive), device=self.device)
         predicted: list[Tensor] = []
-        for rows in torch.arange(data.inputs_DNT.shape[1], device=self.device).split(self.plan.batch):
+        for rows in torch.arange(data.inputs_DNT.shape[1], device=self.device).split(self._scored_at_once(data)):
             tokens, targets = data.inputs_DNT[which_M][:, rows], data.targets_DNT[which_M][:, rows]
             with precision(self.device):
                 logits_MBTV = torch.func.vmap(self._forward)(self.params, tokens.long()).float()
@@ -300,6 +302,12 @@ class Fleet:
         found_MNT, targets_DNT = torch.cat(predicted, dim=1).numpy(), data.targets_DNT.cpu().numpy()
         accuracies = [self.metric(found_MNT[m], targets_DNT[member.data]) for m, member in enumerate(self.members)]
         return torch.tensor(accuracies, device=self.device), total / scored, exact_M
+
+    def _scored_at_once(self, data: Split) -> int:
+        """How many sequences: a batch of training, or more where that leaves a GPU waiting for the next operation."""
+        widest = max(self.arch.header.vocab, 4 * self.arch.header.d)
+        room = SCORED_NUMBERS // (len(self.alive) * data.inputs_DNT.shape[2] * widest)
+        return max(self.plan.batch, room) if self.device.type == "cuda" else self.plan.batch
 
     def _forward(self, params: Tensors, tokens_BT: Tensor) -> Tensor:
         # The template's parameters carry the prefix of the module that adds the loss.

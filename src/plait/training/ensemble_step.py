@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from plait.model.compiled_blocks import remember_angles
 from plait.ops.paths import recorded_ops
 
 Tensors = dict[str, Tensor]
@@ -239,8 +240,9 @@ class Stepper:
         """Compile if wanted, warm up, capture the graph, and undo the warm-up steps."""
         stacked = self._stacked
         self._rows_MB = rows_MB.clone()
-        # An eager pass first fills the caches of modules (rotary angles), which the graph then reads.
         tokens_MBT, _ = self._stacked.batch(rows_MB)
+        remember_angles(stacked.template, tokens_MBT.shape[-1], torch.get_autocast_dtype(stacked.device.type))
+        # An eager pass fills what other caches modules have, which the graph then reads.
         with precision(stacked.device), torch.no_grad():
             self._loss({name: p[0] for name, p in stacked.params.items()}, tokens_MBT[0, :1], tokens_MBT[0, :1])
         advance: Callable[..., Tensor] = self._advance

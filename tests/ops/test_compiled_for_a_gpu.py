@@ -1,0 +1,53 @@
+"""Kernels go through Triton's compiler for a GPU that is not there: its interpreter takes Python that the compiler does
+not."""
+
+from __future__ import annotations
+
+import pytest
+
+triton = pytest.importorskip("triton")
+
+
+def compiled(kernel, constants: dict, warps: int = 4, **types: str) -> str:
+    """The PTX for a Hopper GPU. An argument of no given type is a pointer to fp32; names in capitals are constants."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton.runtime.jit import JITFunction
+
+    if not isinstance(kernel, JITFunction):
+        pytest.skip("kernels are interpreted here")
+    signature = {name: "constexpr" if name in constants else types.get(name, "*fp32") for name in kernel.arg_names}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+    found = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
+    return found.asm["ptx"]
+
+
+SIZES = dict.fromkeys(("T", "E", "batch", "blocks", "segments"), "i32")
+
+
+@pytest.mark.parametrize(("N", "L", "kept"), [(4, 4, 4), (4, 8, 4), (12, 4, 2)])
+def test_the_scan(N, L, kept):
+    from plait.ops import scan_triton
+
+    wide = triton.next_power_of_2(N)
+    sizes = {"N": N, "WIDE": wide, "BLOCK": 32, "STAGES": 1}
+    half = dict.fromkeys(("u", "y", "grad_y", "grad_u"), "*bf16")
+    for kernel, more in (
+        (scan_triton._scan_forward, {"L": L}),
+        (scan_triton._scan_backward, {"L": L, "KEPT": kept}),
+        (scan_triton._scan_ends, {"BACK": True}),
+        (scan_triton._scan_join, {"BACK": False}),
+    ):
+        assert "ex2.approx" in compiled(kernel, sizes | more, warps=1, **SIZES, **half)
+
+
+@pytest.mark.parametrize(("even", "causal"), [(True, True), (False, False)])
+def test_attention_of_narrow_heads(even, causal):
+    from plait.ops import narrow_attention_triton
+
+    constants = {"H": 2, "D": 8, "WIDE": 16, "ROWS": 64, "EVEN": even, "CAUSAL": causal}
+    half = dict.fromkeys(("q", "k", "v", "o", "grad_o", "grad_k", "grad_v"), "*bf16")
+    strides = {f"{name}_{axis}": "i32" for name in "qkvg" for axis in "st"}
+    for kernel in (narrow_attention_triton._forward, narrow_attention_triton._backward):
+        ptx = compiled(kernel, constants, T="i32", scale="fp32", natural="fp32", **half, **strides)
+        assert "mma" in ptx
