@@ -64,7 +64,7 @@ def test_a_limit_that_binds_by_the_prediction_alone_is_told_as_that() -> None:
     wide = clear(ms=10.0)
     wide["pick"]["latency_ms"]["interval"] = [6.0, 19.4]
     assert (
-        "a looser limit of latency, for it uses 50% of the latency and 30% of the memory allowed, and up to 97% of "
+        "a looser limit on latency, because it uses 50 % of the latency and 30 % of the memory allowed, and up to 97 % "
         in (advice(wide))
     )
 
