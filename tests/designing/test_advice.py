@@ -57,14 +57,14 @@ def test_a_tie_is_called_one() -> None:
 def test_where_none_can_be_told_from_another_the_first_sentence_says_so() -> None:
     said = advice(clear(equals=["gla+attn", "attn×2", "gla×2"]))
     assert said.startswith("Take the gla+attn model, though this race cannot tell it from any of the others: 900 k")
-    assert "It beats none of the others beyond doubt." in said
+    assert "It is not significantly better than any other." in said
 
 
 def test_a_limit_that_binds_by_the_prediction_alone_is_told_as_that() -> None:
     wide = clear(ms=10.0)
     wide["pick"]["latency_ms"]["interval"] = [6.0, 19.4]
     assert (
-        "a looser limit of latency, for it uses 50% of the latency and 30% of the memory allowed, and up to 97% of "
+        "a looser limit on latency, because it uses 50 % of the latency and 30 % of the memory allowed, and up to 97 % "
         in (advice(wide))
     )
 

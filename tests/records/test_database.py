@@ -114,7 +114,7 @@ def test_a_damaged_file_is_left_alone(damage: str, make_record: Make) -> None:
     path = damaged(damage, make_record)
     before = path.read_bytes()
     for attempt in (lambda s: s.find(), lambda s: s.put(make_record(999)), lambda s: s.claim("k", "me", 1)):
-        with open_store("sqlite:///store.db") as store, pytest.raises(UserError, match=r"store\.db .*left as it is"):
+        with open_store("sqlite:///store.db") as store, pytest.raises(UserError, match=r"store\.db .*left unchanged"):
             attempt(store)
         assert path.read_bytes() == before
 
@@ -183,7 +183,7 @@ def test_a_read_only_file(sqlite_url: str, make_record: Make) -> None:
     with open_store(sqlite_url) as store:
         event.listen(store._engine, "connect", lambda connection, _: connection.execute("PRAGMA query_only=1"))
         assert store.count() == 1
-        with pytest.raises(UserError, match=r"readonly database\. Even a reader keeps a log"):
+        with pytest.raises(UserError, match=r"readonly database\. Even a reader writes a log"):
             store.put(make_record(1))
 
 

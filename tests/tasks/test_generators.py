@@ -221,7 +221,7 @@ def test_first_seen_and_motifs():
         ("in-context-recall", {"length": "long"}, "is a whole number"),
         ("in-context-recall", {"variant": "madlab"}, "Did you mean 'mad-lab'"),
         ("in-context-recall", {"variant": "seed"}, "Did you mean 'paper'"),
-        ("noisy-in-context-recall", {"noise": 1.0}, "less than 1"),
+        ("noisy-in-context-recall", {"noise": 1.0}, "at least 0 and below 1"),
         ("noisy-in-context-recall", {"noise": "much"}, "is a number"),
         ("noisy-in-context-recall", {"noise": 0.99}, "leave two pairs"),
         ("fuzzy-in-context-recall", {"vocab": 4}, "at least 6 for motifs of 3"),
