@@ -94,7 +94,11 @@ def against(source: Path, mixers: list[str]) -> dict[str, dict[str, float]]:
         for mixer in mixers:
             for worker in (here, there):
                 ask(worker, mixer)
-            now, then = (min(times) for times in zip(*((ask(here), ask(there)) for _ in range(TURNS)), strict=True))
+            times: dict[subprocess.Popen[str], list[float]] = {here: [], there: []}
+            for turn in range(TURNS):
+                for worker in (here, there) if turn % 2 else (there, here):
+                    times[worker].append(ask(worker))
+            now, then = min(times[here]), min(times[there])
             found[mixer] = {"seconds": now, "against_seconds": then, "ratio": then / now}
             print(f"{mixer:34} {now:.3f} s, against {then:.3f}: {then / now:.2f} times as fast", flush=True)
     return found

@@ -79,7 +79,7 @@ def scan_family(
         tuned = {math.inf: scan_triton.tuning(N)._replace(backward=backward)}
         name = f"backward ({channels}, {warps}), {kept} kept, chunks of {chunk}"
         tiles[name + (f", {registers} registers" if registers else "")] = put_all(
-            put(scan_triton, "TUNINGS", tuned), put(scan, "kernel_chunk", lambda _, chunk=chunk: chunk)
+            put(scan_triton, "TUNINGS", tuned), put(scan, "kernel_chunk", lambda *_, chunk=chunk: chunk)
         )
     lengths = [Setting(FP32, 1, ""), Setting(FP32, 65, ""), Setting(BF16, 200, ""), Setting(BF16, 65, "", 3)]
     return Family([(scan_case(f"scan E {checked} N {N}", checked, N), lengths)], timed, tiles)

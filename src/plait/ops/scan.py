@@ -86,7 +86,7 @@ def selective_scan(
     """
     n_steps = u_BTE.shape[1]
     path = took("selective scan", scan_path(u_BTE))
-    n_in_chunk = chunk or (kernel_chunk(n_steps) if path == "triton" else _default_chunk(n_steps))
+    n_in_chunk = chunk or (kernel_chunk(n_steps, A_EN.shape[1]) if path == "triton" else _default_chunk(n_steps))
     state_BEN = _zero_state(delta_BTE, A_EN) if state_BEN is None else state_BEN
     wide = reduce(torch.promote_types, (x.dtype for x in (delta_BTE, A_EN, B_BTN, C_BTN, state_BEN)))
     D_E = A_EN.new_zeros(len(A_EN)) if D_E is None else D_E

@@ -15,13 +15,14 @@ from torch.autograd.function import once_differentiable
 
 from plait.ops.stacking import register_stacked
 
-#: Up to so many tokens, sequences keep the state at the start of every few steps, so that the backward pass need not go
-#: through them once more to find these; longer ones, of which there is more in memory, at the start of longer chunks.
-SHORT, SHORT_CHUNK, LONG_CHUNK = 512, 4, 64
+#: Up to so many tokens, a small state is kept at the start of every few steps, so that the backward pass need not go
+#: through the sequence once more to find it; longer ones or larger ones fill the memory and are kept less often.
+SHORT, SMALL, SHORT_CHUNK, LONG_CHUNK = 512, 4, 4, 32
 
 
-def kernel_chunk(n_steps: int) -> int:
-    return SHORT_CHUNK if n_steps <= SHORT else LONG_CHUNK
+def kernel_chunk(n_steps: int, states: int) -> int:
+    """Steps in a chunk, for sequences of `n_steps` with `states` numbers of state per channel."""
+    return SHORT_CHUNK if n_steps <= SHORT and states <= SMALL else LONG_CHUNK
 
 
 def scan_kernels(
