@@ -43,7 +43,7 @@ def draw_known(
     value_M, vector_MM = np.linalg.eigh(cov_MM)
     drawn_DM = rng.normal(size=(draws, len(mean_M))) @ (vector_MM * np.sqrt(np.maximum(value_M, 0.0))).T
     drawn_DM *= np.sqrt(freedom / rng.chisquare(freedom, size=(draws, 1)))
-    return (mean_M + drawn_DM).reshape(draws, len(budgets_B), len(curves.names))
+    return np.asarray((mean_M + drawn_DM).reshape(draws, len(budgets_B), len(curves.names)))
 
 
 def posterior(curves: Curves, budgets_B: Floats, noise: float, known: Known) -> tuple[Floats, Floats, float]:
