@@ -50,7 +50,7 @@ class Calibration:
 
     noise: the standard deviation between seeds, worth `noise_freedom` degrees of freedom beside the seeds at hand.
     reach: the longest extrapolation, in multiples of the longest observed budget: 16 times ahead 90 % intervals hold
-    96 % of the truth for architectures, and 86 % for a text, that the library does not know (backtest).
+    81 to 97 % of what the library does not know (backtest).
     """
 
     noise: float = 0.01
@@ -83,7 +83,7 @@ class Calibration:
         return np.asarray(between[place] + since * (rates[place] + slope * since / 2) + outside)
 
 
-#: Fitted on everything in the truth table (`benchmarks/results/2026-11-16-verdict.md` says what they are worth).
+#: Fitted on everything in the truth table (`benchmarks/results/2026-11-17-verdict.md` says what they are worth).
 CALIBRATION = Calibration(
     noise=0.0159,
     last_drift=0.154,
