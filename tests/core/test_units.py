@@ -79,10 +79,10 @@ def test_a_duration_is_rounded_before_it_is_split() -> None:
     assert [duration(seconds) for seconds in (59.7, 800.9999, 3599.6)] == ["1 m 0 s", "13 m 21 s", "1 h 0 m"]
 
 
-def test_percentages_have_a_space_and_probabilities_are_certain_only_if_they_are() -> None:
+def test_percentages_have_a_space_and_probabilities_are_never_certain() -> None:
     assert [percent(0.534), percent(0.534, 1), percent(0.534, sign=True)] == ["53 %", "53.4 %", "+53 %"]
     chances = [probability(chance) for chance in (0.0, 0.004, 0.53, 0.996, 1.0)]
-    assert chances == ["0 %", "< 1 %", "53 %", "> 99 %", "100 %"]
+    assert chances == ["< 1 %", "< 1 %", "53 %", "> 99 %", "> 99 %"]
 
 
 def test_sizes_are_printed_as_they_are_given() -> None:

@@ -183,7 +183,7 @@ def test_no_difference_below_the_noise_is_called_one(apart: float, told: str) ->
     assert prediction.p_better("low", "high") > 0.99
     assert _against(prediction, "low", "high")["verdict"] == told
     assert _verdict(prediction, "low") == (
-        "low is best" if told == "low" else "low is the best choice (P(best) 100 %); not ruled out: high"
+        "low is best" if told == "low" else "low is the best choice (P(best) > 99 %); not ruled out: high"
     )
 
 

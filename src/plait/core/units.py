@@ -92,9 +92,9 @@ def percent(fraction: float, places: int = 0, sign: bool = False) -> str:
 
 
 def probability(chance: float) -> str:
-    """Like `percent`, but what is not certain is never 0 % or 100 %: 0.998 is `> 99 %`."""
+    """Like `percent`, for estimates from a finite number of draws, which are never certain: `> 99 %`, not 100 %."""
     rounded = round(100 * chance)
-    return "> 99 %" if rounded == 100 and chance < 1 else "< 1 %" if rounded == 0 and chance > 0 else f"{rounded} %"
+    return "> 99 %" if rounded == 100 else "< 1 %" if rounded == 0 else f"{rounded} %"
 
 
 def with_unit(value: float, unit: str, digits: int = 3, space: str = " ") -> str:
