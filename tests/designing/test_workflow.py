@@ -193,7 +193,9 @@ def test_a_late_race_gets_what_is_left(tmp_path: Path) -> None:
             assert now.race() == pytest.approx(expected, abs=0.3)
         again = Clock(config, store, time.perf_counter(), ["late by 188.0"])
         assert again.race() == pytest.approx(70.0, abs=0.3)
-        assert Clock(config, store, time.perf_counter() - 120, ["a"]).probe() == 36.0
+        assert Clock(config, store, time.perf_counter() - 125, ["a"]).probe() == 36.0
+        assert Clock(config, store, time.perf_counter() - 100, ["early"]).probe() == pytest.approx(59, abs=0.2)
+        assert Clock(config, store, time.perf_counter(), ["earlier"]).probe() == 72.0
         assert Clock(config, store, time.perf_counter() - 145, ["b"]).probe() == 0.0
 
 

@@ -15,7 +15,7 @@ from plait.records import Record, Store, provenance_of, record_key
 
 KIND = "design-clock"
 PROTOCOL = 1
-WORTH = 0.5  # of the probe's share: with less there is none
+WORTH, MOST = 0.5, 2.0  # of the probe's share: with less there is none, and more it does not get
 LEAST = 0.3  # of the race's share, however late it is
 
 
@@ -35,9 +35,10 @@ class Clock:
         return self.config.seconds - training - (time.perf_counter() - self.began)
 
     def probe(self) -> float:
-        """Seconds of the probe: its share, or 0 if too little is left for it beside the race."""
-        share = self.config.share("probe")
-        return self._decided("probe", share if self.left - self.config.share("race") >= WORTH * share else 0.0)
+        """Seconds of the probe: its share, more if the stages before took less than theirs, or 0 if too little is left
+        for it beside the race."""
+        share, room = self.config.share("probe"), self.left - self.config.share("race")
+        return self._decided("probe", max(share, min(MOST * share, room)) if room >= WORTH * share else 0.0)
 
     def skip_probe(self) -> None:
         """Note that it did not fit."""

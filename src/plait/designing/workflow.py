@@ -46,7 +46,8 @@ def probe(
     clock: Clock,
 ) -> Outcome | None:
     """Probe the candidates (`rows` by the name of their pattern); None if the time does not allow for it."""
-    if not clock.probe() or clock.probe_skipped:
+    seconds = clock.probe()
+    if not seconds or clock.probe_skipped:
         return None
     protocol = quick(config.tasks)
     few = [probe_candidate(row["spec"], protocol) for row in rows.values()]
@@ -57,7 +58,7 @@ def probe(
         on_progress("probe", share, trials)
 
     try:
-        return run_budget(few, protocol, config.share("probe"), store, Machine(config.place), report, overrun=False)
+        return run_budget(few, protocol, seconds, store, Machine(config.place), report, overrun=False)
     except TooShort:
         clock.skip_probe()
         return None
