@@ -7,6 +7,7 @@ import ast
 import io
 import re
 import tokenize
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,13 +64,18 @@ def wrong_names(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("package", sorted(path.parent.name for path in (ROOT / "src/plait").glob("*/__init__.py")))
+PACKAGES = sorted(path.parent.name for path in (ROOT / "src/plait").glob("*/__init__.py"))
+
+
+def found_in(package: str, wrong: Callable[[str], list[str]]) -> set[str]:
+    """What is wrong with a package's sources, each with its file."""
+    paths = (ROOT / "src/plait" / package).rglob("*.py")
+    return {f"{path.relative_to(ROOT)}: {one}" for path in paths for one in wrong(path.read_text(encoding="utf-8"))}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_identifiers_use_the_fields_words(package: str) -> None:
-    found = {
-        f"{path.relative_to(ROOT)}: {name}"
-        for path in (ROOT / "src/plait" / package).rglob("*.py")
-        for name in wrong_names(path.read_text(encoding="utf-8"))
-    }
+    found = found_in(package, wrong_names)
     assert not found, f"docs/concepts/glossary.md has the words to use: {BANNED}"
 
 
@@ -101,15 +107,14 @@ def test_pages_are_in_plain_english() -> None:
     assert not found
 
 
-@pytest.mark.parametrize("package", sorted(path.parent.name for path in (ROOT / "src/plait").glob("*/__init__.py")))
+def wrong_messages(source: str) -> list[str]:
+    texts = [text for text in strings_of(source) if "/beside?" not in text]  # an address
+    return [wrong for text in texts for wrong in wrong_prose(text)]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_messages_are_in_plain_english(package: str) -> None:
-    found = {
-        f"{path.relative_to(ROOT)}: {wrong}"
-        for path in (ROOT / "src/plait" / package).rglob("*.py")
-        for text in strings_of(path.read_text(encoding="utf-8"))
-        for wrong in wrong_prose(text)
-        if "/beside?" not in text  # an address
-    }
+    found = found_in(package, wrong_messages)
     assert not found
 
 

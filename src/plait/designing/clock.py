@@ -1,7 +1,8 @@
-"""The time of a design on a machine that may be busy: what a stage gets where the stages before took more than theirs.
+"""The time of a design's stages, on a machine that may be busy: what is left after those before.
 
-The probe decides nothing, so it goes first; the race gets what is left before the training. What was decided is stored:
-a design that is interrupted and resumed, with the clock at its beginning, decides alike.
+The probe decides nothing, so it is the first to be left out, and may use what the stages before left over. The race
+gets what is left before the training. What was decided is stored: a design that is interrupted and resumed, with the
+clock at its beginning, decides alike.
 """
 
 from __future__ import annotations

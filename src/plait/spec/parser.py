@@ -374,21 +374,19 @@ class Scanner:
 
     def name(self, what: str) -> str:
         """The name that must come next, in lower case."""
-        match = NAME.match(self.text, self.at)
-        if match is None:
-            raise self.error(f"expected {what}, found {self.found()}")
-        name = self.checked(self.at, lambda: parse_name(match.group()))
-        self.at = match.end()
-        return name
+        return self._matched(NAME, what, parse_name)
 
     def value(self, key: str) -> Value:
         """The value that must come next, after `key=`."""
-        match = _VALUE.match(self.text, self.at)
+        return self._matched(_VALUE, f"a value for {quoted(key)}", parse_value)
+
+    def _matched(self, pattern: re.Pattern[str], what: str, read: Callable[[str], T]) -> T:
+        match = pattern.match(self.text, self.at)
         if match is None:
-            raise self.error(f"expected a value for {quoted(key)}, found {self.found()}")
-        value = self.checked(self.at, lambda: parse_value(match.group()))
+            raise self.error(f"expected {what}, found {self.found()}")
+        result = self.checked(self.at, lambda: read(match.group()))
         self.at = match.end()
-        return value
+        return result
 
     def count(self) -> int:
         """The `x12` after a group; 1 where there is none."""
