@@ -374,19 +374,21 @@ class Scanner:
 
     def name(self, what: str) -> str:
         """The name that must come next, in lower case."""
-        return self._matched(NAME, what, parse_name)
+        match = NAME.match(self.text, self.at)
+        if match is None:
+            raise self.error(f"expected {what}, found {self.found()}")
+        name = self.checked(self.at, lambda: parse_name(match.group()))
+        self.at = match.end()
+        return name
 
     def value(self, key: str) -> Value:
         """The value that must come next, after `key=`."""
-        return self._matched(_VALUE, f"a value for {quoted(key)}", parse_value)
-
-    def _matched(self, pattern: re.Pattern[str], what: str, read: Callable[[str], T]) -> T:
-        match = pattern.match(self.text, self.at)
+        match = _VALUE.match(self.text, self.at)
         if match is None:
-            raise self.error(f"expected {what}, found {self.found()}")
-        result = self.checked(self.at, lambda: read(match.group()))
+            raise self.error(f"expected a value for {quoted(key)}, found {self.found()}")
+        value = self.checked(self.at, lambda: parse_value(match.group()))
         self.at = match.end()
-        return result
+        return value
 
     def count(self) -> int:
         """The `x12` after a group; 1 where there is none."""
