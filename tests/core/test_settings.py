@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait.core.errors import UserError
-from plait.core.settings import pairs, read_pairs, read_values
+from plait.core.registry import pairs, read_pairs, read_values
 from plait.training.recipe import Recipe
 
 

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.core.errors import UserError
-from plait.core.user_files import class_from_file, split_path
+from plait.core.registry import split_path
+from plait.core.user_files import class_from_file
 from plait.space.objective_table import OBJECTIVES, load
 from plait.space.space import COLUMNS, Genes, Space
 

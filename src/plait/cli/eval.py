@@ -11,7 +11,7 @@ import typer
 
 from plait.cli.options import AsJson, Mixers, Runs, StoreUrl
 from plait.cli.output import console, plain, print_json, progress_bar, table
-from plait.core.settings import pairs
+from plait.core.registry import pairs
 from plait.evals import evaluation as evaluations
 
 if TYPE_CHECKING:

@@ -66,7 +66,7 @@ def plan(
     from plait.api.analyse_table import names
     from plait.api.scale import plan as verb
     from plait.cli.scale_display import print_plan
-    from plait.core.settings import read_pairs
+    from plait.core.registry import read_pairs
     from plait.training.recipe import Recipe
 
     found = verb(

@@ -98,7 +98,7 @@ def command(
     """Search a space for the best architectures under limits, and measure those it returns."""
     from plait.api.search import Supernets, search
     from plait.cli.front import print_front
-    from plait.core.settings import pairs, read_pairs
+    from plait.core.registry import pairs, read_pairs
     from plait.searching.job import Interrupted
     from plait.supernet.settings import Settings
     from plait.training.fit import Interrupted as TrainingInterrupted

@@ -8,7 +8,7 @@ import typer
 
 from plait.cli.options import AsJson
 from plait.cli.output import console, count, print_json, table
-from plait.core.settings import pairs
+from plait.core.registry import pairs
 
 if TYPE_CHECKING:
     from plait.api.task import Example, TaskResult

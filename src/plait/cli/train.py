@@ -124,7 +124,7 @@ def command(
     """Train a model. If interrupted in any way, the same command resumes."""
     from plait.api.sweep import SweepResult, sweep
     from plait.api.train import train
-    from plait.core.settings import read_pairs
+    from plait.core.registry import read_pairs
     from plait.training.fit import Interrupted
     from plait.training.recipe import Recipe
 

@@ -50,18 +50,6 @@ class MixerSource:
         return cls(given["file"], given["attribute"], given["text"], given.get("package", ""))
 
 
-def split_path(given: str) -> tuple[Path, str] | None:
-    """`my_file.py` or `my_file.py:Class` as path and class name; None if it is not a Python file but a name."""
-    path, _, attribute = given.partition(":")
-    return (Path(path), attribute) if path.endswith(".py") else None
-
-
-def split_options(given: str) -> tuple[str, str]:
-    """`my_file.py[heads=4]` as `my_file.py` and `[heads=4]`; anything else is returned whole, with an empty text."""
-    file, bracket, rest = given.partition("[")
-    return (file, f"{bracket}{rest}") if bracket and split_path(file) and rest.endswith("]") else (given, "")
-
-
 def class_from_file(path: Path, base: type[Found], attribute: str = "", text: str | None = None) -> type[Found]:
     """Run the file (or the `text` it had) and return the subclass of `base` that it defines: the only one, or the one
     called `attribute`."""

@@ -18,8 +18,7 @@ import numpy as np
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.files import loads
-from plait.core.registry import Entry, Table, load_attribute
-from plait.core.settings import require_known
+from plait.core.registry import Entry, Table, load_attribute, require_known
 
 OWN_FILE = "plait-tokenizer.json"  # not "tokenizer.json": that is Hugging Face's, and has another format
 OWN_VERSION = 1

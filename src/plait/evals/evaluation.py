@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from plait.core.errors import UserError
 from plait.core.progress import OnCount, silent
-from plait.core.registry import Table
-from plait.core.settings import read_values
+from plait.core.registry import Table, read_values
 from plait.records import Record, Store, provenance_of, record_key
 
 if TYPE_CHECKING:

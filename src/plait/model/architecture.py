@@ -133,7 +133,7 @@ def canonical_share_names(layers: Sequence[MixerOptions]) -> tuple[MixerOptions,
 def load_mixers(files: Sequence[str | Path]) -> None:
     """Run users' files so that specs may name their mixers."""
     if files:
-        from plait.core.user_files import split_path
+        from plait.core.registry import split_path
         from plait.model.user_mixers import load_mixer
 
         for file in files:

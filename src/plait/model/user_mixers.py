@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.user_files import MixerSource, class_from_file, split_options, split_path
+from plait.core.registry import split_options, split_path
+from plait.core.user_files import MixerSource, class_from_file
 from plait.mixers import table
 from plait.mixers.options import MixerOptions
 from plait.model.architecture import Architecture, architecture, options_of

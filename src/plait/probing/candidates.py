@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from plait.core.errors import UserError
-from plait.core.user_files import split_options, split_path
+from plait.core.registry import split_options, split_path
 from plait.mixers.options import MixerOptions
 from plait.model.architecture import Architecture, architecture, options_of
 from plait.model.cost import decoder_params, model_cost, total_state

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.user_files import split_path
+from plait.core.registry import split_path
 from plait.mixers.table import names
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import decoder_params, model_cost, total_state

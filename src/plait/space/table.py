@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.registry import Entry, Table
-from plait.core.user_files import class_from_file, split_path
+from plait.core.registry import Entry, Table, split_path
+from plait.core.user_files import class_from_file
 from plait.model.user_mixers import load_mixer
 from plait.space.declaration import Declaration, split_list
 from plait.space.space import Space

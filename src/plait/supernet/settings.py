@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.settings import kinds_of, require_known
+from plait.core.registry import kinds_of, require_known
 from plait.data import Corpus
 from plait.device.quantities import PEAK, quantities
 from plait.mixers.options import MixerOptions

@@ -24,9 +24,8 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.registry import Table
-from plait.core.settings import read_values
-from plait.core.user_files import class_from_file, split_path
+from plait.core.registry import Table, read_values, split_path
+from plait.core.user_files import class_from_file
 
 IGNORE = -100  # a target that is not scored
 VARIANTS = ("paper", "mad-lab")

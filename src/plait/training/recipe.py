@@ -20,8 +20,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.registry import Entry, Table
-from plait.core.settings import current_names, kinds_of, require_known
+from plait.core.registry import Entry, Table, current_names, kinds_of, require_known
 
 if TYPE_CHECKING:
     import torch
