@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from plait.api.task import task
     from plait.api.train import train
     from plait.core.errors import UserError
-    from plait.data.opening import open_corpus
+    from plait.data.corpora import open_corpus
     from plait.evals.perplexity import perplexity
     from plait.model.user_mixers import load_mixer
     from plait.records.store import open_store
@@ -62,7 +62,7 @@ DOOR: dict[str, str] = {
     "measure": "plait.api.measure",
     "measure_lengths": "plait.api.measure",
     "new_plugin": "plait.api.new",
-    "open_corpus": "plait.data.opening",
+    "open_corpus": "plait.data.corpora",
     "open_profile": "plait.api.profile",
     "open_run": "plait.api.open_run",
     "open_store": "plait.records.store",

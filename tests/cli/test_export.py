@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from plait.cli import export
 from plait.core.errors import UserError
 from plait.data import trained_tokenizers as bpe
-from plait.data.simple_tokenizers import Bytes
+from plait.data.tokenizers import Bytes
 from plait.model import build
 from plait.training.run import Run, open_run
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from plait.cli import generate
 from plait.core.errors import UserError
-from plait.data.simple_tokenizers import Bytes, Words
+from plait.data.tokenizers import Bytes, Words
 from plait.model import build
 from plait.training.run import Run
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.data.simple_tokenizers import Bytes
+from plait.data.tokenizers import Bytes
 
 
 @given(st.binary())

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait.core.errors import UserError
-from plait.data.simple_tokenizers import UNKNOWN_CHARACTER, Characters, learn_characters
+from plait.data.tokenizers import UNKNOWN_CHARACTER, Characters, learn_characters
 
 
 @given(known=st.text(), text=st.text())

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from plait.cli.data import group
 from plait.core.errors import UserError
 from plait.data.corpora import FILES, NAMED
-from plait.data.tokenizers import TOKENIZERS
+from plait.data.tokenizer_table import TOKENIZERS
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from plait.data import opening as digests
+from plait.data import cache as digests
 
 
 def test_a_memory_that_cannot_be_kept_costs_nothing_and_leaves_no_draft(

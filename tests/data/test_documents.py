@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait.core.errors import UserError
-from plait.data.corpus import SPLITS, Document, bounds, divided, split_named, split_of
+from plait.data.sources import SPLITS, Document, bounds, divided, split_named, split_of
 
 
 def test_shares_are_ninety_five_five() -> None:

@@ -103,7 +103,7 @@ def test_text8_has_its_27_characters(tmp_path: Path, opened, text_of) -> None:
 
 
 def test_cuts_of_the_full_hundred_million_are_the_published_ones() -> None:
-    from plait.data.corpus import bounds
+    from plait.data.sources import bounds
 
     assert bounds(100_000_000) == [("train", 90_000_000), ("validation", 95_000_000), ("test", 100_000_000)]
 

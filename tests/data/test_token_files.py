@@ -10,7 +10,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.data import SPLITS, load_tokenizer
-from plait.data.simple_tokenizers import Words
+from plait.data.tokenizers import Words
 
 TOKENS = (np.arange(1000) % 7).astype(np.uint16)
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.core.errors import UserError
-from plait.data.tokenizers import OWN_FILE, TOKENIZERS, Tokenizer, load_tokenizer, tokenizer_recipe
+from plait.data.tokenizer_table import TOKENIZERS, load_tokenizer, tokenizer_recipe
+from plait.data.tokenizers import OWN_FILE, Tokenizer
 
 TEXT = "the cat sat on the mat\nthe dog — ein großer Hund — did not\n\n  日本語 \U0001f600\n" * 4
 RECIPES = ["bytes", "chars", "words", "bpe:size=300", "ids:size=50"]

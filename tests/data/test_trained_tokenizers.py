@@ -10,7 +10,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
 from plait.core.errors import UserError
-from plait.data.tokenizers import tokenizer_recipe
+from plait.data.tokenizer_table import tokenizer_recipe
 from plait.data.trained_tokenizers import END, HuggingFace, learn_bpe, open_file
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from plait.data.simple_tokenizers import END, UNKNOWN, Words, learn_words
+from plait.data.tokenizers import END, UNKNOWN, Words, learn_words
 
 
 def test_ids_follow_frequency_then_spelling() -> None:

@@ -13,7 +13,7 @@ import torch
 
 import plait
 from plait.core.errors import UserError
-from plait.data.simple_tokenizers import Words as WordTokenizer
+from plait.data.tokenizers import Words as WordTokenizer
 from plait.evals.finetune import encode_texts, finetune
 from plait.evals.finetune_loop import Plan, Row, TunedModel, in_order
 from plait.model import build

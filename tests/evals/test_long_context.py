@@ -18,7 +18,7 @@ from tests.evals.test_command import folder as folder
 from plait.core.errors import UserError
 from plait.core.random_streams import stream
 from plait.data import open_corpus
-from plait.data.simple_tokenizers import Characters
+from plait.data.tokenizers import Characters
 from plait.evals.evaluation import Subject
 from plait.evals.long_context import LengthScore, curve_of, effective, matched
 from plait.evals.phonebook import PhonebookEvaluation, phonebook

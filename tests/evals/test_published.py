@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from plait.analysis.accuracy import SHORT_CONTEXT
 from plait.cli.data import group
 from plait.core.errors import UserError
-from plait.data.simple_tokenizers import Bytes
+from plait.data.tokenizers import Bytes
 from plait.evals.harness import evaluate
 from plait.evals.local_tasks import task_configs
 from plait.evals.published import BY_NAME, prepare

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
-from plait.data.simple_tokenizers import Bytes, Ids
+from plait.data.tokenizers import Bytes, Ids
 from plait.interop.gguf_file import check_gguf, export_gguf, read_gguf
 from plait.interop.native import export_native
 from plait.model import build

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
-from plait.data.simple_tokenizers import Bytes, Words
+from plait.data.tokenizers import Bytes, Words
 from plait.interop import hf
 from plait.interop.hf import check_hf, export_hf
 from plait.model import build

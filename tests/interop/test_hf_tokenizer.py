@@ -9,8 +9,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.data import trained_tokenizers as bpe
-from plait.data.simple_tokenizers import Bytes, Characters, Ids, Words
-from plait.data.tokenizers import OwnTokenizer
+from plait.data.tokenizers import Bytes, Characters, Ids, OwnTokenizer, Words
 from plait.interop.hf import write_tokenizer
 
 transformers = pytest.importorskip("transformers")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from plait.data.simple_tokenizers import Bytes
+from plait.data.tokenizers import Bytes
 from plait.interop.hf import export_hf
 from plait.interop.modeling_file import bundled, modeling_file
 from plait.model import build

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
-from plait.data.simple_tokenizers import Bytes
+from plait.data.tokenizers import Bytes
 from plait.interop.hf import check_hf, export_hf
 from plait.interop.import_hf import import_hf
 from plait.interop.native import TOLERANCE, export_native, native_class

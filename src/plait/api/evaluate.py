@@ -190,7 +190,7 @@ def _corpus(data: str, tokenizer: Path) -> Corpus:
     """The corpus tokenised by the run's tokenizer; a corpus of tokens keeps its own."""
     from plait.data import open_corpus
     from plait.data.corpora import open_source
-    from plait.data.corpus import TokenSource
+    from plait.data.sources import TokenSource
 
     return open_corpus(data, None if isinstance(open_source(data), TokenSource) else str(tokenizer))
 

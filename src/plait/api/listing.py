@@ -157,7 +157,7 @@ def _corpora() -> list[dict[str, object]]:
 
 
 def _tokenizers() -> list[dict[str, object]]:
-    from plait.data.tokenizers import tokenizer_listing as rows
+    from plait.data.tokenizer_table import tokenizer_listing as rows
 
     return rows()
 

@@ -1,9 +1,10 @@
 """Text as tokens: corpora, tokenizers, and batches that depend only on the step. NumPy only."""
 
-from plait.data.corpus import SPLITS, Corpus
-from plait.data.opening import open_corpus
+from plait.data.corpora import Corpus, open_corpus
+from plait.data.sources import SPLITS
 from plait.data.stream import IGNORE, Segments, Windows, mask_tokens
-from plait.data.tokenizers import Tokenizer, load_tokenizer
+from plait.data.tokenizer_table import load_tokenizer
+from plait.data.tokenizers import Tokenizer
 
 __all__ = [
     "IGNORE",

@@ -20,9 +20,9 @@ from typing import final
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.data.corpus import Document, TextSource, TokenSource
-from plait.data.simple_tokenizers import Characters
+from plait.data.sources import Document, TextSource, TokenSource
 from plait.data.text_files import text_pieces
+from plait.data.tokenizers import Characters
 
 BYTE = 256
 BURN_IN = 1024  # steps after which where a chain began no longer shows

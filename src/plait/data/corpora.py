@@ -1,24 +1,71 @@
-"""The table of corpora: how each is asked for, and where it is defined. Adding one adds one entry here.
+"""A corpus, tokens in three splits, and the table of corpora: how each is asked for, and where it is defined.
 
-Corpora as they are published.
-
-wikitext-103  Merity et al. 2016: three files, tokenised into words already, or raw
-lm1b          the One Billion Word benchmark (Chelba et al. 2013): 99 training files, 50 held out. Results are reported
-              on the first held-out file; the second serves for validation
-enwik8 text8  Mahoney 2006: one file each, 100 million bytes, of which the first 90 million train, the next 5 validate
-              and the last 5 test. Shorter files are cut in the same proportion
+Adding one adds one entry here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, final
+
+import numpy as np
 
 from plait.core.errors import UserError, did_you_mean
+from plait.core.progress import OnProgress
 from plait.core.registry import Entry, Table, load_attribute
-from plait.data.corpus import TextSource, TokenSource
-from plait.data.text_files import SplitFiles, TextFile
+from plait.data.sources import SPLITS, TextSource, TokenSource
+from plait.data.tokenizers import Tokenizer
+
+DTYPES = ("uint8", "uint16", "uint32")
+BLOCK = 1 << 24  # bytes read at a time to check them
+
+
+@final
+@dataclass(frozen=True)
+class Corpus:
+    name: str  # as it was asked for
+    tokenizer: Tokenizer
+    fingerprint: str  # of the tokens and the tokenizer, wherever they lie and in whatever format
+    entropy: float | None  # the exact entropy rate in nats per token, where it is known
+    _tokens: Mapping[str, np.ndarray] = field(repr=False)
+    _characters: Callable[[str], int] = field(repr=False)
+    _bytes: Callable[[str], int] = field(repr=False)
+
+    def as_dict(self) -> dict[str, object]:
+        """Which corpus it is, in plain JSON. Keys of stored records are made of it: it must not change, nor tell where
+        the files lie."""
+        return {"fingerprint": self.fingerprint, "tokenizer": self.tokenizer.as_dict()}
+
+    @property
+    def vocab(self) -> int:
+        return self.tokenizer.vocab
+
+    def tokens(self, split: str) -> np.ndarray:
+        """All tokens of train, validation or test in order; a read-only array of unsigned integers."""
+        return self._tokens[_require_split(split)]
+
+    def training_on(self, tokens: np.ndarray) -> Corpus:
+        """The same corpus with other training tokens, such as a part of its own."""
+        return replace(self, _tokens={**{split: self._tokens[split] for split in SPLITS}, "train": tokens})
+
+    def characters(self, split: str) -> int:
+        """How many characters the tokens of a split stand for: what bits per character divide by."""
+        return self._characters(_require_split(split))
+
+    def bytes(self, split: str) -> int:
+        """How many bytes of UTF-8 the tokens of a split stand for: what bits per byte divide by."""
+        return self._bytes(_require_split(split))
+
+
+def _require_split(split: str) -> str:
+    if split not in SPLITS:
+        raise UserError(f"unknown split '{split}'.{did_you_mean(split, SPLITS)} Known: {', '.join(SPLITS)}.")
+    return split
+
 
 Opener = Callable[..., TextSource | TokenSource]  # of nothing, or of what follows the name
 
@@ -43,19 +90,19 @@ NAMED: Table[Opener] = Table(
             "plait.data.builtin:open_dna", "synthetic DNA: local statistics, motifs, distant repeats", "", ""
         ),
         "wikitext-103": CorpusEntry(
-            "plait.data.corpora:open_wikitext",
+            "plait.data.published:open_wikitext",
             "wiki.train.tokens, wiki.valid.tokens, wiki.test.tokens; or .raw, then as bytes",
             "FOLDER",
             "words",
         ),
         "lm1b": CorpusEntry(
-            "plait.data.corpora:open_lm1b",
+            "plait.data.published:open_lm1b",
             "training- and heldout-monolingual.tokenized.shuffled, 99 and 50 files",
             "FOLDER",
             "words:min_count=3",
         ),
-        "enwik8": CorpusEntry("plait.data.corpora:enwik8", "the file, or the folder that holds it", "PATH", "bytes"),
-        "text8": CorpusEntry("plait.data.corpora:text8", "the file, or the folder that holds it", "PATH", "chars"),
+        "enwik8": CorpusEntry("plait.data.published:enwik8", "the file, or the folder that holds it", "PATH", "bytes"),
+        "text8": CorpusEntry("plait.data.published:text8", "the file, or the folder that holds it", "PATH", "chars"),
     },
     group="plait.corpora",
 )
@@ -146,62 +193,56 @@ def open_source(given: str) -> TextSource | TokenSource:
     return FILES.load(path.suffix)(given)
 
 
-PARTS = {"train": "train", "validation": "valid", "test": "test"}
-#: Ending of the published files → default tokenizer. In .tokens rare words are <unk> already; .raw is plain text.
-VARIANTS = {"tokens": "words", "raw": "bytes"}
+VERSION = 2  # raised by hand when the same source comes to give other tokens
 
 
-def open_wikitext(given: str) -> SplitFiles:
-    folder = Path(given).expanduser()
-    for ending, tokenizer in VARIANTS.items():
-        files = {split: [folder / f"wiki.{part}.{ending}"] for split, part in PARTS.items()}
-        there = [file for (file,) in files.values() if file.is_file()]
-        if len(there) == len(files):
-            return SplitFiles(folder, files, tokenizer)
-        if there:
-            missing = [file.name for (file,) in files.values() if not file.is_file()]
-            raise UserError(f"wikitext-103: {', '.join(missing)} not found in {folder}, which has {there[0].name}.")
-    raise UserError(
-        f"wikitext-103: looked in {folder} for wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens, "
-        "or the same ending in .raw."
-    )
+def open_corpus(
+    given: str, tokenizer: str | None = None, *, cache: Path | None = None, progress: OnProgress | None = None
+) -> Corpus:
+    """A corpus by name or path (`plait data list`), tokenised by its own tokenizer or the one given.
+
+    Text is tokenised once and kept in `cache`, else $PLAIT_CACHE, else runs/cache.
+    """
+    source = open_source(given)
+    if not isinstance(source, TokenSource):
+        from plait.data.cache import open_text
+
+        return open_text(given, source, tokenizer or source.tokenizer, cache, progress)
+    if tokenizer is not None:
+        raise UserError(f"'{given}' comes as tokens; --tokenizer {tokenizer} does not apply to it.")
+    identity = fingerprint(_token_digests(source, cache), source.tokenizer.as_dict())
+    counts = source.characters, source.bytes
+    return Corpus(given, source.tokenizer, identity, source.entropy, source.tokens, *counts)
 
 
-TRAINING = "training-monolingual.tokenized.shuffled"
-VALIDATION = "heldout-monolingual.tokenized.shuffled"
-TOKENIZER = "words:min_count=3"
+def fingerprint(*parts: Any) -> str:
+    text = json.dumps([VERSION, *parts], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def open_lm1b(given: str) -> SplitFiles:
-    folder = Path(given).expanduser()
-    validation = folder / VALIDATION
-    files = {
-        "train": [folder / TRAINING / f"news.en-{number:05d}-of-00100" for number in range(1, 100)],
-        "validation": [validation / "news.en.heldout-00001-of-00050"],
-        "test": [validation / "news.en.heldout-00000-of-00050"],
-    }
-    missing = [path.relative_to(folder) for paths in files.values() for path in paths if not path.is_file()]
-    if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise UserError(
-            f"lm1b: {missing[0]}{more} not found in {folder}. The benchmark is all of it; for a part, give the folder "
-            "of the part as a corpus of its own."
-        )
-    return SplitFiles(folder, files, TOKENIZER)
+def _token_digests(source: TokenSource, cache: Path | None) -> dict[str, str]:
+    """SHA-256 of each split's tokens; those of large files are remembered."""
+    if source.digests:
+        return dict(source.digests)
+    if source.files:
+        from plait.data.cache import remembered_digests
+
+        return remembered_digests(source, cache)
+    return split_digests(source)
 
 
-def enwik8(given: str) -> TextFile:
-    # Results on enwik8 are in bits per byte and called bits per character.
-    return TextFile(_file(given, "enwik8"), exact=True)
+def split_digests(source: TokenSource) -> dict[str, str]:
+    return {split: token_digest(source.tokens[split], source.tokenizer.vocab) for split in SPLITS}
 
 
-def text8(given: str) -> TextFile:
-    return TextFile(_file(given, "text8"), tokenizer="chars", exact=True)
+def smallest_dtype(vocab: int) -> np.dtype[Any]:
+    """The smallest unsigned integers that hold ids below `vocab`."""
+    return next(np.dtype(name) for name in DTYPES if vocab - 1 <= np.iinfo(name).max)
 
 
-def _file(given: str, name: str) -> Path:
-    path = Path(given).expanduser()
-    file = path / name if path.is_dir() else path
-    if not file.is_file():
-        raise UserError(f"{name}: looked for {file}, which is not there.")
-    return file
+def token_digest(tokens: np.ndarray, vocab: int) -> str:
+    """SHA-256 of the ids as the smallest integers that hold the vocabulary, whatever they are kept as."""
+    dtype, digest = smallest_dtype(vocab).newbyteorder("<"), hashlib.sha256()
+    for start in range(0, len(tokens), BLOCK):
+        digest.update(np.ascontiguousarray(tokens[start : start + BLOCK], dtype=dtype).data)
+    return digest.hexdigest()

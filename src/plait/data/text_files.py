@@ -14,7 +14,7 @@ from typing import BinaryIO, final
 from plait.core.errors import UserError, did_you_mean
 from plait.core.files import loads
 from plait.data import token_files as memmap
-from plait.data.corpus import SPLITS, Document, TextSource, TokenSource, bounds, split_named
+from plait.data.sources import SPLITS, Document, TextSource, TokenSource, bounds, split_named
 
 PIECE = 1 << 20  # bytes
 

@@ -22,9 +22,10 @@ import numpy as np
 
 from plait.core.errors import UserError
 from plait.core.files import loads
-from plait.data.corpus import BLOCK, DTYPES, SPLITS, Document, TokenSource, bounds, smallest_dtype, split_named
-from plait.data.simple_tokenizers import Ids
-from plait.data.tokenizers import OWN_FILE, Tokenizer, load_tokenizer, utf8
+from plait.data.corpora import BLOCK, DTYPES, smallest_dtype
+from plait.data.sources import SPLITS, Document, TokenSource, bounds, split_named
+from plait.data.tokenizer_table import load_tokenizer
+from plait.data.tokenizers import OWN_FILE, Ids, Tokenizer, utf8
 from plait.data.trained_tokenizers import FILE as HF_FILE
 
 META = "meta.json"

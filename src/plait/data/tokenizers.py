@@ -1,24 +1,26 @@
-"""What every tokenizer can do, and the plain JSON file that ours are kept in.
+"""What every tokenizer can do, and those that need no library. `tokenizer_table` lists, makes and loads them.
 
-The table of tokenizers: name → where it is learned and loaded. Adding one adds one entry here.
+bytes   one token per byte of UTF-8: nothing to learn, nothing unknown, 256 ids
+chars   one token per character of a known alphabet
+words   as WikiText-103 and LM1B are modelled: words are what whitespace separates, every line ends in <eos>, rare words
+        are <unk>. Ids follow frequency, the most frequent first, so that the cutoffs of an adaptive softmax (Grave et
+        al. 2017) group words of like frequency
+ids     token ids written as numbers, for data that comes as tokens without a tokenizer
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import numpy as np
 
-from plait.core.errors import UserError, did_you_mean
-from plait.core.files import loads
-from plait.core.registry import Entry, Table, load_attribute, require_known
+from plait.core.errors import UserError
 
 OWN_FILE = "plait-tokenizer.json"  # not "tokenizer.json": that is Hugging Face's, and has another format
 OWN_VERSION = 1
@@ -147,136 +149,205 @@ def _excerpt(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-@dataclass(frozen=True)
-class TokenizerEntry(Entry):
-    """`where` is a function of texts that learns one; its keyword arguments are the options."""
+@final
+class Bytes(OwnTokenizer):
+    """Bytes that were no UTF-8 travel through strings as lone surrogates (Python's "surrogateescape") and come out
+    as they were."""
 
-    reads: str = ""  # the class that reads our own file; empty where the file is Hugging Face's
+    name = "bytes"
 
+    @property
+    def vocab(self) -> int:
+        return 256
 
-TOKENIZERS: Table[Callable[..., Tokenizer]] = Table(
-    "tokenizer",
-    {
-        "bytes": TokenizerEntry(
-            "plait.data.simple_tokenizers:learn_bytes",
-            "one token per byte; 256 ids",
-            "plait.data.simple_tokenizers:Bytes",
-        ),
-        "chars": TokenizerEntry(
-            "plait.data.simple_tokenizers:learn_characters",
-            "one token per character",
-            "plait.data.simple_tokenizers:Characters",
-        ),
-        "words": TokenizerEntry(
-            "plait.data.simple_tokenizers:learn_words",
-            "one token per word, by frequency; <eos> at line ends, <unk> for rare words",
-            "plait.data.simple_tokenizers:Words",
-        ),
-        "bpe": TokenizerEntry(
-            "plait.data.trained_tokenizers:learn_bpe", "byte-pair encoding on bytes; needs plait[hf]", ""
-        ),
-        "ids": TokenizerEntry(
-            "plait.data.simple_tokenizers:learn_ids", "numbers that are token ids", "plait.data.simple_tokenizers:Ids"
-        ),
-    },
-)
+    def encode(self, text: str) -> np.ndarray:
+        return np.frombuffer(utf8(text), dtype=np.uint8).astype(np.int64)
 
-FROM_FILE = "hf"  # hf:PATH opens what was learned elsewhere
+    def decode(self, ids: Iterable[int] | np.ndarray) -> str:
+        # A model may well write half a character; what is shown must print.
+        return self.checked(ids).astype(np.uint8).tobytes().decode("utf-8", "replace")
+
+    def content(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def from_content(cls, fields: Mapping[str, Any]) -> Bytes:
+        return cls()
 
 
-@dataclass(frozen=True)
-class TokenizerRecipe:
-    """How to make a tokenizer, given the texts to learn from."""
-
-    identity: dict[str, object]  # decides, with the texts, the tokenizer; plain JSON
-    learn: Callable[[Iterable[str]], Tokenizer]
+def learn_bytes(texts: Iterable[str]) -> Bytes:
+    """Bytes need no learning; the texts are not read."""
+    return Bytes()
 
 
-def options_of(name: str) -> dict[str, int]:
-    """The options of a tokenizer and their defaults."""
-    parameters = inspect.signature(TOKENIZERS.load(name)).parameters.values()
-    return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+UNKNOWN_CHARACTER = "\N{REPLACEMENT CHARACTER}"  # how an unknown character is decoded
 
 
-def tokenizer_listing() -> list[dict[str, object]]:
-    """Every way to ask for a tokenizer, with its options and what it is."""
-    rows: list[dict[str, object]] = [
-        {"name": name, "options": options_of(name), "what": TOKENIZERS.what(name)} for name in TOKENIZERS
-    ]
-    foreign = "a tokenizer.json, or the folder that holds it; needs plait[hf]"
-    return [
-        *rows,
-        {"name": "hf:PATH", "options": {}, "what": foreign},
-        {"name": "FOLDER", "options": {}, "what": "a saved tokenizer, such as a run's"},
-    ]
+@final
+class Characters(OwnTokenizer):
+    """Ids follow the order of the alphabet. With `unknown` the last id stands for every other character; without it
+    a character outside the alphabet is refused."""
+
+    name = "chars"
+
+    def __init__(self, alphabet: str, *, unknown: bool) -> None:
+        if not alphabet and not unknown:
+            raise UserError("an alphabet needs at least one character.")
+        if len(set(alphabet)) != len(alphabet):
+            raise UserError("a character is in the alphabet twice.")
+        self.alphabet = alphabet
+        self.unknown = unknown
+        codes = _codes(alphabet)
+        other = len(alphabet) if unknown else -1
+        # One entry a code point up to the highest of the alphabet, and one for all that lie above it.
+        self._id_of_code = np.full(int(codes.max(initial=0)) + 2, other, dtype=np.int64)
+        self._id_of_code[codes] = np.arange(len(alphabet))
+
+    @property
+    def vocab(self) -> int:
+        return len(self.alphabet) + self.unknown
+
+    def encode(self, text: str) -> np.ndarray:
+        codes = _codes(text)
+        ids: np.ndarray = self._id_of_code[np.minimum(codes, len(self._id_of_code) - 1)]
+        if not self.unknown and ids.size and ids.min() < 0:
+            character = text[int(np.argmin(ids))]
+            shown = self.alphabet if len(self.alphabet) <= 64 else f"{self.alphabet[:61]}…"
+            raise UserError(f"the character {character!r} is not in the alphabet {shown!r}.")
+        return ids
+
+    def decode(self, ids: Iterable[int] | np.ndarray) -> str:
+        characters = self.alphabet + UNKNOWN_CHARACTER * self.unknown
+        return "".join(characters[number] for number in self.checked(ids).tolist())
+
+    def keeps_text(self, ids: np.ndarray) -> bool:
+        return not (self.unknown and bool((ids == len(self.alphabet)).any()))
+
+    def content(self) -> dict[str, Any]:
+        return {"alphabet": self.alphabet, "unknown": self.unknown}
+
+    @classmethod
+    def from_content(cls, fields: Mapping[str, Any]) -> Characters:
+        return cls(string_field(fields, "alphabet"), unknown=flag_field(fields, "unknown"))
 
 
-def tokenizer_recipe(given: str) -> TokenizerRecipe:
-    """`bytes`, `words:min_count=3,size=50000`, `hf:PATH`, or a folder that a tokenizer was saved in."""
-    name, _, rest = given.partition(":")
-    if name == FROM_FILE:
-        if not rest:
-            raise UserError("'hf' needs a path: hf:PATH, a tokenizer.json or the folder that holds it.")
-        from plait.data import trained_tokenizers
-
-        return _fixed(trained_tokenizers.open_file(Path(rest).expanduser()))
-    if name in TOKENIZERS:
-        options = {**options_of(name), **_options(name, rest)}
-        learn = TOKENIZERS.load(name)
-        return TokenizerRecipe({"tokenizer": name, **options}, lambda texts: learn(texts, **options))
-    folder = Path(given).expanduser()
-    if folder.is_dir():
-        return _fixed(load_tokenizer(folder))
-    known = [*TOKENIZERS, "hf:PATH", "or the folder of a saved tokenizer"]
-    raise UserError(
-        f"unknown tokenizer '{given}'.{did_you_mean(name, [*TOKENIZERS, FROM_FILE])} Known: {', '.join(known)}."
-    )
+def _codes(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """What `Tokenizer.save` wrote, or a folder with a tokenizer.json of Hugging Face's."""
-    own = folder / OWN_FILE
-    if not own.is_file():
-        from plait.data import trained_tokenizers
-
-        if not (folder / trained_tokenizers.FILE).is_file():
-            raise UserError(f"no tokenizer in {folder}: looked for {OWN_FILE} and {trained_tokenizers.FILE}.")
-        return trained_tokenizers.open_file(folder)
-    try:
-        fields = loads(own.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as wrong:
-        raise UserError(f"{own} is damaged: {wrong}.") from None
-    if not isinstance(fields, dict):
-        raise UserError(f"{own} is damaged: it should hold one JSON object.")
-    name, version = fields.get("tokenizer"), fields.get("version")
-    loadable = [known for known in TOKENIZERS if _reader(known)]
-    if name not in loadable:
-        raise UserError(f"{own}: unknown tokenizer {name!r}. Known: {', '.join(loadable)}.")
-    if version != OWN_VERSION:
-        raise UserError(f"{own} has version {version!r}; this plait reads version {OWN_VERSION}.")
-    found: type[OwnTokenizer] = load_attribute(_reader(name))
-    try:
-        return found.from_content(fields)
-    except UserError as wrong:
-        raise UserError(f"{own} is damaged: {wrong}") from None
+def learn_characters(texts: Iterable[str]) -> Characters:
+    """Every character of the texts in code order, and one id for all others."""
+    alphabet: set[str] = set()
+    for text in texts:
+        alphabet.update(text)
+    return Characters("".join(sorted(alphabet)), unknown=True)
 
 
-def _fixed(tokenizer: Tokenizer) -> TokenizerRecipe:
-    return TokenizerRecipe(tokenizer.as_dict(), lambda texts: tokenizer)
+END = "<eos>"
+UNKNOWN = "<unk>"
+SPECIAL = (END, UNKNOWN)  # ids 0 and 1; in the published files <unk> is a word like others
 
 
-def _options(name: str, text: str) -> dict[str, int]:
-    owner, known, found = f"tokenizer '{name}'", options_of(name), {}
-    for part in filter(None, text.split(",")):
-        option, _, value = part.partition("=") if "=" in part or "size" not in known else ("size", "", part)
-        require_known(option, known, owner, "option")
-        if not (value.isascii() and value.isdigit() and len(value) < 19):
-            raise UserError(f"{owner}: {option} should be a whole number; found '{value}'.")
-        found[option] = int(value)
-    return found
+@final
+class Words(OwnTokenizer):
+    name = "words"
+    end = SPECIAL.index(END)
+
+    def __init__(self, words: list[str]) -> None:
+        """`words` without the special ones, in the order of their ids."""
+        for word in words:
+            if word in SPECIAL or word.split() != [word]:
+                raise UserError(f"{word!r} is not a valid word: it contains whitespace, is empty or special.")
+        self._text_of_id = [*SPECIAL, *words]
+        self._id_of_text = {word: number for number, word in enumerate(self._text_of_id)}
+        if len(self._id_of_text) != len(self._text_of_id):
+            raise UserError("a word is in the vocabulary twice.")
+
+    @property
+    def vocab(self) -> int:
+        return len(self._text_of_id)
+
+    def encode(self, text: str) -> np.ndarray:
+        words: list[str] = []
+        lines = text.split("\n")
+        for line in lines[:-1]:
+            words += line.split()
+            words.append(END)
+        words += lines[-1].split()  # a last line that does not end: no <eos>
+        unknown, known = SPECIAL.index(UNKNOWN), self._id_of_text
+        return np.fromiter((known.get(word, unknown) for word in words), dtype=np.int64, count=len(words))
+
+    def decode(self, ids: Iterable[int] | np.ndarray) -> str:
+        """Words with one space between them; <eos> as the end of the line."""
+        lines: list[str] = []
+        words: list[str] = []
+        for number in self.checked(ids).tolist():
+            if number == self.end:
+                lines.append(" ".join(words) + "\n")
+                words = []
+            else:
+                words.append(self._text_of_id[number])
+        return "".join([*lines, " ".join(words)])
+
+    def keeps_text(self, ids: np.ndarray) -> bool:
+        """False: the whitespace between words is lost, and so are rare words."""
+        return False
+
+    def content(self) -> dict[str, Any]:
+        return {"words": self._text_of_id[len(SPECIAL) :]}
+
+    @classmethod
+    def from_content(cls, fields: Mapping[str, Any]) -> Words:
+        return cls(strings_field(fields, "words"))
 
 
-def _reader(name: str) -> str:
-    entry = TOKENIZERS.entry(name)
-    assert isinstance(entry, TokenizerEntry)
-    return entry.reads
+def learn_words(texts: Iterable[str], *, min_count: int = 1, size: int = 0) -> Words:
+    """The words that occur at least `min_count` times; at most `size` ids in all, where it is not 0."""
+    if min_count < 1:
+        raise UserError(f"min_count={min_count} given; it should be 1 or more.")
+    if 0 < size <= len(SPECIAL) or size < 0:
+        raise UserError(f"size={size} given; it should be above {len(SPECIAL)}, or 0 for no limit.")
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text.split())
+    for special in SPECIAL:
+        counts.pop(special, None)
+    kept = [word for word, number in counts.items() if number >= min_count]
+    kept.sort(key=lambda word: (-counts[word], word))
+    return Words(kept[: size - len(SPECIAL)] if size else kept)
+
+
+@final
+class Ids(OwnTokenizer):
+    name = "ids"
+
+    def __init__(self, size: int) -> None:
+        if size < 1:
+            raise UserError(f"ids need their number: ids:size=1000; found size={size}.")
+        self._size = size
+
+    @property
+    def vocab(self) -> int:
+        return self._size
+
+    def encode(self, text: str) -> np.ndarray:
+        words = text.split()
+        wrong = next((word for word in words if not (word.isascii() and word.isdigit() and len(word) < 19)), None)
+        if wrong is not None:
+            raise UserError(f"'{wrong}' is not a token id; expected whole numbers below {self._size}, with spaces.")
+        return self.checked([int(word) for word in words])
+
+    def decode(self, ids: Iterable[int] | np.ndarray) -> str:
+        return " ".join(map(str, self.checked(ids).tolist()))
+
+    def content(self) -> dict[str, Any]:
+        return {"size": self._size}
+
+    @classmethod
+    def from_content(cls, fields: Mapping[str, Any]) -> Ids:
+        return cls(count_field(fields, "size"))
+
+
+def learn_ids(texts: Iterable[str], *, size: int = 0) -> Ids:
+    """Numbers below `size`, which must be given; the texts are not read."""
+    return Ids(size)

@@ -20,7 +20,7 @@ from torch import Tensor
 from plait.core.errors import UserError
 from plait.core.files import atomic_write, check_free
 from plait.data import Tokenizer
-from plait.data.simple_tokenizers import Bytes
+from plait.data.tokenizers import Bytes
 from plait.data.trained_tokenizers import FILE, HuggingFace
 from plait.interop.hf import logits_gap, weights_of, write_tokenizer
 from plait.interop.hf_config import Config, Weights

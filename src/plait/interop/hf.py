@@ -33,7 +33,7 @@ from torch import Tensor
 from plait.core.errors import UserError
 from plait.core.files import filled_folder
 from plait.data import Tokenizer
-from plait.data.simple_tokenizers import END, SPECIAL, UNKNOWN, UNKNOWN_CHARACTER, Bytes, Characters, Ids, Words
+from plait.data.tokenizers import END, SPECIAL, UNKNOWN, UNKNOWN_CHARACTER, Bytes, Characters, Ids, Words
 from plait.data.trained_tokenizers import CONFIG, FILE, HuggingFace, library
 from plait.model.language_model import Encoder, LanguageModel
 from plait.spec import Header

@@ -81,7 +81,7 @@ def maps() -> tuple[str, str, bool]:
 
 @facts.fact("F17", "needle in a haystack: 11 × 11 lengths and depths, easy and standard, judged word for word")
 def needle() -> tuple[str, str, bool]:
-    from plait.data.simple_tokenizers import Bytes
+    from plait.data.tokenizers import Bytes
     from plait.evals.haystack import NEEDLES, Haystack, depths, judged, lengths_up_to
     from plait.evals.needle import needle_grid
 
@@ -139,7 +139,7 @@ ITEMS = [("the cat", ["sat", "was on the mat"]), ("a dog", ["ran to me", "b"]), 
 @facts.fact("F23", "acc, acc-n (length-normalised) and perplexity as in LM-eval, on toy items by hand",
             needs="lm_eval of plait[eval]")  # fmt: skip
 def harness_metrics() -> tuple[str, str, bool]:
-    from plait.data.simple_tokenizers import Bytes
+    from plait.data.tokenizers import Bytes
     from plait.evals.harness import evaluate
     from plait.model import build
 

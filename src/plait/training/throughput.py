@@ -14,7 +14,7 @@ import torch
 
 from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.data.simple_tokenizers import Ids
+from plait.data.tokenizers import Ids
 from plait.model.architecture import Architecture, architecture
 from plait.training.distributed import Processes, precision_on, usable
 from plait.training.job import Budget, Job

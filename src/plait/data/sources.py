@@ -1,4 +1,4 @@
-"""A corpus, tokens in three splits, and what it is made of: documents from a source of text, or a source of tokens.
+"""What corpora are made of: documents from a source of text, or a source of tokens.
 
 Documents whose source does not say where they belong are divided: 90 % train, 5 % validation, 5 % test.
 """
@@ -11,61 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
 from plait.data.tokenizers import Tokenizer, utf8
 
 SPLITS = ("train", "validation", "test")
-DTYPES = ("uint8", "uint16", "uint32")
-BLOCK = 1 << 24  # bytes read at a time to check them
-
-
-@final
-@dataclass(frozen=True)
-class Corpus:
-    name: str  # as it was asked for
-    tokenizer: Tokenizer
-    fingerprint: str  # of the tokens and the tokenizer, wherever they lie and in whatever format
-    entropy: float | None  # the exact entropy rate in nats per token, where it is known
-    _tokens: Mapping[str, np.ndarray] = field(repr=False)
-    _characters: Callable[[str], int] = field(repr=False)
-    _bytes: Callable[[str], int] = field(repr=False)
-
-    def as_dict(self) -> dict[str, object]:
-        """Which corpus it is, in plain JSON. Keys of stored records are made of it: it must not change, nor tell where
-        the files lie."""
-        return {"fingerprint": self.fingerprint, "tokenizer": self.tokenizer.as_dict()}
-
-    @property
-    def vocab(self) -> int:
-        return self.tokenizer.vocab
-
-    def tokens(self, split: str) -> np.ndarray:
-        """All tokens of train, validation or test in order; a read-only array of unsigned integers."""
-        return self._tokens[_require_split(split)]
-
-    def training_on(self, tokens: np.ndarray) -> Corpus:
-        """The same corpus with other training tokens, such as a part of its own."""
-        return replace(self, _tokens={**{split: self._tokens[split] for split in SPLITS}, "train": tokens})
-
-    def characters(self, split: str) -> int:
-        """How many characters the tokens of a split stand for: what bits per character divide by."""
-        return self._characters(_require_split(split))
-
-    def bytes(self, split: str) -> int:
-        """How many bytes of UTF-8 the tokens of a split stand for: what bits per byte divide by."""
-        return self._bytes(_require_split(split))
-
-
-def _require_split(split: str) -> str:
-    if split not in SPLITS:
-        raise UserError(f"unknown split '{split}'.{did_you_mean(split, SPLITS)} Known: {', '.join(SPLITS)}.")
-    return split
-
-
 SHARES = {"train": 90, "validation": 5, "test": 5}  # of a hundred
 
 #: What people call the splits in names of files and folders.
@@ -203,16 +156,3 @@ class TokenSource:
     entropy: float | None = None
     files: Mapping[str, Path] = field(default_factory=dict)  # that it was read from
     digests: Mapping[str, str] = field(default_factory=dict)  # `token_digest` of each split, where it is known
-
-
-def smallest_dtype(vocab: int) -> np.dtype[Any]:
-    """The smallest unsigned integers that hold ids below `vocab`."""
-    return next(np.dtype(name) for name in DTYPES if vocab - 1 <= np.iinfo(name).max)
-
-
-def token_digest(tokens: np.ndarray, vocab: int) -> str:
-    """SHA-256 of the ids as the smallest integers that hold the vocabulary, whatever they are kept as."""
-    dtype, digest = smallest_dtype(vocab).newbyteorder("<"), hashlib.sha256()
-    for start in range(0, len(tokens), BLOCK):
-        digest.update(np.ascontiguousarray(tokens[start : start + BLOCK], dtype=dtype).data)
-    return digest.hexdigest()

@@ -12,7 +12,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.data import SPLITS, Corpus, open_corpus
-from plait.data.opening import write_tokens
+from plait.data.cache import write_tokens
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         calls.append(folder)
         return write_tokens(folder, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("plait.data.opening.write_tokens", counted)
+    monkeypatch.setattr("plait.data.cache.write_tokens", counted)
     return calls
 
 
@@ -87,14 +87,14 @@ def test_the_fingerprint_is_of_the_tokens_alone(opened, tmp_path: Path) -> None:
 
 
 def test_large_token_files_are_hashed_once(opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from plait.data import opening
+    from plait.data import cache, corpora
 
-    monkeypatch.setattr(opening, "REMEMBERED", 1)
+    monkeypatch.setattr(cache, "REMEMBERED", 1)
     (tmp_path / "meta.json").write_text('{"vocab": 7}')
     np.save(tmp_path / "all.npy", np.arange(1000) % 7)
     hashed: list[int] = []
-    real = opening.token_digest
-    monkeypatch.setattr(opening, "token_digest", lambda tokens, vocab: hashed.append(vocab) or real(tokens, vocab))
+    real = corpora.token_digest
+    monkeypatch.setattr(corpora, "token_digest", lambda tokens, vocab: hashed.append(vocab) or real(tokens, vocab))
     first = opened(tmp_path / "all.npy").fingerprint
     assert (opened(tmp_path / "all.npy").fingerprint, len(hashed)) == (first, 3)
     np.save(tmp_path / "all.npy", np.arange(1001) % 7)
@@ -111,7 +111,7 @@ def test_a_saved_tokenizer_gives_the_same_fingerprint(text: Path, opened, tmp_pa
 def test_tokens_are_as_small_as_their_vocabulary_allows(text: Path, opened) -> None:
     assert opened(text, "bytes").tokens("train").dtype == np.uint8
     assert opened(text, "words").tokens("train").dtype == np.uint16
-    from plait.data.corpus import smallest_dtype
+    from plait.data.corpora import smallest_dtype
 
     assert [smallest_dtype(vocab).itemsize for vocab in (1, 256, 257, 65536, 65537, 1 << 32)] == [1, 1, 2, 2, 4, 4]
 
@@ -195,18 +195,18 @@ def test_processes_that_open_at_once_agree(text: Path, tmp_path: Path) -> None:
 
 def test_without_locks_a_second_writer_does_no_harm(text: Path, opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes build; one is faster. The slower finds the entry and takes it."""
-    from plait.data import opening as cache
+    from plait.data import cache
 
     monkeypatch.setattr(cache, "fcntl", None)
     faster: list[Corpus] = []
 
     def slow(folder: Path, *rest: object) -> dict[str, int]:
         if not faster:
-            monkeypatch.setattr("plait.data.opening.write_tokens", write_tokens)
+            monkeypatch.setattr("plait.data.cache.write_tokens", write_tokens)
             faster.append(opened(text))
         return write_tokens(folder, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("plait.data.opening.write_tokens", slow)
+    monkeypatch.setattr("plait.data.cache.write_tokens", slow)
     assert same(opened(text), faster[0])
 
 
@@ -221,7 +221,7 @@ def test_a_full_disk_leaves_nothing(text: Path, opened, tmp_path: Path, monkeypa
         (folder / "train.bin").write_bytes(b"begun")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("plait.data.opening.write_tokens", full)
+    monkeypatch.setattr("plait.data.cache.write_tokens", full)
     with pytest.raises(UserError, match="No space left on device"):
         opened(text)
     assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".lock"]
@@ -252,7 +252,7 @@ def test_progress_is_told_and_reaches_the_end(text: Path, opened) -> None:
 def test_what_was_hashed_is_remembered_until_it_changes(
     text: Path, opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from plait.data import opening as digests
+    from plait.data import cache as digests
 
     monkeypatch.setattr(digests, "REMEMBERED", 1)
     first = opened(text)

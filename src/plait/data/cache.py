@@ -1,4 +1,4 @@
-"""From a corpus's name to its tokens: found in the cache, or tokenised into it.
+"""Texts as tokens: found in the cache, or tokenised into it.
 
 An entry of the cache is a folder named by its key. It is written under another name and renamed when it is complete, so
 whoever finds one finds all of it; a lock lets a second process wait for the first instead of doing the same work. An
@@ -22,53 +22,36 @@ from typing import Any
 from plait.core.errors import UserError
 from plait.core.files import atomic_write, loads
 from plait.core.progress import OnProgress
-from plait.data.corpora import open_source
-from plait.data.corpus import SPLITS, Corpus, Document, TextSource, TokenSource, divided, token_digest
+from plait.data.corpora import Corpus, fingerprint, split_digests
+from plait.data.sources import SPLITS, Document, TextSource, TokenSource, divided
 from plait.data.token_files import is_whole, read_meta, read_tokens, write_tokens, written_digests
-from plait.data.tokenizers import TokenizerRecipe, load_tokenizer, tokenizer_recipe
+from plait.data.tokenizer_table import load_tokenizer, tokenizer_recipe
 
-VERSION = 2  # raised by hand when the same source comes to give other tokens
 DIGESTS = "digests"  # the cache's folder for hashes of large files
 
 
-def open_corpus(
-    given: str, tokenizer: str | None = None, *, cache: Path | None = None, progress: OnProgress | None = None
+def open_text(
+    given: str, source: TextSource, tokenizer: str, cache: Path | None, progress: OnProgress | None
 ) -> Corpus:
-    """A corpus by name or path (`plait data list`), tokenised by its own tokenizer or the one given.
-
-    Text is tokenised once and kept in `cache`, else $PLAIT_CACHE, else runs/cache.
-    """
-    source = open_source(given)
-    folder = cache_folder(cache)
-    if isinstance(source, TokenSource):
-        if tokenizer is not None:
-            raise UserError(f"'{given}' comes as tokens; --tokenizer {tokenizer} does not apply to it.")
-        fingerprint = _hash(token_digests(source, folder / DIGESTS), source.tokenizer.as_dict())
-        counts = source.characters, source.bytes
-        return Corpus(given, source.tokenizer, fingerprint, source.entropy, source.tokens, *counts)
-    return _open_text(given, source, tokenizer_recipe(tokenizer or source.tokenizer), folder, progress)
-
-
-def _open_text(
-    given: str, source: TextSource, how: TokenizerRecipe, folder: Path, progress: OnProgress | None
-) -> Corpus:
+    """The corpus of a source, tokenised in this way. `given`: the corpus's name."""
+    how, folder = tokenizer_recipe(tokenizer), cache_folder(cache)
     digests = file_digests(source.files(), folder / DIGESTS, progress)
     read = _Reader(source, digests, progress)
 
     def build(unfinished: Path) -> None:
-        tokenizer = how.learn(read.texts("train", "learning the vocabulary"))
-        written = write_tokens(unfinished, read.documents("tokenising"), tokenizer, source.length)
+        learned = how.learn(read.texts("train", "learning the vocabulary"))
+        written = write_tokens(unfinished, read.documents("tokenising"), learned, source.length)
         if not written["train"]:
             raise UserError(f"'{given}' holds no text to train on.")
 
-    entry = cached(folder, _hash(source.identity(), digests, how.identity), _is_good, build)
+    entry = cached(folder, fingerprint(source.identity(), digests, how.identity), _is_good, build)
     meta, found = read_meta(entry), load_tokenizer(entry)
     assert meta is not None
     characters = {split: meta["splits"][split]["characters"] for split in SPLITS}
     size = {split: meta["splits"][split]["bytes"] for split in SPLITS}
-    fingerprint = _hash(written_digests(meta), found.as_dict())
+    identity = fingerprint(written_digests(meta), found.as_dict())
     tokens = read_tokens(entry, meta)
-    return Corpus(given, found, fingerprint, None, tokens, characters.__getitem__, size.__getitem__)
+    return Corpus(given, found, identity, None, tokens, characters.__getitem__, size.__getitem__)
 
 
 def _is_good(entry: Path) -> bool:
@@ -77,11 +60,6 @@ def _is_good(entry: Path) -> bool:
         return meta is not None and is_whole(entry, meta) and load_tokenizer(entry).vocab == meta["vocab"]
     except UserError:
         return False
-
-
-def _hash(*parts: Any) -> str:
-    text = json.dumps([VERSION, *parts], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 class _Reader:
@@ -211,17 +189,16 @@ def file_digests(files: Mapping[str, Path], memory: Path, progress: OnProgress |
     return found
 
 
-def token_digests(source: TokenSource, memory: Path) -> dict[str, str]:
-    """SHA-256 of each split's tokens; those of large files are remembered."""
-    if source.digests:
-        return dict(source.digests)
+def remembered_digests(source: TokenSource, cache: Path | None) -> dict[str, str]:
+    """`split_digests` of token files; those of large ones are remembered."""
+    memory = cache_folder(cache) / DIGESTS
     marks: list[Any] = [list(mark) for mark in sorted(_mark(path) for path in source.files.values())]
     kept = memory / f"{_hash_of(['tokens', [mark[0] for mark in marks]])}.json"
     large = sum(mark[1] for mark in marks) >= REMEMBERED
     known = _read(kept) if large else {}
     if known.get("files") == marks and len(known.get("digests", ())) == len(SPLITS):
         return dict(zip(SPLITS, map(str, known["digests"]), strict=True))
-    found = {split: token_digest(source.tokens[split], source.tokenizer.vocab) for split in SPLITS}
+    found = split_digests(source)
     if large:
         _write(kept, {"files": marks, "digests": list(found.values())})
     return found
