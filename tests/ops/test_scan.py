@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from plait.ops import stacking as stacked
+from plait.ops import paths
 from plait.ops.scan import selective_scan, selective_scan_reference, selective_scan_step
 
 LENGTHS = [1, 2, 63, 64, 65, 257]
@@ -57,7 +57,7 @@ def test_blocks_smaller_than_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rows a block over a batch of five: a short last block, and gradients of A and D added over blocks."""
     inputs = draw(5, 32, 4, 3)
     want = outputs_and_gradients(selective_scan_reference, inputs)
-    monkeypatch.setattr(stacked, "_BLOCK_ON_CPU", 2 * 8 * 4 * 3)
+    monkeypatch.setattr(paths, "_BLOCK_ON_CPU", 2 * 8 * 4 * 3)
     assert_close(outputs_and_gradients(selective_scan, inputs, chunk=4), want)
 
 

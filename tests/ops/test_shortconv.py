@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.ops import stacking as stacked
+from plait.ops import paths
 from plait.ops.shortconv import short_conv, short_conv_reference, short_conv_step
 
 
@@ -49,7 +49,7 @@ def test_is_torchs_grouped_convolution() -> None:
 def test_blocks_smaller_than_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = draw(5, 6, 4, 3)
     want = outputs_and_gradients(short_conv_reference, inputs)
-    monkeypatch.setattr(stacked, "_BLOCK_ON_CPU", 2 * 6 * 4)
+    monkeypatch.setattr(paths, "_BLOCK_ON_CPU", 2 * 6 * 4)
     for g, w in zip(outputs_and_gradients(short_conv, inputs), want, strict=True):
         torch.testing.assert_close(g, w, rtol=1e-5, atol=1e-5)
 

@@ -152,7 +152,7 @@ def test_a_run_of_another_shape_is_one_message(run: Path, change: dict[str, Any]
 
 def test_weights_that_are_no_numbers_are_refused(run: Path) -> None:
     from plait.model import build
-    from plait.training.run import fill
+    from plait.model.language_model import fill
 
     model = build("d=16 vocab=16 | swiglu")
     weights = {name: value.detach().clone() for name, value in model.named_parameters()}

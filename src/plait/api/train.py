@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from plait.data import Corpus
     from plait.training.distributed import Processes
     from plait.training.fit import Progress
+    from plait.training.job import Result as Trained
     from plait.training.recipe import Recipe
-    from plait.training.result import Result as Trained
     from plait.training.run import Run
 
 T = TypeVar("T")

@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError
+from plait.model.adaptive_softmax import AdaptiveSoftmax
 from plait.model.backbone import ModelState
-from plait.model.embedding import AdaptiveSoftmax
 from plait.model.language_model import IGNORE, Encoder, LanguageModel
 
 if TYPE_CHECKING:

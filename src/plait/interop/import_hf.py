@@ -20,8 +20,7 @@ from plait.data.trained_tokenizers import FILE, open_file
 from plait.interop import llama_family, mamba_family
 from plait.interop.hf_config import Config, Family, Weights, activation, require, tie
 from plait.model import build
-from plait.model.language_model import LanguageModel
-from plait.training.run import fill
+from plait.model.language_model import LanguageModel, fill
 
 OWN = "plait"  # the model_type of what plait itself exports
 

@@ -1,5 +1,8 @@
 """From tokens to hidden vectors: embedding, positions, residual blocks, final norm. Every kind of model is built on it.
 
+Adaptive embeddings (Baevski and Auli 2019, arXiv:1809.10853) split the vocabulary, ordered by frequency, at `cutoffs`:
+cluster i has width d_embed / div^i and, when `div` > 1 or its width is not d, a projection to d.
+
 A block is a pre-norm residual layer, x + mixer(norm(x)). `ModelState` is what a model keeps between calls: one state
 per layer, and the position of each row of the batch.
 
@@ -11,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, cast
 
 import torch
@@ -23,7 +27,6 @@ from plait.mixers.mixer import Loan, Mixer, State, make_mixer, make_norm
 from plait.mixers.options import NOT_SHARED, MixerOptions
 from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.architecture import Architecture
-from plait.model.embedding import AdaptiveEmbedding
 from plait.ops.relative import sinusoid
 from plait.spec import Header
 
@@ -45,6 +48,44 @@ class ModelState:
     def nbytes(self) -> int:
         """Memory held by the layers' states."""
         return sum(value.numel() * value.element_size() for layer in self.layers for value in layer.values())
+
+
+def cluster_bounds(vocab: int, cutoffs: Sequence[int]) -> list[tuple[int, int]]:
+    """[first, last) of every cluster; one cluster without cutoffs."""
+    edges = [0, *cutoffs, vocab]
+    return list(pairwise(edges))
+
+
+class AdaptiveEmbedding(nn.Module):
+    """Embeddings whose width falls by `div` from cluster to cluster; with div = 1, one table of width d_embed."""
+
+    def __init__(self, vocab: int, d: int, d_embed: int, cutoffs: Sequence[int], div: int) -> None:
+        super().__init__()
+        self.d, self.bounds = d, cluster_bounds(vocab, cutoffs if div > 1 else ())
+        widths = [max(1, d_embed // div**i) for i in range(len(self.bounds))]
+        self.tables = nn.ModuleList(
+            nn.Embedding(last - first, width) for (first, last), width in zip(self.bounds, widths, strict=True)
+        )
+        self.projections = nn.ModuleList(
+            nn.Linear(width, d, bias=False) if div > 1 or width != d else nn.Identity() for width in widths
+        )
+
+    @property
+    def first_table(self) -> nn.Parameter:
+        """The table of the most frequent words: all of them where there are no clusters."""
+        return cast("nn.Parameter", self.tables[0].weight)
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        if len(self.bounds) == 1:
+            out: Tensor = self.projections[0](self.tables[0](tokens_BT))
+            return out
+        flat_N = tokens_BT.reshape(-1)
+        out_ND = self.first_table.new_zeros(flat_N.numel(), self.d)
+        for (first, last), table, projection in zip(self.bounds, self.tables, self.projections, strict=True):
+            (where,) = ((flat_N >= first) & (flat_N < last)).nonzero(as_tuple=True)
+            rows: Tensor = projection(table(flat_N[where] - first))
+            out_ND = out_ND.index_copy(0, where, rows.to(out_ND.dtype))
+        return out_ND.view(*tokens_BT.shape, self.d)
 
 
 class ResidualSum(nn.Module):

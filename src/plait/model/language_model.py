@@ -18,12 +18,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from plait.core.errors import UserError
 from plait.core.process import require_memory
 from plait.core.random_streams import seed_of
 from plait.mixers.mixer import Draw, Mixer, make_norm
+from plait.model.adaptive_softmax import AdaptiveSoftmax
 from plait.model.architecture import Architecture, architecture
 from plait.model.backbone import Backbone, ModelState
-from plait.model.embedding import AdaptiveSoftmax
 from plait.ops.linear_cross_entropy import IGNORE as IGNORE
 from plait.ops.linear_cross_entropy import linear_cross_entropy
 from plait.ops.relative import sinusoid
@@ -242,3 +243,24 @@ def _draw(parameter: torch.Tensor, std: float, seed: int, names: dict[int, str])
     # Drawn on the CPU in fp32 and copied, so that every device starts from the same numbers.
     stream = torch.Generator().manual_seed(seed_of(f"{seed}/{names[id(parameter)]}"))
     parameter.copy_(torch.randn(parameter.shape, generator=stream) * std)
+
+
+def fill(model: nn.Module, weights: dict[str, Tensor], source: str) -> None:
+    """Copy weights into a model of the same architecture; anything missing, left over or misshapen is an error."""
+    parameters = dict(model.named_parameters())
+    missing, spare = parameters.keys() - weights.keys(), weights.keys() - parameters.keys()
+    if missing or spare:
+        raise UserError(
+            f"the weights of {source} are not those of its architecture: "
+            f"{len(missing)} missing ({', '.join(sorted(missing)[:3])}), {len(spare)} unknown."
+        )
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            if parameter.shape != weights[name].shape:
+                raise UserError(
+                    f"{source}: {name} has shape {tuple(weights[name].shape)}, the architecture needs "
+                    f"{tuple(parameter.shape)}."
+                )
+            if not weights[name].isfinite().all():
+                raise UserError(f"{source}: {name} holds numbers that are not finite; it cannot be used.")
+            parameter.copy_(weights[name])

@@ -27,8 +27,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.ops.paths import plain_asked, plain_wanted, recording
-from plait.ops.stacking import StackedFunction, cache_blocks
+from plait.ops.paths import cache_blocks, plain_asked, plain_wanted, recording
+from plait.ops.stacking import StackedFunction
 
 
 def rms_norm_reference(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:

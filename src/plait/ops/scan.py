@@ -26,9 +26,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.ops.paths import LONGEST_IN_GRAPH, outside_autocast, plain_asked, plain_wanted, took
+from plait.ops.paths import LONGEST_IN_GRAPH, cache_blocks, outside_autocast, plain_asked, plain_wanted, took
 from plait.ops.scan_operator import kernel_chunk, scan_kernels
-from plait.ops.stacking import StackedFunction, cache_blocks
+from plait.ops.stacking import StackedFunction
 
 _Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # u, Δ, B, C along the sequence; A, D of the model
 _BySequence = Sequence[Tensor]  # one for each of u, Δ, B, C

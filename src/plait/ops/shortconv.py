@@ -24,8 +24,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from plait.core.errors import UserError
-from plait.ops.paths import LONGEST_IN_GRAPH, full_precision, plain_asked, plain_wanted, step_kernels_take, took
-from plait.ops.stacking import StackedFunction, cache_blocks, register_stacked
+from plait.ops.paths import (
+    LONGEST_IN_GRAPH,
+    cache_blocks,
+    full_precision,
+    plain_asked,
+    plain_wanted,
+    step_kernels_take,
+    took,
+)
+from plait.ops.stacking import StackedFunction, register_stacked
 
 Activation = Literal["silu"]
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)  # of the kernels

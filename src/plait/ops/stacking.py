@@ -1,4 +1,4 @@
-"""What hand-written gradients and kernels share: a model axis for vmap, blocks that stay in cache, and addresses.
+"""What hand-written gradients and kernels share: a model axis for vmap, and addresses.
 
 A hand-written kernel fills buffers in place, which vmap cannot see through. So its tensors carry a leading axis M of
 stacked models (1 outside vmap), or a batch axis of independent sequences, and vmapping it only makes that axis longer.
@@ -12,11 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-
-# Numbers in one block of a kernel's working tensor. On a CPU a few blocks should stay in cache (measured: the optimum
-# is flat around 2^17); elsewhere launches cost more than cache misses, so blocks are as large as memory allows.
-_BLOCK_ON_CPU = 2**17
-_BLOCK_ELSEWHERE = 2**26
 
 
 def keep_signature(function: type[torch.autograd.Function]) -> None:
@@ -65,18 +60,6 @@ def register_stacked(operator: Any, fake: Callable[..., Any]) -> None:
 
     operator.register_fake(fake)
     operator.register_vmap(vmap)
-
-
-def cache_blocks(
-    n_models: int, batch: int, numbers_per_row: int, device: torch.device
-) -> Iterator[tuple[slice, slice]]:
-    """Cut models × batch into slices of about a block, given the numbers in a batch row. The first is the largest."""
-    budget = _BLOCK_ON_CPU if device.type == "cpu" else _BLOCK_ELSEWHERE
-    rows = min(batch, max(1, budget // numbers_per_row))
-    models = min(n_models, max(1, budget // (numbers_per_row * batch)))
-    for m in range(0, n_models, models):
-        for b in range(0, batch, rows):
-            yield slice(m, min(m + models, n_models)), slice(b, min(b + rows, batch))
 
 
 #: Programs along the second and third axis of a GPU's grid, where kernels have batch × heads.

@@ -33,9 +33,8 @@ from plait.records import Store
 from plait.supernet.settings import SupernetJob
 from plait.training.batches import MOST_NATS, perplexity_of
 from plait.training.fit import fit_alone, fit_seeds
-from plait.training.job import Budget, Job, fitted
+from plait.training.job import Budget, Job, Result, fitted
 from plait.training.recipe import Recipe
-from plait.training.result import Result
 
 INTERLEAVED = "interleaved"
 PS = (2.0, 3.0, 4.0, 6.0, 8.0)

@@ -1,10 +1,10 @@
 """One training from beginning to end: its folder, the loop over its steps, checkpoints, log, and its result.
 
-settings    `recipe`: how to train;  `job`: what, on which data, how long
+settings    `recipe`: how to train;  `job`: what, on which data, how long, with what result
 data        `batches`: what the model sees at a step, and the held-out loss
 a step      `trainer`: model, loss, gradients, one update by `optimizer`
 the loop    here: take steps; log, evaluate and save on the way
-on disk     `run`: the folder;  `checkpoint`: to resume from;  `result`: the log and the record;  `sinks`
+on disk     `run`: the folder and the log;  `checkpoint`: to resume from;  `sinks`
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,20 +23,19 @@ from plait.core.errors import UserError
 from plait.core.files import understood
 from plait.core.progress import Stopped, stop_signals
 from plait.records import Store
+from plait.records.claims import held
 from plait.training.batches import Batches
 from plait.training.checkpoint import newest_checkpoint, remove_checkpoints
 from plait.training.distributed import Processes
-from plait.training.job import Job
-from plait.training.result import Result, TrainingLog, claimed, result_of, store_result, stored_result
-from plait.training.run import RUNS, Run, folder_of, write_json
+from plait.training.job import Job, Result, result_of, store_result, stored_result
+from plait.training.run import RUNS, Run, TrainingLog, folder_of, write_json
 from plait.training.speed import (
     VALIDATION_SHARE,
     VALIDATIONS,
     CompileDecision,
     compile_seconds,
-    mfu,
     peak_of,
-    planned_steps,
+    steps_that_fit,
 )
 from plait.training.trainer import Diverged, PendingStep, Trainer
 
@@ -102,7 +101,7 @@ def fit(
     `time.perf_counter`) is when a time budget began."""
     started = time.perf_counter() if started is None else started
     run = Run(folder_of(job.key, options.root))
-    done: Result | None = dist.broadcast(stored_result(run, job, store) if dist.first else None)
+    done: Result | None = dist.broadcast(stored_result(job, store, run.folder) if dist.first else None)
     if done is not None:
         if dist.first:
             run.begin()
@@ -117,7 +116,7 @@ def fit(
     dist.barrier()
     with run.locked() if dist.first else nullcontext():
         # Another process may have finished it since we looked, and so have freed the lock.
-        done = dist.broadcast(stored_result(run, job, store) if dist.first else None)
+        done = dist.broadcast(stored_result(job, store, run.folder) if dist.first else None)
         if done is not None:
             return done
         if dist.first:
@@ -133,6 +132,13 @@ def fit(
             if dist.first:
                 run.mark_diverged(str(wrong))
             raise
+
+
+def claimed(job: Job, store: Store | None, run: Run) -> AbstractContextManager[None]:
+    """Of all who share a store one trains a job. No claim is needed where only the weights are missing here."""
+    if store is None or store.has([job.key]):
+        return nullcontext()
+    return held(store, job.key, run.name)
 
 
 def fit_alone(
@@ -185,17 +191,21 @@ class _Fit:
         self.report = report if dist.first else None
         self.log = TrainingLog(run, self._report_note)
         self.seconds = 0.0  # of training, also before an interruption
-        device_peak = peak_of(dist.device, job.precision)
+        device_peak = peak_of(dist.device, job.precision) if dist.device.type == "cuda" else None
         self.peak = None if device_peak is None else device_peak * dist.world
 
     def run_to_end(self, store: Store | None, started: float) -> Result:
         left = (self.job.budget.seconds or math.inf) - (time.perf_counter() - started)
-        self.compiling = CompileDecision(self.job, self.run, self.dist, self.options.compiled, left)
+        compiled = self.options.compiled
+        self.compiling: CompileDecision | None = None
+        if compiled is None and self._can_compile:
+            self.compiling = CompileDecision(self.job, self.run, self.dist, left)
+            compiled = self.compiling.at_start
         choices = {
             "activation_checkpointing": self.options.activation_checkpointing,
-            "compiled": bool(self.compiling.at_start),
+            "compiled": bool(compiled),
         }
-        steps = planned_steps(self.job, self.run, self.dist, left, **choices)
+        steps = self._planned_steps(left, **choices)
         trainer = Trainer(self.job, steps, self.dist, **choices)
         self._resume(trainer)
         self.progress = Progress(self.run, steps, trainer.step, self.log.newest_loss, resumed=trainer.step)
@@ -208,6 +218,27 @@ class _Fit:
         with stop_signals() as asked:
             self._train(trainer, steps, asked)
         return self._finish(trainer, store, began)
+
+    @property
+    def _can_compile(self) -> bool:
+        """Whether compiling may repay at all."""
+        return self.dist.device.type == "cuda" and not self.dist.sharded and not self.job.recipe.memory
+
+    @property
+    def _deciding(self) -> CompileDecision | None:
+        """While steps are timed to decide on compiling."""
+        return self.compiling if self.compiling is not None and self.compiling.pending else None
+
+    def _planned_steps(self, left: float, **choices: bool) -> int:
+        """As the job says, or as many as fit the `left` seconds. A resumed run keeps its number."""
+        steps = self.dist.broadcast(self.run.about.get("steps") if self.dist.first else None)
+        if steps is None:
+            steps = self.job.steps
+        if steps is None:
+            steps = steps_that_fit(self.job, left, self.dist, **choices)
+        if self.dist.first and "steps" not in self.run.about:
+            self.run.set_steps(steps)
+        return int(steps)
 
     def _resume(self, trainer: Trainer) -> None:
         saved = newest_checkpoint(self.run.folder)
@@ -235,8 +266,8 @@ class _Fit:
             pending, step = launched, trainer.step
             evaluate = step % evaluate_every == 0 and step + evaluate_every <= steps
             request = self._save_or_stop(step, asked)
-            on_gpu = self.dist.device.type == "cuda"
-            if evaluate or request or step == steps or not on_gpu or self.compiling.pending:
+            on_gpu, deciding = self.dist.device.type == "cuda", self._deciding
+            if evaluate or request or step == steps or not on_gpu or deciding:
                 self._read(trainer, pending)
                 pending = None
             if evaluate:
@@ -245,7 +276,7 @@ class _Fit:
                 self._save(trainer, must=request == _STOP)
             if request == _STOP:
                 raise Interrupted(self.run, trainer.step)
-            if self.compiling.pending and self.compiling.after_step(self.step_seconds, steps - step):
+            if deciding and deciding.after_step(self.step_seconds, steps - step):
                 self.progress.note = f"compiling: about {compile_seconds(self.job.arch):.0f} s, once"
                 trainer.compile()
             if self.report is not None:
@@ -269,12 +300,12 @@ class _Fit:
         progress, speed = self.progress, self.job.tokens_per_step / self.step_seconds
         before = progress.tokens_per_second
         progress.tokens_per_second = speed if not before else 0.9 * before + 0.1 * speed
-        progress.mfu = mfu(self.job, progress.tokens_per_second, self.peak)
+        progress.mfu = self.job.mfu(progress.tokens_per_second, self.peak)
         progress.step, progress.loss = done.step, done.loss
         progress.note = f"step {done.step} was skipped: its gradient is not finite" if done.skipped else ""
         self.log.add_loss(done.loss)
         if done.step % self.log_every == 0:
-            self.log.write_step(done, progress.tokens_per_second)
+            self.log.write_step(done.step, done.lr, done.norm, progress.tokens_per_second)
 
     def _evaluate(self, trainer: Trainer) -> None:
         """A point of the validation curve, each on the same windows."""
@@ -301,13 +332,22 @@ class _Fit:
         weights = trainer.weights()
         train_loss = self.log.curve[-1][1] if self.log.curve else None
         result = result_of(
-            self.job, self.run, trainer, loss=loss, train_loss=train_loss, seconds=self.seconds, peak=self.peak
+            self.job,
+            self.run.folder,
+            steps=trainer.step,
+            skipped=trainer.step - trainer.updates,
+            params=sum(p.numel() for p in trainer.model.parameters()),
+            loss=loss,
+            train_loss=train_loss,
+            seconds=self.seconds,
+            peak=self.peak,
         )
         if self.dist.first:
             self.run.save_weights(weights)
             write_json(self.run.folder / "result.json", result)
             if store is not None:
-                store_result(store, self.job, result, self.log, began=began, seconds=self.seconds)
+                curves = self.log.curve, self.log.validation
+                store_result(store, self.job, result, *curves, began=began, seconds=self.seconds)
             remove_checkpoints(self.run.folder)
             self.log.close(result)
         self.dist.barrier()

@@ -1,5 +1,5 @@
 """A complete description of a training: architecture, data, recipe, length and seed. Its hash is the key of the record
-and names the folder."""
+and names the folder. The result is looked up by it before a training starts, and computed and stored at the end."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict, cast
 
 from plait.core.errors import UserError
 from plait.data import Corpus
 from plait.model import model_cost
 from plait.model.architecture import Architecture, architecture
-from plait.records import record_key
+from plait.records import Record, Store, provenance_of, record_key
+from plait.training.batches import perplexity_of
 from plait.training.recipe import PRECISIONS, Recipe, revision_of
 
 KIND = "train"
@@ -21,6 +23,9 @@ PROTOCOL = 2
 MOST_STEPS = 10**9
 #: Of the validation text.
 VALIDATION_TOKENS = 2**17
+WEIGHTS = "weights.safetensors"  # in the run's folder, at the end
+
+Curve = list[list[float]]  # of [step, loss]
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,10 @@ class Job:
         cost = model_cost(self.arch, seq=self.recipe.seq_len, memory=self.recipe.memory)
         return 3 * cost.unmasked_flops / self.recipe.seq_len
 
+    def mfu(self, tokens_per_second: float, peak: float | None) -> float | None:
+        """Model FLOPs utilisation (see `speed`); None where the device's peak FLOPs per second are not known."""
+        return None if peak is None else tokens_per_second * self.model_flops_per_token / peak
+
     @property
     def steps(self) -> int | None:
         """None where only the machine's speed can tell."""
@@ -140,3 +149,92 @@ def fitted(given: str, corpus: Corpus) -> Architecture:
         return arch
     vocab = corpus.vocab + (arch.header.kind == "encoder")
     return Architecture(arch.header.with_vocabulary(vocab), arch.layers)
+
+
+class _AlwaysThere(TypedDict):
+    run: str
+    folder: str
+    spec: str
+    data: str
+    loss: float  # of the validation text, nats per token
+    perplexity: float
+    bits_per_character: float | None
+    train_loss: float | None  # the last one logged
+    steps: int
+    skipped: int  # steps whose gradient was not finite
+    tokens: int
+    flops: float
+    seconds: float
+    tokens_per_second: float
+    mfu: float | None
+    params: int
+
+
+class Result(_AlwaysThere, total=False):
+    """A training's result as `result.json` and the record have it."""
+
+    entropy: float  # of the data, where it is known
+    above_entropy: float
+    text_kept: bool  # False: the tokenizer drops characters
+    trained_now: bool
+
+
+def stored_result(job: Job, store: Store | None, folder: Path) -> Result | None:
+    """What an earlier training of the same job gave, where its weights are still in its folder."""
+    record = None if store is None else store.get(job.key)
+    if record is not None and (folder / WEIGHTS).exists():
+        found = cast("Result", record.result)
+        return {**found, "trained_now": False}
+    return None
+
+
+def result_of(
+    job: Job,
+    folder: Path,
+    *,
+    steps: int,
+    skipped: int,
+    params: int,
+    loss: float,
+    train_loss: float | None,
+    seconds: float,
+    peak: float | None,
+) -> Result:
+    """`loss` is that of the validation text, `seconds` the time of the steps, `peak` the peak FLOPs per second."""
+    corpus = job.corpus
+    tokens = steps * job.tokens_per_step
+    characters = corpus.characters("validation")
+    speed = tokens / seconds if seconds else 0.0
+    result: Result = {
+        "run": folder.name,
+        "folder": str(folder),
+        "spec": job.arch.text,
+        "data": corpus.name,
+        "loss": loss,
+        "perplexity": perplexity_of(loss),
+        "bits_per_character": loss / math.log(2) * len(corpus.tokens("validation")) / characters
+        if characters and job.arch.header.kind == "lm"
+        else None,
+        "train_loss": train_loss,
+        "steps": steps,
+        "skipped": skipped,
+        "tokens": tokens,
+        "flops": tokens * job.flops_per_token,
+        "seconds": seconds,
+        "tokens_per_second": speed,
+        "mfu": job.mfu(speed, peak),
+        "params": params,
+    }
+    if result["bits_per_character"] and not corpus.tokenizer.keeps_text(corpus.tokens("validation")):
+        result["text_kept"] = False
+    if corpus.entropy is not None:
+        result |= {"entropy": corpus.entropy, "above_entropy": loss / corpus.entropy - 1}
+    return result
+
+
+def store_result(
+    store: Store, job: Job, result: Result, curve: Curve, validation: Curve, *, began: float, seconds: float
+) -> None:
+    """The record: the result with its learning curves."""
+    with_curves = {**result, "curve": curve, "held_out_curve": validation}
+    store.put(Record.of(KIND, job.config(), with_curves, provenance_of(began, seconds)))

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import operator
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
@@ -34,11 +35,12 @@ from plait.core.files import atomic_write, parse_json, read_object, read_text, s
 from plait.data import Corpus, Tokenizer, load_tokenizer, open_corpus
 from plait.model import build
 from plait.model.architecture import Architecture, architecture
-from plait.model.language_model import Encoder, LanguageModel
+from plait.model.language_model import Encoder, LanguageModel, fill
 from plait.model.user_mixers import read_copies, write_copies
 from plait.records.claims import Busy
 from plait.training.checkpoint import load_tensors, newest_checkpoint, save_tensors
-from plait.training.job import Job
+from plait.training.job import WEIGHTS, Curve, Job, Result
+from plait.training.sinks import Logged, Sinks, open_sinks
 
 RUNS = Path("runs")
 MIXERS = "mixers"
@@ -137,7 +139,7 @@ class Run:
 
     def weights(self) -> dict[str, Tensor]:
         """The final weights, or those of the newest checkpoint of a run that has not ended."""
-        final = self.folder / "weights.safetensors"
+        final = self.folder / WEIGHTS
         if final.exists():
             return load_tensors(final)[0]
         newest = newest_checkpoint(self.folder)
@@ -187,7 +189,7 @@ class Run:
         self.write_about({**self.about, "compiled": compiled})
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
-        with _atomic_write(self.folder / "weights.safetensors") as draft:
+        with _atomic_write(self.folder / WEIGHTS) as draft:
             save_tensors(draft, weights, {"spec": self.arch.text})
 
     @property
@@ -239,6 +241,86 @@ class Run:
             yield
 
 
+class LogState(TypedDict):
+    """The log in a checkpoint."""
+
+    curve: Curve
+    validation: Curve
+    pending: list[float]
+
+
+@dataclass
+class TrainingLog:
+    """The learning curves, the rows of `log.jsonl`, and the sinks that were asked for. Checkpoints and the record have
+    the curves: nothing is lost with the file or the sinks.
+
+    `open` it in the first process: in the others the curves are kept, and nothing is written."""
+
+    run: Run
+    warn: Callable[[str], object]  # told what could not be written
+    curve: Curve = field(default_factory=list)  # mean training loss since the last point
+    validation: Curve = field(default_factory=list)
+    pending: list[float] = field(default_factory=list)  # losses since the last logged step
+    sinks: Sinks | None = None
+    opened: bool = False
+
+    def open(self, names: tuple[str, ...], config: Mapping[str, Any]) -> None:
+        self.opened = True
+        if names:
+            folder = self.run.folder
+            self.sinks = open_sinks(names, Logged(self.run.name, folder, folder.parent, config), self.warn)
+
+    @property
+    def newest_loss(self) -> float:
+        newest = [*(loss for _, loss in self.curve[-1:]), *self.pending[-1:]]
+        return newest[-1] if newest else math.nan
+
+    def add_loss(self, loss: float) -> None:
+        if math.isfinite(loss):
+            self.pending.append(loss)
+
+    def write_step(self, step: int, lr: float, gradient_norm: float, tokens_per_second: float) -> None:
+        """A row, with the mean of the losses since the one before."""
+        mean = sum(self.pending) / len(self.pending) if self.pending else None
+        self.pending = []
+        if mean is not None:
+            self.curve.append([step, mean])
+        norm = gradient_norm if math.isfinite(gradient_norm) else None
+        speed = round(tokens_per_second)
+        self._write({"step": step, "loss": mean, "lr": lr, "norm": norm, "tokens_per_second": speed})
+        if self.sinks is not None:
+            rates = {"lr": lr, "gradient_norm": norm, "tokens_per_second": speed}
+            self.sinks.log(step, {"loss/train": mean, **rates})
+
+    def write_validation(self, step: int, loss: float) -> None:
+        """A point of the validation curve; JSON has no numbers that are not finite."""
+        finite = math.isfinite(loss)
+        if finite:
+            self.validation.append([step, loss])
+        self._write({"step": step, "validation": loss if finite else None})
+        if self.sinks is not None:
+            self.sinks.log(step, {"loss/validation": loss})
+
+    def _write(self, row: LogRow) -> None:
+        if not self.opened:
+            return
+        try:
+            self.run.log(row)
+        except UserError as wrong:  # such as a full disk
+            self.warn(str(wrong))
+
+    def close(self, result: Result | None = None) -> None:
+        """With the result, or without where the training was interrupted."""
+        if self.sinks is not None:
+            self.sinks.close(result)
+
+    def state(self) -> LogState:
+        return {"curve": self.curve, "validation": self.validation, "pending": self.pending}
+
+    def restore(self, state: LogState) -> None:
+        self.curve, self.validation, self.pending = state["curve"], state["validation"], state["pending"]
+
+
 def folder_of(key: str, root: Path = RUNS) -> Path:
     return root / f"{_PREFIX}{key[:_SHORT_KEY]}"
 
@@ -263,27 +345,6 @@ def open_run(given: str | Path | Run, root: Path = RUNS) -> Run:
     known = f" Known here: {', '.join(names[-5:])}." if names else f" There are none in {root}; see `plait train`."
     many = f" It could be {', '.join(found)}." if found else known
     raise UserError(f"'{given}' is not a run: give its folder, its name, the beginning of its key, or latest.{many}")
-
-
-def fill(model: torch.nn.Module, weights: dict[str, Tensor], source: str) -> None:
-    """Copy weights into a model of the same architecture; anything missing, left over or misshapen is an error."""
-    parameters = dict(model.named_parameters())
-    missing, spare = parameters.keys() - weights.keys(), weights.keys() - parameters.keys()
-    if missing or spare:
-        raise UserError(
-            f"the weights of {source} are not those of its architecture: "
-            f"{len(missing)} missing ({', '.join(sorted(missing)[:3])}), {len(spare)} unknown."
-        )
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            if parameter.shape != weights[name].shape:
-                raise UserError(
-                    f"{source}: {name} has shape {tuple(weights[name].shape)}, the architecture needs "
-                    f"{tuple(parameter.shape)}."
-                )
-            if not weights[name].isfinite().all():
-                raise UserError(f"{source}: {name} holds numbers that are not finite; it cannot be used.")
-            parameter.copy_(weights[name])
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:

@@ -75,27 +75,8 @@ def peak_of(device: torch.device, precision: str) -> float | None:
     return peak_flops(torch.cuda.get_device_name(device), precision) if device.type == "cuda" else None
 
 
-def mfu(job: Job, tokens_per_second: float, peak: float | None) -> float | None:
-    """None where the device's peak is not known."""
-    return None if peak is None else tokens_per_second * job.model_flops_per_token / peak
-
-
 class TooShort(UserError):
     """Not even one step fits the time budget."""
-
-
-def planned_steps(
-    job: Job, run: Run, dist: Processes, left: float, *, activation_checkpointing: bool, compiled: bool
-) -> int:
-    """The steps of a run: as its job says, or as many as fit the `left` seconds. A resumed run keeps its number."""
-    steps = dist.broadcast(run.about.get("steps") if dist.first else None)
-    if steps is None:
-        steps = job.steps
-    if steps is None:
-        steps = steps_that_fit(job, left, dist, activation_checkpointing=activation_checkpointing, compiled=compiled)
-    if dist.first and "steps" not in run.about:
-        run.set_steps(steps)
-    return int(steps)
 
 
 def steps_that_fit(job: Job, left: float, dist: Processes, *, activation_checkpointing: bool, compiled: bool) -> int:
@@ -137,21 +118,17 @@ def repays(step_seconds: float, steps: int, arch: Architecture) -> bool:
 
 
 class CompileDecision:
-    """Whether a run compiles its blocks: as asked for, as it did before it was interrupted, else on a GPU where it
-    repays. `at_start` is None where a few steps have to be timed first; `after_step` then decides."""
+    """Whether a run on a GPU compiles its blocks: as it did before it was interrupted, else where that repays.
+    `at_start` is None where a few steps have to be timed first; `after_step` then decides."""
 
-    def __init__(self, job: Job, run: Run, dist: Processes, asked: bool | None, left: float) -> None:
+    def __init__(self, job: Job, run: Run, dist: Processes, left: float) -> None:
         """`left` is what is left of a time budget, in seconds."""
         self._job, self._run, self._dist = job, run, dist
         self._eager_seconds: list[float] = []
-        self.at_start = self._at_start(asked, left)
+        self.at_start = self._at_start(left)
         self.pending = self.at_start is None
 
-    def _at_start(self, asked: bool | None, left: float) -> bool | None:
-        if asked is not None:
-            return asked
-        if self._dist.device.type != "cuda" or self._dist.sharded or self._job.recipe.memory:
-            return False
+    def _at_start(self, left: float) -> bool | None:
         before: bool | None = self._dist.broadcast(self._run.about.get("compiled") if self._dist.first else None)
         if before is not None or self._job.budget.seconds is None:
             return before

@@ -19,7 +19,7 @@ from plait.model.architecture import Architecture, architecture
 from plait.training.distributed import Processes, precision_on, usable
 from plait.training.job import Budget, Job
 from plait.training.recipe import Recipe
-from plait.training.speed import mfu, peak_of
+from plait.training.speed import peak_of
 from plait.training.trainer import Trainer
 
 WARM_UP = 3
@@ -99,7 +99,7 @@ class WarmTraining:
             seconds,
             self.first_step_seconds,
             torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None,
-            mfu(self.job, speed, peak_of(self.device, self.job.precision)),
+            self.job.mfu(speed, peak_of(self.device, self.job.precision)),
             loss,
         )
 

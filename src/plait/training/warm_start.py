@@ -6,9 +6,9 @@ import torch
 
 from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.model.language_model import Encoder, LanguageModel
-from plait.training.job import Start
-from plait.training.run import NEXT_SENTENCE, Run, fill
+from plait.model.language_model import Encoder, LanguageModel, fill
+from plait.training.job import WEIGHTS, Start
+from plait.training.run import NEXT_SENTENCE, Run
 
 _POSITIONS = "backbone.position.weight"
 
@@ -16,7 +16,7 @@ _POSITIONS = "backbone.position.weight"
 def start_of(run: Run) -> Start:
     """The start for a job, from a finished run. An unfinished run is refused: its weights still change, so the same
     command would mean something else later."""
-    if not (run.folder / "weights.safetensors").exists():
+    if not (run.folder / WEIGHTS).exists():
         raise UserError(f"{run.name} has not finished: finish its training first.")
     return Start(run.folder, str(run.about["key"]), run.about.get("steps"))
 

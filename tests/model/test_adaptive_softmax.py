@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plait.model.embedding import AdaptiveEmbedding, AdaptiveSoftmax, cluster_bounds
+from plait.model.adaptive_softmax import AdaptiveSoftmax
+from plait.model.backbone import AdaptiveEmbedding, cluster_bounds
 
 VOCAB, D, CUTOFFS = 30, 12, (5, 14)
 SHAPES = [(12, 1), (8, 1), (12, 2), (8, 2), (8, 4), (12, 4)]  # (d_embed, div)

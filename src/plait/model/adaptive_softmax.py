@@ -1,9 +1,6 @@
-"""Token embeddings and output layers: plain, tied, and adaptive.
-
-Adaptive input and softmax (Grave et al. 2017, arXiv:1609.04309; Baevski and Auli 2019, arXiv:1809.10853) split the
-vocabulary, ordered by frequency, at `cutoffs`. Cluster i has width d_embed / div^i and, when `div` > 1 or its width
-is not d, a projection to d. The softmax's first cluster also scores one entry for each later cluster, as
-Transformer-XL has it.
+"""The adaptive softmax (Grave et al. 2017, arXiv:1609.04309): the output layer that belongs to adaptive embeddings
+(`plait.model.backbone`), with the same clusters of the vocabulary. Its first cluster also scores one entry for each
+later cluster, as Transformer-XL has it.
 
 Letters: B batch, T time, D model width, V vocabulary, N tokens in all.
 """
@@ -11,50 +8,13 @@ Letters: B batch, T time, D model width, V vocabulary, N tokens in all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
-def cluster_bounds(vocab: int, cutoffs: Sequence[int]) -> list[tuple[int, int]]:
-    """[first, last) of every cluster; one cluster without cutoffs."""
-    edges = [0, *cutoffs, vocab]
-    return list(pairwise(edges))
-
-
-class AdaptiveEmbedding(nn.Module):
-    """Embeddings whose width falls by `div` from cluster to cluster; with div = 1, one table of width d_embed."""
-
-    def __init__(self, vocab: int, d: int, d_embed: int, cutoffs: Sequence[int], div: int) -> None:
-        super().__init__()
-        self.d, self.bounds = d, cluster_bounds(vocab, cutoffs if div > 1 else ())
-        widths = [max(1, d_embed // div**i) for i in range(len(self.bounds))]
-        self.tables = nn.ModuleList(
-            nn.Embedding(last - first, width) for (first, last), width in zip(self.bounds, widths, strict=True)
-        )
-        self.projections = nn.ModuleList(
-            nn.Linear(width, d, bias=False) if div > 1 or width != d else nn.Identity() for width in widths
-        )
-
-    @property
-    def first_table(self) -> nn.Parameter:
-        """The table of the most frequent words: all of them where there are no clusters."""
-        return cast("nn.Parameter", self.tables[0].weight)
-
-    def forward(self, tokens_BT: Tensor) -> Tensor:
-        if len(self.bounds) == 1:
-            out: Tensor = self.projections[0](self.tables[0](tokens_BT))
-            return out
-        flat_N = tokens_BT.reshape(-1)
-        out_ND = self.first_table.new_zeros(flat_N.numel(), self.d)
-        for (first, last), table, projection in zip(self.bounds, self.tables, self.projections, strict=True):
-            (where,) = ((flat_N >= first) & (flat_N < last)).nonzero(as_tuple=True)
-            rows: Tensor = projection(table(flat_N[where] - first))
-            out_ND = out_ND.index_copy(0, where, rows.to(out_ND.dtype))
-        return out_ND.view(*tokens_BT.shape, self.d)
+from plait.model.backbone import AdaptiveEmbedding, cluster_bounds
 
 
 class AdaptiveSoftmax(nn.Module):
