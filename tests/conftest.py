@@ -18,8 +18,8 @@ import typer.main
 import typer.testing
 from forked_workers import ForkedContext
 
-from plait.core import process
 from plait.mixers import table
+from plait.workers import local_processes
 
 # Before torch is imported anywhere: two test processes share two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -96,11 +96,11 @@ _forked = ForkedContext()
 @pytest.fixture(autouse=True, scope="module")
 def _workers_start_at_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "get_context", lambda method: _forked)
+        patch.setattr(local_processes, "get_context", lambda method: _forked)
         yield
 
 
 @pytest.fixture
 def new_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers are started as plait starts them: each a new Python."""
-    monkeypatch.setattr(process, "get_context", multiprocessing.get_context)
+    monkeypatch.setattr(local_processes, "get_context", multiprocessing.get_context)

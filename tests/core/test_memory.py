@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from plait.core.errors import UserError
-from plait.core.process import available_memory, require_memory
+from plait.core.progress import available_memory, require_memory
 from plait.model import build
 from plait.space.constraints import Constraint
 from plait.space.table import read_space

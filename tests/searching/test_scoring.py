@@ -16,8 +16,7 @@ from plait.algorithms.objectives import ProxyObjective
 from plait.core.errors import UserError
 from plait.searching.scoring import KIND, Scoring, scored_by_workers
 from plait.workers.local_processes import InProcess
-from plait.workers.pool import Place
-from plait.workers.task import Task
+from plait.workers.pool import Place, Task
 
 GIVEN = {
     "objectives": ["snip", "min:flops"], "method": "random", "iterations": 1, "population": 4,

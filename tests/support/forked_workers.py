@@ -15,7 +15,7 @@ PRELOADED = ["plait.workers.local_processes", "plait.probing.worker", "plait.rac
 
 
 class ForkedContext:
-    """In place of multiprocessing's context "spawn" in `plait.core.process`."""
+    """In place of multiprocessing's context "spawn" in `plait.workers.local_processes`."""
 
     def __init__(self) -> None:
         self._context = get_context("forkserver")

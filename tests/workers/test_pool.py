@@ -18,9 +18,9 @@ from plait.core.user_files import MixerSource
 from plait.mixers import table
 from plait.model.user_mixers import load_mixer
 from plait.records import Store, open_store
-from plait.workers import task as tasks_module
-from plait.workers.pool import ATTEMPTS, Place, Pool
-from plait.workers.task import Setup, Task, WorkerHome
+from plait.workers import worker as worker_module
+from plait.workers.pool import ATTEMPTS, Place, Pool, Setup, Task
+from plait.workers.worker import WorkerHome
 
 sys.path.insert(0, str(Path(__file__).parent))
 import workers_tasks
@@ -147,7 +147,7 @@ def test_a_file_of_another_machine_is_not_written_to_and_the_records_travel_back
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setup = setup_of(store)
-    monkeypatch.setattr(tasks_module, "this_machine", lambda: "another")
+    monkeypatch.setattr(worker_module, "this_machine", lambda: "another")
     home = WorkerHome.of(setup)
     event = home.run(square_task(3), lambda detail: None, lambda: False)
     assert (event.kind, event.detail, [one.result for one in event.records]) == ("done", 9, [{"square": 9}])

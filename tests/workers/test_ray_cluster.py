@@ -10,8 +10,7 @@ from benchmark_modules import load_benchmark
 from plait.core.errors import UserError
 from plait.records import open_store
 from plait.workers import ray_cluster
-from plait.workers.pool import Place, Pool
-from plait.workers.task import Setup
+from plait.workers.pool import Place, Pool, Setup
 
 
 @pytest.mark.slow

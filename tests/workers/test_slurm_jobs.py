@@ -11,9 +11,8 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.records import Store, open_store
-from plait.workers.pool import Place, Pool
+from plait.workers.pool import Place, Pool, Setup, Task
 from plait.workers.slurm_jobs import SlurmJobs, _key, _parameters
-from plait.workers.task import Setup, Task
 
 sys.path.insert(0, str(Path(__file__).parent))
 from workers_tasks import asked_once_begun, record, square_task

@@ -12,7 +12,8 @@ from plait.core.errors import UserError
 from plait.core.progress import Stopped
 from plait.records import Record
 from plait.records.claims import held
-from plait.workers.task import Task, Worker
+from plait.workers.pool import Task
+from plait.workers.worker import Worker
 
 
 def record(number: int) -> Record:

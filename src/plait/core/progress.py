@@ -1,14 +1,19 @@
-"""Long-running work: how far it is (the signature of `on_progress`), how long it still takes (`TimeLeft`), and stopping
-it on a signal, between two steps and with everything saved (`stop_signals`)."""
+"""Long-running work: whether there is memory for it (`require_memory`), how far it is (the signature of `on_progress`),
+how long it still takes (`TimeLeft`), and stopping it on a signal, between two steps and with everything saved
+(`stop_signals`)."""
 
 from __future__ import annotations
 
 import math
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+from plait.core.errors import UserError
 
 #: What is being done, how much of it is done, and of how much (None: not known).
 OnProgress = Callable[[str, float, "float | None"], None]
@@ -87,3 +92,46 @@ def stop_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+def available_memory() -> int:
+    """Bytes that can be allocated now without swapping: the operating system's estimate, or the container's limit where
+    that is smaller."""
+    found = _meminfo() or _all_memory()
+    limits = [int(text) for path in _LIMITS if (text := _text(path).strip()).isdecimal()]
+    return min([found, *limits])
+
+
+def require_memory(needed: float, what: str, then: str = "") -> None:
+    """Raise a `UserError` if `needed` bytes are not available. `what` needs them; `then` says what to change."""
+    there = available_memory()
+    if needed > there:
+        raise UserError(f"{what} needs {_size(needed)} of memory; there are {_size(there)}. {then}".rstrip())
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:,.1f} GB" if count < 1e18 else f"{count:.1e} bytes"
+
+
+def _meminfo() -> int:
+    for line in _text(Path("/proc/meminfo")).splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _all_memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):  # unknown here: refuse nothing
+        return 1 << 62
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except OSError:
+        return ""

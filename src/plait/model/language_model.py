@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
-from plait.core.process import require_memory
+from plait.core.progress import require_memory
 from plait.core.random_streams import seed_of
 from plait.mixers.mixer import Draw, Mixer, make_norm
 from plait.model.adaptive_softmax import AdaptiveSoftmax

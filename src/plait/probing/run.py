@@ -19,8 +19,7 @@ from plait.probing.trial import FleetProgress, Speed, Trial, to_time
 from plait.probing.verdict import Comparison, Score
 from plait.records import Record, Store
 from plait.records.database import file_of, resolve
-from plait.workers.pool import Place, Pool
-from plait.workers.task import Setup, Task
+from plait.workers.pool import Place, Pool, Setup, Task
 
 TIMING = 0.1  # of a budget, at most, for the first steps that are timed
 

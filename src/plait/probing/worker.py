@@ -13,7 +13,7 @@ from plait.core.progress import Stopped
 from plait.probing.trial import KIND, FleetProgress, Trial, checkpoint_path, result
 from plait.records import Record, provenance_of
 from plait.records.claims import held
-from plait.workers.task import Worker
+from plait.workers.worker import Worker
 
 if TYPE_CHECKING:
     from plait.training.ensemble import Fleet, FleetState

@@ -28,8 +28,8 @@ from plait.racing.screening import screening_text
 from plait.records import Record, Store
 from plait.records.claims import held
 from plait.training.track import Replica, Text, Track
-from plait.workers.pool import Place, Pool
-from plait.workers.task import Setup, Task, Worker
+from plait.workers.pool import Place, Pool, Setup, Task
+from plait.workers.worker import Worker
 
 TIMED = 3  # steps that are timed, after one warm-up step
 LOOK = 0.2  # seconds between progress reports

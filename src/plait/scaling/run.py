@@ -21,8 +21,8 @@ from plait.data import Corpus
 from plait.model.architecture import architecture
 from plait.records import Record, Store, provenance_of
 from plait.scaling.plan import Plan, PlannedRun, tokens_per_byte
-from plait.workers.pool import Place, Pool
-from plait.workers.task import Setup, Task, Worker
+from plait.workers.pool import Place, Pool, Setup, Task
+from plait.workers.worker import Worker
 
 KIND = "scale"
 PROTOCOL = 1

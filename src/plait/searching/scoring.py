@@ -19,8 +19,8 @@ from plait.algorithms.search import Search
 from plait.core.errors import UserError
 from plait.model.architecture import architecture
 from plait.records import Store, record_key
-from plait.workers.pool import Place, Pool
-from plait.workers.task import Setup, Task, Worker
+from plait.workers.pool import Place, Pool, Setup, Task
+from plait.workers.worker import Worker
 
 KIND = "score"
 

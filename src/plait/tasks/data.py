@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.core.process import require_memory
+from plait.core.progress import require_memory
 from plait.core.random_streams import stream
 from plait.tasks.task import IGNORE, Examples, Task
 

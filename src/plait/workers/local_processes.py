@@ -2,25 +2,31 @@
 neither keep a lock that others need nor damage their messages. A worker that dies is replaced.
 
 On GPUs each worker sees one device. A single worker on the CPU is this process itself (`InProcess`).
+
+`start_process` starts a worker, which does not run the user's script again: that needs no
+`if __name__ == "__main__":`.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import parent_process
+from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.process import start_process
+from plait.core.process import SAFE
 from plait.records import Store
-from plait.workers.pool import Backend, OnEvent, Place
-from plait.workers.task import Event, Setup, Task, WorkerHome
+from plait.workers.pool import Backend, Event, OnEvent, Place, Setup, Task
+from plait.workers.worker import WorkerHome
 
 STOP_SECONDS = 20.0
 START_SECONDS = 120.0
@@ -120,6 +126,55 @@ class LocalProcesses(Backend):
             if worker.process.is_alive():
                 worker.process.terminate()
             worker.pipe.close()
+
+
+def start_process(target: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, Connection]:
+    """A new Python that calls `target(pipe, *arguments)`, and the other end of its pipe. It ends with this process."""
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=target, args=(theirs, *arguments), daemon=True)
+    with _safe_imports(), _without_interrupts():
+        process.start()
+    theirs.close()  # its only holder is now the process, whose death is the end of the pipe
+    return process, ours
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Processes started meanwhile are not interrupted by Ctrl-C; this one is, as soon as the block ends."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # started inside the block, it would let interrupts through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _safe_imports() -> Iterator[None]:
+    """Processes that `multiprocessing` starts meanwhile import neither from the working folder nor the main script:
+    what they run is in our modules."""
+    main = sys.modules["__main__"]
+    hidden: dict[str, object] = {}
+    for name in ("__file__", "__spec__"):
+        if name in main.__dict__:
+            hidden[name] = main.__dict__.pop(name)
+    main.__spec__ = None
+    before = {name: os.environ.get(name) for name in SAFE}
+    os.environ.update(SAFE)
+    try:
+        yield
+    finally:
+        del main.__spec__
+        main.__dict__.update(hidden)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _devices(workers: int, place: Place) -> list[str | None]:

@@ -4,6 +4,9 @@ A task whose worker, machine or cluster is lost is started again, a bounded numb
 computes is waited for, and taken over if that process dies. The pool itself keeps nothing on disk: a command that is
 killed and started again runs what is missing in the store.
 
+A task names one of plait's functions, "module:function", which is called with the `Worker` it runs in and with plain
+data. Architectures are sent as text and users' mixers as source, whose hash is checked by the worker.
+
 `Place` is where the user wants trainings to run:
 
 | `--cluster` | where |
@@ -16,25 +19,92 @@ killed and started again runs what is missing in the store.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import os
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from statistics import fmean
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.records import Store
+from plait.core.user_files import MixerSource
+from plait.records import Record, Store
 from plait.records.claims import is_open
-from plait.records.record import cores
-from plait.workers.task import Event, Setup, Task
+from plait.records.record import cores, this_machine
+
+INSTALL = "pip install 'plait[cluster]'"
+
+
+#: Modules that every training needs and that take long to import. (torch's optimizers import the compiler, and so does
+#: recording an ensemble's step.)
+PRELOAD = ("torch", "torch._dynamo", "sqlalchemy")
+
+
+@dataclass(frozen=True)
+class Task:
+    name: str  # unique, and the same whenever the same result is wanted
+    function: str  # "module:function", called as function(worker, *args)
+    args: tuple[Any, ...] = ()
+    keys: tuple[str, ...] = ()  # of the records that it stores, the one that completes it last
+    what: str = ""  # for messages
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What every worker of a pool is started with."""
+
+    store: str  # URL; it may hold a password
+    mixers: tuple[MixerSource, ...] = ()  # users' mixers that specs may name
+    threads: int = 1  # of torch; 0: torch's default
+    folder: str = field(default_factory=os.getcwd)  # working folder, for relative paths
+    machine: str = field(default_factory=this_machine)
+    hashes: tuple[str, ...] = ()
+    version: str = ""
+    preload: tuple[str, ...] = PRELOAD
+
+    @classmethod
+    def of(
+        cls, store: Store, mixers: Sequence[MixerSource] = (), threads: int = 1, preload: tuple[str, ...] = PRELOAD
+    ) -> Setup:
+        import plait
+
+        absolute = f"sqlite:///{store.file.resolve()}" if store.file is not None else store.url
+        hashes = tuple(source.hash for source in mixers)
+        return cls(absolute, tuple(mixers), threads, hashes=hashes, version=plait.__version__, preload=preload)
+
+    @cached_property
+    def key(self) -> str:
+        plain = [self.store, list(self.hashes), self.threads, self.folder, self.machine, self.version]
+        return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happens to a task; `detail` depends on the kind.
+
+    progress  whatever its function reports
+    done      what its function returned; `records` are those that it could not put into our store itself
+    busy      another process computes the same now
+    stopped   it has saved its state, as it was asked to
+    failed    the error message; starting it again would not help
+    lost      its worker, machine or cluster is gone; it has to be started again
+    """
+
+    kind: str
+    name: str
+    detail: Any = None
+    records: tuple[Record, ...] = ()
+
 
 OnEvent = Callable[[Event], object]
-INSTALL = "pip install 'plait[cluster]'"
 
 
 class Backend(ABC):

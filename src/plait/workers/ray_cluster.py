@@ -17,9 +17,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.process import start_process
-from plait.workers.pool import Backend, OnEvent, Place
-from plait.workers.task import Event, Setup, Task, WorkerHome
+from plait.workers.local_processes import start_process
+from plait.workers.pool import Backend, Event, OnEvent, Place, Setup, Task
+from plait.workers.worker import WorkerHome
 
 CONNECT_SECONDS = 90.0  # for the first time
 AWAY_SECONDS = 600.0  # that a cluster which was there may be gone

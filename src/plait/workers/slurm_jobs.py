@@ -22,8 +22,8 @@ from typing import Any
 
 from plait.core.errors import UserError
 from plait.core.files import atomic_write, parse_json
-from plait.workers.pool import Backend, OnEvent, Place
-from plait.workers.task import Event, Setup, Task, WorkerHome
+from plait.workers.pool import Backend, Event, OnEvent, Place, Setup, Task
+from plait.workers.worker import WorkerHome
 
 FOLDER = Path("runs") / "jobs"
 AT_ONCE = 64  # jobs, where --workers does not say

@@ -1,26 +1,20 @@
-"""Tasks (one training or timing each), the events they cause, and the worker's side that runs them.
+"""The worker's side: what a process that runs tasks keeps, and how it runs one.
 
-A task names one of plait's functions, "module:function", which is called with the `Worker` it runs in and with plain
-data. Architectures are sent as text and users' mixers as source, whose hash is checked by the worker. A task stores its
-result itself, so that it can be lost and started again anywhere.
-
-SQLite files are not shared between machines: a worker on another machine has a store of its own, and the records that
-it has put there are sent back with the result.
+A task's function stores its result itself, so that it can be lost and started again anywhere. SQLite files are not
+shared between machines: a worker on another machine has a store of its own, and the records that it has put there are
+sent back with the result.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import platform
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,67 +26,9 @@ from plait.core.user_files import MixerSource, announce_nothing
 from plait.records import Record, Store, open_store
 from plait.records.claims import Busy
 from plait.records.record import this_machine
+from plait.workers.pool import Event, Setup, Task
 
 TELL_SECONDS = 0.2  # between two reports of progress
-#: Modules that every training needs and that take long to import. (torch's optimizers import the compiler, and so does
-#: recording an ensemble's step.)
-PRELOAD = ("torch", "torch._dynamo", "sqlalchemy")
-
-
-@dataclass(frozen=True)
-class Task:
-    name: str  # unique, and the same whenever the same result is wanted
-    function: str  # "module:function", called as function(worker, *args)
-    args: tuple[Any, ...] = ()
-    keys: tuple[str, ...] = ()  # of the records that it stores, the one that completes it last
-    what: str = ""  # for messages
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What every worker of a pool is started with."""
-
-    store: str  # URL; it may hold a password
-    mixers: tuple[MixerSource, ...] = ()  # users' mixers that specs may name
-    threads: int = 1  # of torch; 0: torch's default
-    folder: str = field(default_factory=os.getcwd)  # working folder, for relative paths
-    machine: str = field(default_factory=this_machine)
-    hashes: tuple[str, ...] = ()
-    version: str = ""
-    preload: tuple[str, ...] = PRELOAD
-
-    @classmethod
-    def of(
-        cls, store: Store, mixers: Sequence[MixerSource] = (), threads: int = 1, preload: tuple[str, ...] = PRELOAD
-    ) -> Setup:
-        import plait
-
-        absolute = f"sqlite:///{store.file.resolve()}" if store.file is not None else store.url
-        hashes = tuple(source.hash for source in mixers)
-        return cls(absolute, tuple(mixers), threads, hashes=hashes, version=plait.__version__, preload=preload)
-
-    @cached_property
-    def key(self) -> str:
-        plain = [self.store, list(self.hashes), self.threads, self.folder, self.machine, self.version]
-        return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True)
-class Event:
-    """What happens to a task; `detail` depends on the kind.
-
-    progress  whatever its function reports
-    done      what its function returned; `records` are those that it could not put into our store itself
-    busy      another process computes the same now
-    stopped   it has saved its state, as it was asked to
-    failed    the error message; starting it again would not help
-    lost      its worker, machine or cluster is gone; it has to be started again
-    """
-
-    kind: str
-    name: str
-    detail: Any = None
-    records: tuple[Record, ...] = ()
 
 
 @dataclass

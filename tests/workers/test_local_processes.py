@@ -32,7 +32,7 @@ def test_a_worker_is_not_interrupted_and_its_parent_still_is(tmp_path: Path) -> 
         "kept = signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "from of_the_worker import answer\n"  # which interrupts, here to no effect
         "signal.signal(signal.SIGINT, kept)\n"
-        "from plait.core.process import start_process\n"
+        "from plait.workers.local_processes import start_process\n"
         "process, pipe = start_process(answer)\n"
         "print(pipe.recv())\n"
         "process.join()\n"
