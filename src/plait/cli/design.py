@@ -34,7 +34,6 @@ from plait.device.quantities import in_rows
 
 if TYPE_CHECKING:
     from plait.designing.document import DesignDocument
-    from plait.space.constraints import Limits
 
 
 WORDS = {
@@ -95,7 +94,6 @@ class Display:
 @limit_options({"latency": "20ms", "memory": "100MB"})
 def command(
     *,
-    limits: Limits,
     space: Annotated[str, typer.Option(help="Search space: a name or a file.")] = "small-hybrid",
     data: Annotated[str, typer.Option(help="Text to train on; `plait data list`.")] = "builtin:stdlib",
     tokenizer: Tokenizer = None,
@@ -121,6 +119,7 @@ def command(
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
+    **limits: str | None,
 ) -> None:
     """Design a model for this machine: profile it, search under limits, race the best few, train the winner, report."""
     from plait.api.design import design
@@ -152,7 +151,7 @@ def command(
                 runs=runs,
                 store=store,
                 on_progress=display.update,
-                **limits.as_dict(),
+                **limits,
             )
         except (KeyboardInterrupt, SearchStopped, TrainingStopped):
             display.stop()

@@ -20,7 +20,6 @@ from plait.device.setting import Setting
 if TYPE_CHECKING:
     from plait.api.front import FrontResult
     from plait.searching.picking import Row
-    from plait.space.constraints import Limits
 
 
 group = typer.Typer(
@@ -53,16 +52,16 @@ def show(
 
 
 @group.command()
-@limit_options(otherwise="the search's")
+@limit_options(after="key", otherwise="the search's")
 def pick(
     key: Key = LATEST,
     *,
-    limits: Limits,
     by: Annotated[str, typer.Option(help="Column to pick by. \\[default: the search's first objective]")] = "",
     no_validate: Annotated[bool, typer.Option("--no-validate", help="Predict only; measure nothing.")] = False,
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
+    **limits: str | None,
 ) -> None:
     """Print the spec of the best model within the limits, for plait train "$(plait front pick)".
 
@@ -74,7 +73,7 @@ def pick(
     with progress_bar(quiet=as_json) as on_progress:
         best = best_of(
             key, by=by, measure=not no_validate, mixers=mixers or (), store=store, on_progress=on_progress,
-            **limits.as_dict(),
+            **limits,
         )  # fmt: skip
     if as_json:
         print_json(best.as_dict())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from plait.device.quantities import Quantity
 
 
-@needed_options()
+@needed_options(after="svg")
 def command(
     specs: Annotated[
         list[str], typer.Argument(help="Specs, presets or files; also mixer files (my_mixer.py).", metavar="SPEC")
@@ -41,7 +41,6 @@ def command(
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="With --lengths: draw them to this file.")] = None,
     *,
-    needed: tuple[str, ...],
     archai: Annotated[
         bool, typer.Option("--archai", help="Also memory as counted by LiteTransformerSearch's code.")
     ] = False,
@@ -49,6 +48,7 @@ def command(
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
+    **needed: bool,
 ) -> None:
     """Measure latency, peak memory and, if available, energy of models on this machine."""
     from plait.api.measure import measure, measure_lengths
@@ -67,7 +67,7 @@ def command(
     if svg is not None:
         raise UserError("--svg draws latency over lengths: also give --lengths, such as 128,256,512.")
     with progress_bar(quiet=as_json) as on_progress:
-        kept: dict[str, Any] = {"needed": needed, "archai": archai, "again": again, "store": store}
+        kept: dict[str, Any] = {"needed": tuple(name for name in needed if needed[name]), "archai": archai, "again": again, "store": store}
         found = measure(specs, seq_len=seq, answer=answer, **common, **kept, on_progress=on_progress)
     print_json(found.as_dict()) if as_json else _print(found, archai)
 

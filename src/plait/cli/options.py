@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import wraps
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -87,29 +85,26 @@ def passed(given: Mapping[str, Any], *left_out: str, **changed: Any) -> dict[str
 Command = Callable[..., None]
 
 
-def limit_options(defaults: Mapping[str, str] | None = None, *, otherwise: str = "") -> Callable[[Command], Command]:
-    """For a command with an argument `limits`: one option per quantity stands for it, `--latency 40ms`.
+def limit_options(
+    defaults: Mapping[str, str] | None = None, *, after: str = "", otherwise: str = ""
+) -> Callable[[Command], Command]:
+    """For a command that takes `**limits`: one option per quantity, `--latency 40ms`. In the help they follow the
+    option `after`.
 
     `defaults` are limits where the user gives none; `otherwise` says in the help what holds without the option.
     """
     options = {each.name: (_limit_help(each, otherwise), (defaults or {}).get(each.name)) for each in quantities()}
-
-    def gathered(**given: str | None) -> object:
-        from plait.space.constraints import Limits
-
-        return Limits.read(**given)
-
-    return _in_place_of("limits", options, str, gathered)
+    return _in_place_of_keywords(options, str, after)
 
 
-def needed_options() -> Callable[[Command], Command]:
-    """For a command with an argument `needed`, a tuple of names: one flag per quantity that not every machine tells."""
+def needed_options(*, after: str) -> Callable[[Command], Command]:
+    """For a command that takes `**needed`: one flag per quantity that not every machine tells."""
     options = {
         each.name: (f"Stop where {each.name} cannot be read; without it, shown where it can.", False)
         for each in quantities()
         if each.optional and not each.mode
     }
-    return _in_place_of("needed", options, bool, lambda **given: tuple(name for name, asked in given.items() if asked))
+    return _in_place_of_keywords(options, bool, after)
 
 
 def _limit_help(each: Quantity, otherwise: str) -> str:
@@ -117,34 +112,30 @@ def _limit_help(each: Quantity, otherwise: str) -> str:
     return f"At most, such as {each.example}{of}." + (f" \\[default: {otherwise}]" if otherwise else "")
 
 
-def _in_place_of(
-    argument: str, options: Mapping[str, tuple[str, Any]], kind: type, gather: Callable[..., object]
+def _in_place_of_keywords(
+    options: Mapping[str, tuple[str, Any]], kind: type, after: str
 ) -> Callable[[Command], Command]:
-    """Replace a command's parameter `argument` by one option per entry of `options` (name → help and default); `gather`
-    combines their values into the argument."""
+    """Replace a command's `**keywords` by one option per entry of `options` (name → help and default), in the signature
+    that typer reads."""
+
+    def option(name: str, words: str, default: Any) -> inspect.Parameter:
+        flag = [f"--{name}"] if kind is bool else []
+        of: Any = kind if default is not None else kind | None
+        note: Any = Annotated[of, typer.Option(*flag, help=words)]
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=note)
 
     def decorate(command: Command) -> Command:
-        @wraps(command)
-        def made(**given: Any) -> None:
-            command(**{argument: gather(**{name: given.pop(name) for name in options})}, **given)
-
-        named = {name: note for name, note in command.__annotations__.items() if name != argument}
-        hints = get_type_hints(SimpleNamespace(__annotations__=named), command.__globals__, include_extras=True)
-        parameters: list[inspect.Parameter] = []
-        for name, parameter in inspect.signature(command).parameters.items():
-            if name != argument:
-                parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
-                continue
-            for option, (words, default) in options.items():
-                flag = [f"--{option}"] if kind is bool else []
-                of: Any = kind if default is not None else kind | None
-                note: Any = Annotated[of, typer.Option(*flag, help=words)]
-                parameters.append(
-                    inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=note)
-                )
-        made.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        made.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        del made.__wrapped__
-        return made
+        hints = get_type_hints(command, include_extras=True)
+        own = [
+            each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY)
+            for each in inspect.signature(command).parameters.values()
+            if each.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        at = [each.name for each in own].index(after) + 1 if after else 0
+        made = [option(name, words, default) for name, (words, default) in options.items()]
+        parameters = [*own[:at], *made, *own[at:]]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        return command
 
     return decorate

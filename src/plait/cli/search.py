@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -22,14 +22,11 @@ from plait.cli.options import (
 )
 from plait.cli.output import console, print_json, progress_bar
 
-if TYPE_CHECKING:
-    from plait.space.constraints import Limits
-
 FRONT = 16  # models returned, each measured
 LTS = "lts"
 
 
-@limit_options()
+@limit_options(after="objectives")
 def command(
     space: Annotated[
         str, typer.Option(help="lts-gpt2, lts-xl, lts-opt, lts-proxy, par, hybrid, small-hybrid, or a file.")
@@ -42,7 +39,6 @@ def command(
         ),
     ] = "",
     *,
-    limits: Limits,
     constraint: Constraints = None,
     seq: Annotated[
         int | None, typer.Option("--seq-len", "--seq", min=1, help="Sequence length. \\[default: the space's]")
@@ -94,6 +90,7 @@ def command(
     ] = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
+    **limits: str | None,
 ) -> None:
     """Search a space for the best architectures under limits, and measure those it returns."""
     from plait.api.search import Supernets, search
@@ -144,7 +141,7 @@ def command(
                 runs=runs,
                 store=store,
                 on_progress=on_progress,
-                **limits.as_dict(),
+                **limits,
             )
     except (Interrupted, TrainingInterrupted, KeyboardInterrupt) as stopped:
         where = f": {stopped}" if isinstance(stopped, Interrupted) else ""
