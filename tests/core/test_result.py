@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 import plait
-from plait.api.front import FrontResult
+from plait.api.search import FrontResult
 from plait.api.train import TrainResult
 from plait.core.errors import UserError
 from plait.core.result import MOST_ROWS, Result, card

@@ -7,12 +7,13 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.front_score import FrontScores as FrontScores
 from plait.api.front_score import score as score
+from plait.api.search import FrontResult, shapes
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
@@ -32,74 +33,6 @@ KIND = "search"
 LATEST = "latest"
 SHOWN = 16
 ENDINGS = (".csv", ".jsonl")
-ATTENTION, FEED_FORWARD = ("attn", "xl-attn"), "mlp"
-
-
-@dataclass(frozen=True)
-class FrontResult(Result):
-    """`front`: one row per model, with exact counts and predicted and measured quantities of the device; `over_limit`:
-    models that measured above a limit and were replaced by a neighbour."""
-
-    key: str
-    space: str
-    method: str
-    limits: dict[str, float]  # seconds, bytes
-    setting: dict[str, Any]
-    objectives: tuple[str, ...]
-    profile: str | None  # its hash
-    front: tuple[Row, ...]
-    over_limit: tuple[Row, ...]
-    on_front: int
-    evaluated: int
-    proposed: int
-    measured: int
-    cost: dict[str, float]  # seconds
-    choices: list[list[str]] | None = None  # of gumbel: what each layer could be, and
-    seeds: list[Row] | None = None  # what every supernet came to
-    retrained: Row | None = None  # what its models came to from scratch: a comparison, and a `statement`
-    store: str | Store | None = field(default=None, repr=False)
-    spent: dict[str, float] = field(default_factory=dict, repr=False)  # seconds of this call
-
-    @classmethod
-    def of(cls, document: dict[str, Any], store: str | Store | None) -> FrontResult:
-        tuples = {name: tuple(document[name]) for name in ("objectives", "front", "over_limit")}
-        url = store.url if isinstance(store, Store) else store
-        return cls(**{**document, **tuples, "store": url})
-
-    @property
-    def specs(self) -> list[str]:
-        return [row["spec"] for row in self.front]
-
-    def pick(self, *, by: str = "", measure: bool = True, **limits: str | float | None) -> Picked:
-        """The best model of the whole front within the limits; see `plait.front.pick`."""
-        return pick(self.key, by=by, measure=measure, mixers=(), store=self.store, on_progress=ignore, **limits)
-
-    def headline(self) -> str:
-        return f"{len(self.front)} of {self.on_front:,} models on the front of {self.evaluated:,} candidates"
-
-    def figure(self) -> str:
-        from plait.reporting.front import front_chart
-
-        return front_chart(self.as_dict())
-
-    def rows(self) -> list[Row]:
-        shown = in_rows(self.front)
-        columns = {each.column: name for name, each in shown.items()}
-        return [
-            {
-                name: value_of(row, columns[name]) if name in columns else value
-                for name, value in row.items()
-                if name in columns or not isinstance(value, (dict, list))
-            }
-            for row in self.front
-        ]
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            name: value
-            for name, value in super().as_dict().items()
-            if name != "spent" and (name not in ("choices", "seeds", "retrained") or value is not None)
-        }
 
 
 @dataclass(frozen=True)
@@ -293,31 +226,3 @@ def _looked_up(record: Record, known: Measurements, count: int) -> Validated:
 
     limits = Limits(**record.result["limits"])
     return validate(Front.from_dict(record.result), limits, count, lambda spec, again: known.find(spec))
-
-
-# ---- shapes
-
-
-def shapes(specs: Sequence[str]) -> list[Row]:
-    """Models in the terms of LiteTransformerSearch's tables; where one has other layers, all by their layers' text."""
-    from plait.model.architecture import architecture
-
-    models = [architecture(spec) for spec in specs]
-    lists = [_heads_and_inner(model.layers) for model in models]
-    found: list[Row] = []
-    for spec, model, both in zip(specs, models, lists, strict=True):
-        if None in lists or both is None:
-            layers = spec.partition("|")[2].strip()
-            found.append({"n_layer": model.num_layers, "d_model": model.header.d, "layers": layers})
-        else:
-            heads, inner = both
-            found.append({"n_layer": len(heads), "d_model": model.header.d, "n_head": heads, "d_inner": inner})
-    return found
-
-
-def _heads_and_inner(layers: tuple[Any, ...]) -> tuple[list[int], list[int]] | None:
-    """Heads and inner widths of alternating attention and feed-forward layers; None for any other architecture."""
-    pairs = list(zip(layers[::2], layers[1::2], strict=False))
-    if len(layers) % 2 or any(a.name not in ATTENTION or f.name != FEED_FORWARD for a, f in pairs):
-        return None
-    return [a.heads for a, _ in pairs], [f.inner for _, f in pairs]

@@ -9,46 +9,101 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.front import FrontResult
+from plait.api.supernets import GUMBEL, Supernets, retrain, supernet_job
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
+from plait.core.result import Result
+from plait.device.quantities import in_rows
 from plait.device.setting import Setting
-from plait.model.architecture import load_mixers
+from plait.model.architecture import architecture, load_mixers
 from plait.records import Record, Store
 from plait.records.jobs import published
 from plait.records.store import writable_store
+from plait.searching.picking import Row, value_of
 from plait.space.constraints import Limits
 
 if TYPE_CHECKING:
     from plait.algorithms.predicted import DevicePredictor
+    from plait.api.front import Picked
     from plait.data import Corpus
     from plait.device.profile import Profile
-    from plait.device.setting import Setting
     from plait.searching.job import Request
     from plait.searching.scoring import Scoring
     from plait.searching.validation import Validated
     from plait.space.space import Space
-    from plait.supernet.settings import SupernetJob
 
 FRONT = 16  # models returned, each measured
-GUMBEL = "gumbel"
-BATCH, SEQ_LEN = 8, 128  # where no recipe is named: a search on a processor, not a training
+ATTENTION, FEED_FORWARD = ("attn", "xl-attn"), "mlp"
 SHARES = 1000  # progress of profiling is told in thousandths of its time
 
 
 @dataclass(frozen=True)
-class Supernets:
-    """Options of `method="gumbel"`: `steps` per supernet (None: 2,000), number of `seeds`; `recipe` and `recipe_values`
-    as for `plait.train`; `settings` of the supernet; `retrain`: steps to train the results from scratch, with
-    `retrain_seeds` seeds each."""
+class FrontResult(Result):
+    """`front`: one row per model, with exact counts and predicted and measured quantities of the device; `over_limit`:
+    models that measured above a limit and were replaced by a neighbour."""
 
-    steps: int | None = None
-    seeds: int | None = None
-    recipe: str = ""
-    recipe_values: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    retrain: int | None = None
-    retrain_seeds: int = 1
+    key: str
+    space: str
+    method: str
+    limits: dict[str, float]  # seconds, bytes
+    setting: dict[str, Any]
+    objectives: tuple[str, ...]
+    profile: str | None  # its hash
+    front: tuple[Row, ...]
+    over_limit: tuple[Row, ...]
+    on_front: int
+    evaluated: int
+    proposed: int
+    measured: int
+    cost: dict[str, float]  # seconds
+    choices: list[list[str]] | None = None  # of gumbel: what each layer could be, and
+    seeds: list[Row] | None = None  # what every supernet came to
+    retrained: Row | None = None  # what its models came to from scratch: a comparison, and a `statement`
+    store: str | Store | None = field(default=None, repr=False)
+    spent: dict[str, float] = field(default_factory=dict, repr=False)  # seconds of this call
+
+    @classmethod
+    def of(cls, document: dict[str, Any], store: str | Store | None) -> FrontResult:
+        tuples = {name: tuple(document[name]) for name in ("objectives", "front", "over_limit")}
+        url = store.url if isinstance(store, Store) else store
+        return cls(**{**document, **tuples, "store": url})
+
+    @property
+    def specs(self) -> list[str]:
+        return [row["spec"] for row in self.front]
+
+    def pick(self, *, by: str = "", measure: bool = True, **limits: str | float | None) -> Picked:
+        """The best model of the whole front within the limits; see `plait.front.pick`."""
+        from plait.api.front import pick
+
+        return pick(self.key, by=by, measure=measure, mixers=(), store=self.store, on_progress=ignore, **limits)
+
+    def headline(self) -> str:
+        return f"{len(self.front)} of {self.on_front:,} models on the front of {self.evaluated:,} candidates"
+
+    def figure(self) -> str:
+        from plait.reporting.front import front_chart
+
+        return front_chart(self.as_dict())
+
+    def rows(self) -> list[Row]:
+        shown = in_rows(self.front)
+        columns = {each.column: name for name, each in shown.items()}
+        return [
+            {
+                name: value_of(row, columns[name]) if name in columns else value
+                for name, value in row.items()
+                if name in columns or not isinstance(value, (dict, list))
+            }
+            for row in self.front
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in super().as_dict().items()
+            if name != "spent" and (name not in ("choices", "seeds", "retrained") or value is not None)
+        }
 
 
 def search(
@@ -108,7 +163,8 @@ def search(
     if method == GUMBEL:
         usable(where)  # before a long text is read
     corpus = _corpus(data, tokenizer)
-    job = _supernet_job(asked, corpus, where, method, tokenizer)
+    about_supernets = method == GUMBEL or asked != Supernets() or tokenizer
+    job = supernet_job(asked, corpus, where, method, tokenizer) if about_supernets else None
     request = Request(
         adapted(whole, fix or {}, corpus),
         setting,
@@ -134,7 +190,7 @@ def search(
         measured = time.perf_counter()
         found = document(record, validated)
         if job is not None and asked.retrain is not None:
-            _retrain(found, job, asked.retrain, asked.retrain_seeds, opened, Path(runs), on_progress)
+            retrain(found, job, asked.retrain, asked.retrain_seeds, opened, Path(runs), on_progress)
         spent = {"profile": profiled - began, "search": searched - profiled, "measuring": measured - searched}
         return replace(FrontResult.of(found, opened), spent=spent)
 
@@ -160,37 +216,6 @@ def _corpus(data: str | None, tokenizer: str | None) -> Corpus | None:
     from plait.data import open_corpus
 
     return open_corpus(data, tokenizer) if data is not None else None
-
-
-def _supernet_job(
-    asked: Supernets, corpus: Corpus | None, device: str, method: str, tokenizer: str | None
-) -> SupernetJob | None:
-    """What a differentiable search trains; None for other methods."""
-    from plait.papers.recipes import recipe
-    from plait.supernet.settings import PAR, Settings, SupernetJob
-    from plait.training.distributed import precision_on
-    from plait.training.recipe import Recipe
-
-    if corpus is None or method != GUMBEL:
-        given = {"--steps": asked.steps, "--seeds": asked.seeds, "--recipe": asked.recipe, "--set": asked.recipe_values,
-                 "--supernet": asked.settings, "--retrain": asked.retrain,
-                 "--retrain-seeds": asked.retrain_seeds > 1,
-                 "--tokenizer": tokenizer if corpus is None else None}  # fmt: skip
-        if named := [name for name, value in given.items() if value]:
-            raise UserError(f"{', '.join(named)}: for --method {GUMBEL}, which needs --data as well.")
-        return None
-    base = recipe(asked.recipe).recipe if asked.recipe else Recipe(batch=BATCH, seq_len=SEQ_LEN)
-    settings = PAR if asked.recipe == "par-search" else Settings()
-    if asked.steps is not None:
-        settings = settings.with_values({"steps": asked.steps})
-    return SupernetJob(
-        corpus,
-        base.with_values(dict(asked.recipe_values)),
-        settings.with_values(dict(asked.settings)),
-        seeds=asked.seeds or 1,
-        device=device,
-        precision=precision_on(device),
-    )
 
 
 def adapted(space: Space, fix: Mapping[str, str], corpus: Corpus | None) -> Space:
@@ -283,23 +308,24 @@ def _validated(
         )
 
 
-def _retrain(
-    found: dict[str, Any], job: SupernetJob, steps: int, seeds: int, store: Store, runs: Path, on_progress: OnProgress
-) -> None:
-    """Train the front's models and those of every seed from scratch; their losses join the document."""
-    from plait.studies.placement import retrain
+def shapes(specs: Sequence[str]) -> list[Row]:
+    """Models in the terms of LiteTransformerSearch's tables; where one has other layers, all by their layers' text."""
+    models = [architecture(spec) for spec in specs]
+    lists = [_heads_and_inner(model.layers) for model in models]
+    found: list[Row] = []
+    for spec, model, both in zip(specs, models, lists, strict=True):
+        if None in lists or both is None:
+            layers = spec.partition("|")[2].strip()
+            found.append({"n_layer": model.num_layers, "d_model": model.header.d, "layers": layers})
+        else:
+            heads, inner = both
+            found.append({"n_layer": len(heads), "d_model": model.header.d, "n_head": heads, "d_inner": inner})
+    return found
 
-    rows = [*found["front"], *(seed for seed in found["seeds"] if seed["spec"])]
-    specs = list(dict.fromkeys(row["spec"] for row in rows))
 
-    def report(done: float) -> None:
-        on_progress("training from scratch", done, len(specs))
-
-    if not specs:
-        return
-    trained = retrain(specs, job, steps, store, runs, seeds=seeds, on_progress=report)
-    mean = {each.name: each.loss for each in trained.compared.architectures}
-    for row in rows:
-        row["retrained_loss"] = mean[row["spec"]]
-        row["retrained_losses"] = trained.losses[row["spec"]]
-    found["retrained"] = {**trained.as_dict(), "statement": trained.statement}
+def _heads_and_inner(layers: tuple[Any, ...]) -> tuple[list[int], list[int]] | None:
+    """Heads and inner widths of alternating attention and feed-forward layers; None for any other architecture."""
+    pairs = list(zip(layers[::2], layers[1::2], strict=False))
+    if len(layers) % 2 or any(a.name not in ATTENTION or f.name != FEED_FORWARD for a, f in pairs):
+        return None
+    return [a.heads for a, _ in pairs], [f.inner for _, f in pairs]

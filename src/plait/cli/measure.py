@@ -67,7 +67,8 @@ def command(
     if svg is not None:
         raise UserError("--svg draws latency over lengths: also give --lengths, such as 128,256,512.")
     with progress_bar(quiet=as_json) as on_progress:
-        kept: dict[str, Any] = {"needed": tuple(name for name in needed if needed[name]), "archai": archai, "again": again, "store": store}
+        kept: dict[str, Any] = {"archai": archai, "again": again, "store": store}
+        kept["needed"] = tuple(name for name, asked in needed.items() if asked)
         found = measure(specs, seq_len=seq, answer=answer, **common, **kept, on_progress=on_progress)
     print_json(found.as_dict()) if as_json else _print(found, archai)
 

@@ -1,9 +1,13 @@
-"""`plait search`: the architectures that no other beats, under limits that hold on this machine."""
+"""`plait search`: the architectures that no other beats, under limits that hold on this machine.
+
+A front in the terminal: one row per model, predicted beside measured.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +24,14 @@ from plait.cli.options import (
     TokensPerSecond,
     limit_options,
 )
-from plait.cli.output import console, print_json, progress_bar
+from plait.cli.output import console, count, plain, print_json, progress_bar, table
+from plait.core.units import digits, short
+from plait.device.quantities import in_rows
+from plait.device.setting import Setting
+
+if TYPE_CHECKING:
+    from plait.api.search import FrontResult
+    from plait.searching.picking import Row
 
 FRONT = 16  # models returned, each measured
 LTS = "lts"
@@ -94,7 +105,6 @@ def command(
 ) -> None:
     """Search a space for the best architectures under limits, and measure those it returns."""
     from plait.api.search import Supernets, search
-    from plait.cli.front import print_front
     from plait.core.registry import pairs, read_pairs
     from plait.searching.job import Interrupted
     from plait.supernet.settings import Settings
@@ -153,3 +163,121 @@ def command(
             f"the space is small: all of it was compared instead of running {method}; --iterations forces {method}"
         )
         console(stderr=True).print(message, style="dim", markup=False)
+
+
+LONG = ("n-head", "d-inner", "layers")
+
+
+COSTS = {"profile": "profile", "search": "search", "measuring": "measure"}
+
+
+def print_front(found: FrontResult) -> None:
+    """With the seconds that this command took or, where it only looks a search up, those of all commands before it."""
+    out = console()
+    rows = [{**_costs(row, found), **shape} for row, shape in zip(found.front, _shapes_of(found), strict=True)]
+    filled = [name for name in rows[0] if any(row[name] for row in rows)]
+    if all(row["active"] == row["params"] for row in rows):
+        filled.remove("active")
+    made = table(**{name: "left" if name in ("limits", *LONG) else "right" for name in filled})
+    for name, column in zip(filled, made.columns, strict=True):
+        column.no_wrap = name not in LONG
+    for row in rows:
+        made.add_row(*(row[name] for name in filled))
+    out.print(made)
+    setting, cost, spent = found.setting, found.cost, found.spent
+    where = f"{setting['device']}, {setting['threads']} thread{'s' * (setting['threads'] > 1)}"
+    out.print(
+        f"{found.space} by {found.method}: {count(found.evaluated)} candidates compared, "
+        f"{count(found.on_front)} on the front, {len(found.front)} shown; "
+        f"{Setting(**setting).words}, batch {setting['batch']}; {where}{_units(found)}",
+        style="dim",
+    )
+    seconds_by_stage = spent or {name: cost[f"{of}_seconds"] for name, of in COSTS.items()}
+    took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in seconds_by_stage.items())
+    out.print(f"{found.measured} measured; {'' if spent else 'in total: '}{took}", style="dim")
+    if found.over_limit:
+        each = [f"{short(row['decoder_params'])} ({'; '.join(row['exceeded'])})" for row in found.over_limit]
+        out.print(f"measured above a limit, so left out: {cell(', '.join(each))}", style="yellow")
+    if found.seeds is not None:
+        _print_seeds(found, found.seeds)
+    out.print(f"key {found.key[:10]}; pick a model to train: plait front pick {found.key[:10]}", style="dim")
+
+
+def _units(found: FrontResult) -> str:
+    """Units of the columns whose names do not state them."""
+    shown = {*found.limits, *(objective.partition(":")[2] for objective in found.objectives)}
+    units = {"loss": "nats per token", "state": "bytes", "fixed_state": "bytes", "kv_cache": "bytes"}
+    return "".join(f"; {name.replace('_', '-')} in {unit}" for name, unit in units.items() if name in shown)
+
+
+def _print_seeds(found: FrontResult, seeds: Sequence[Row]) -> None:
+    """What every supernet of a differentiable search came to."""
+    from plait.analysis.placement import letters_of
+    from plait.mixers import table as arch
+
+    channel = {name for name in arch.names() if arch.load(name).kind == "channel"}
+    letters = letters_of([seed["layers"] for seed in seeds], channel)
+    retrained = any("retrained_loss" in seed for seed in seeds)
+    anew = {"retrained": "right"} if retrained else {}
+    made = table(seed="right", loss="right", **anew, steps="right", layers="left")
+    for seed in seeds:
+        losses = [seed["loss"], *([seed.get("retrained_loss")] if retrained else [])]
+        layers = "".join(letters[name] for name in seed["layers"])
+        cells = [short(loss) if loss is not None else "–" for loss in losses]
+        made.add_row(str(seed["seed"]), *cells, count(seed["steps"]), layers)
+    out = console()
+    out.print()
+    out.print(made)
+    legend = ", ".join(f"{letter} {name}" for name, letter in letters.items() if name != "identity")
+    out.print(f"{legend}; what they have in common: plait analyse layers {found.key[:10]}", style="dim")
+    if found.retrained is not None:
+        out.print(found.retrained["statement"], style="dim")
+
+
+def _costs(row: Row, found: FrontResult) -> dict[str, str]:
+    """A model's columns as text; what is empty in all of them is not shown."""
+    active = row["active_params"] - row["total_params"] + row["decoder_params"]
+    cells = {"params": short(row["decoder_params"]), "active": short(active)}
+    for name in (objective.partition(":")[2] for objective in found.objectives):
+        if name in row and name not in ("decoder_params", "active_decoder_params"):
+            cells[name.replace("_", "-")] = short(row[name])
+    if "retrained_loss" in row:
+        cells["retrained"] = short(row["retrained_loss"])
+    for each in in_rows(found.front).values():
+        cells[each.heading], cells[f"predicted_{each.heading}"] = _measured_and_predicted(row.get(each.column))
+    state = {"state": short(row["state"])} if "state" in found.limits else {}
+    return {**cells, **state, "limits": verdict(row) if found.limits else ""}
+
+
+def _shapes_of(found: FrontResult) -> list[dict[str, str]]:
+    from plait.api.search import shapes
+
+    return [
+        {name.replace("_", "-"): cell(value) for name, value in shape.items() if name != "n_layer"}
+        for shape in shapes([row["spec"] for row in found.front])
+    ]
+
+
+def cell(value: Any) -> str:
+    """Text with its brackets escaped, which the terminal's tables would read as markup."""
+    text = ("[" + ", ".join(map(str, value)) + "]") if isinstance(value, list) else str(value)
+    return plain(text)
+
+
+def verdict(row: Row) -> str:
+    if row["within"] is None:
+        return "not measured"
+    if not row["within"]:
+        return "[bold red]above[/]: " + cell("; ".join(row["exceeded"]))
+    noisy = any(row[each.column].get("noisy") for each in in_rows([row]).values())
+    return "[yellow]within, noisy[/]" if noisy else "within"
+
+
+def _measured_and_predicted(entry: Row | None) -> tuple[str, str]:
+    """The measured value, and the predicted one with the reach of its interval."""
+    if entry is None:
+        return "", ""
+    measured = "" if entry["measured"] is None else digits(entry["measured"])
+    if entry["predicted"] is None:
+        return measured, ""
+    return measured, f"{digits(entry['predicted'])} ± {digits(entry['interval'][1] - entry['predicted'])}"
