@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plait.algorithms.candidates import Evaluator
 from plait.algorithms.evolution import RandomSearch
-from plait.algorithms.objectives import Batch
+from plait.algorithms.objectives import Batch, Evaluator
 from plait.core.errors import UserError
 from plait.model.architecture import architecture
 from plait.probing.candidates import Candidate

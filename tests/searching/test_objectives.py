@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plait.algorithms.candidates import Evaluator
-from plait.algorithms.objectives import Batch, Objective, Predicted, ProxyObjective, exact
+from plait.algorithms.objectives import Batch, Evaluator, Objective, Predicted, ProxyObjective, exact
 from plait.algorithms.proxies import PROXIES
 from plait.core.errors import UserError
 from plait.space import objective_table as table

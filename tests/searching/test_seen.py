@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from plait.algorithms.candidates import Seen, keys_of
+from plait.algorithms.search import Seen, keys_of
 from plait.space.table import load_space
 
 

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.algorithms.candidates import Evaluated, Floats
-from plait.algorithms.objectives import Predicted
+from plait.algorithms.objectives import Evaluated, Floats, Predicted
 from plait.algorithms.predicted import DevicePredictor
 from plait.core.errors import UserError
 from plait.device.setting import Setting

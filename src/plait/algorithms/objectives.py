@@ -3,6 +3,11 @@
 Exact objectives are columns of the space and cost nothing for millions of candidates. Predicted objectives come from a
 profile of the device; a constraint on one uses the upper end of its interval, `latency_high <= 40ms`. Zero-cost proxies
 build and score every candidate: tenths of a second each, too slow for millions.
+
+`Evaluator` turns genes into objectives, cheapest first: constraints on exact quantities, then predictions, then
+constraints on those.
+
+Letters: N candidates, G genes, M objectives.
 """
 
 from __future__ import annotations
@@ -20,8 +25,9 @@ from numpy.typing import NDArray
 from plait.core.errors import UserError
 from plait.core.registry import split_path
 from plait.core.user_files import class_from_file
+from plait.space.constraints import Mask
 from plait.space.objective_table import OBJECTIVES, load
-from plait.space.space import COLUMNS, Genes, Space
+from plait.space.space import COLUMNS, Columns, Genes, Space
 
 BEYOND = 1e300  # replaces infinity, which JSON cannot represent
 
@@ -222,3 +228,108 @@ class ProxyObjective(Objective):
         if self.largest >= arch.header.vocab:
             raise UserError(f"token {self.largest} given, but the space has vocab={arch.header.vocab}.")
         return float(np.clip(self.proxy.score(build(arch, seed=self.seed), self.data), -BEYOND, BEYOND))
+
+
+# ---- evaluating candidates
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Feasible candidates with their columns; `costs_NM` has the objectives, all to be minimised."""
+
+    genes_NG: Genes
+    columns: Columns
+    costs_NM: Floats
+
+    def __len__(self) -> int:
+        return len(self.genes_NG)
+
+    def __getitem__(self, chosen: NDArray[Any] | slice) -> Evaluated:
+        columns = {name: column[chosen] for name, column in self.columns.items()}
+        return Evaluated(self.genes_NG[chosen], columns, self.costs_NM[chosen])
+
+    def __add__(self, other: Evaluated) -> Evaluated:
+        columns = {name: np.concatenate([column, other.columns[name]]) for name, column in self.columns.items()}
+        return Evaluated(
+            np.concatenate([self.genes_NG, other.genes_NG]), columns, np.concatenate([self.costs_NM, other.costs_NM])
+        )
+
+
+def _columns(objective: Objective, batch: Batch) -> Columns:
+    """The columns of an objective for a batch. Those of a user's own objective are checked: it may return anything."""
+    if type(objective).__module__.startswith("plait."):
+        return objective.columns(batch)
+    try:
+        columns = {name: np.asarray(column) for name, column in objective.columns(batch).items()}
+    except UserError:
+        raise
+    except Exception as wrong:
+        if not len(batch):  # a search asks for its columns before it has candidates
+            return {objective.name: np.zeros(0)}
+        raise UserError(f"the objective {objective.name} fails: {type(wrong).__name__}: {wrong}.") from wrong
+    shapes = {name: column.shape for name, column in columns.items()}
+    if objective.name not in columns or any(shape != (len(batch),) for shape in shapes.values()):
+        raise UserError(
+            f"the objective {objective.name} should return a column '{objective.name}' with one number per candidate "
+            f"({len(batch)}); it returned {shapes}."
+        )
+    if columns[objective.name].dtype.kind not in "biuf":
+        raise UserError(f"the objective {objective.name} returned {columns[objective.name].dtype}, not numbers.")
+    # JSON has no infinity, so it is clipped; in float64, because a narrower type cannot hold the bound.
+    return {
+        name: np.clip(column.astype(np.float64), -BEYOND, BEYOND) if column.dtype.kind == "f" else column
+        for name, column in columns.items()
+    }
+
+
+class Evaluator:
+    def __init__(
+        self, space: Space, objectives: Sequence[Objective], seq: int | None = None, memory: int | None = None
+    ) -> None:
+        if not objectives:
+            raise UserError("a search needs at least one objective.")
+        names = [objective.name for objective in objectives]
+        if len(set(names)) < len(names):
+            raise UserError(f"an objective is given twice: {', '.join(names)}.")
+        self.space, self.objectives = space, tuple(objectives)
+        self.seq = space.seq if seq is None else seq
+        self.memory = space.memory if memory is None else memory
+        self.cheap = all(objective.cheap for objective in objectives)
+        given = {*names, *(f"{name}_high" for name in names)}
+        if missing := sorted(space.needs() - given):
+            constraints = ", ".join(
+                f"'{constraint}'" for constraint in space.candidate_constraints if constraint.names & set(missing)
+            )
+            raise UserError(
+                f"{constraints} needs {', '.join(missing)}, which none of the objectives ({', '.join(names)}) computes."
+            )
+
+    def exact(self, genes_NG: Genes) -> tuple[Columns, Mask]:
+        """The exact columns, and which candidates satisfy the constraints on them."""
+        columns = self.space.columns(genes_NG, seq=self.seq, memory=self.memory)
+        return columns, self.space.valid(genes_NG, columns)
+
+    def further(self, genes_NG: Genes, columns: Columns) -> tuple[Columns, Mask]:
+        """The exact columns and those of the objectives, and which candidates satisfy all constraints."""
+        batch = Batch(self.space, genes_NG, columns)
+        columns = dict(columns)
+        for objective in self.objectives:
+            columns |= _columns(objective, batch)
+            if np.isnan(columns[objective.name]).any():
+                row = int(np.isnan(columns[objective.name]).argmax())
+                raise UserError(f"{objective.name} is not a number for {self.space.spec(genes_NG[row])}")
+        if not self.space.needs():
+            return columns, np.ones(len(genes_NG), dtype=np.bool_)
+        return columns, self.space.valid(genes_NG, columns)
+
+    def evaluated(self, genes_NG: Genes, columns: Columns) -> Evaluated:
+        """The candidates with their objectives as costs to minimise."""
+        signs = [-1.0 if objective.maximise else 1.0 for objective in self.objectives]
+        costs = [sign * columns[o.name].astype(np.float64) for sign, o in zip(signs, self.objectives, strict=True)]
+        return Evaluated(genes_NG, columns, np.stack(costs, axis=1))
+
+    def nothing(self) -> Evaluated:
+        """Zero candidates with all columns, the initial archive."""
+        genes_NG = np.zeros((0, self.space.genes), dtype=np.int16)
+        columns, _ = self.further(genes_NG, {name: np.zeros(0, dtype=np.int64) for name in COLUMNS})
+        return self.evaluated(genes_NG, columns)

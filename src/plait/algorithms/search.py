@@ -13,24 +13,20 @@ import time
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.algorithms.candidates import Evaluated, Evaluator, Seen
 from plait.algorithms.front import KIND, CandidateLog, Front, search_record
-from plait.algorithms.objectives import Objective
+from plait.algorithms.objectives import Evaluated, Evaluator, Objective
 from plait.analysis.pareto import pareto_front
 from plait.core.errors import UserError
 from plait.core.files import atomic_write, loads
-from plait.core.units import with_unit
-from plait.device.quantities import on_device
 from plait.records import Record, Store, record_key
 from plait.space.constraints import Constraint
-from plait.space.space import IN_BYTES, Genes, Space
+from plait.space.space import Genes, Space
 
 PROTOCOL = 2  # increased when the same settings give another front
 TRIES = 24  # rounds of proposals before a search accepts fewer candidates than it wants
@@ -39,21 +35,45 @@ MIN_BATCH = 16
 STALE = 1 << 11  # consecutive proposals that were all seen before: the search has nothing left to find
 
 Propose = Callable[[int], Genes]
+Keys = NDArray[np.uint64]
+
+_FACTORS = np.random.default_rng(0x706C616974).integers(2**63, size=4096, dtype=np.uint64) * 2 + 1
 
 
-def _near_miss(spec: str, values: dict[str, float]) -> str:
-    """One line of an error message: an infeasible candidate with its values of the constrained quantities."""
-    predicted = {each.upper: each for each in on_device().values()}
+def keys_of(genes_NG: Genes) -> Keys:
+    """A hash per row: the sum of its genes times a random odd factor per position, modulo 2^64."""
+    factors_G = np.resize(_FACTORS, genes_NG.shape[1])
+    total_N = np.zeros(len(genes_NG), dtype=np.uint64)
+    for g, factor in enumerate(factors_G):
+        total_N += (genes_NG[:, g].astype(np.uint64) + 1) * factor
+    return total_N
 
-    def text(name: str, value: float) -> str:
-        if name in IN_BYTES:
-            return with_unit(value, "MB", 3)
-        if name in predicted:
-            return predicted[name].shown(value)
-        return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
-    texts = [f"{name.removesuffix('_high')} {text(name, value)}" for name, value in values.items()]
-    return f"  {', '.join(texts)}: {spec}" if texts else f"  {spec}"
+class Seen:
+    """The candidates evaluated so far, as 64-bit hashes of their genes: ten million fit in memory. (If two candidates
+    collide, with a probability of about 2^-64, the search misses one of them.)"""
+
+    def __init__(self, keys: Keys | None = None) -> None:
+        self.keys = np.zeros(0, dtype=np.uint64) if keys is None else keys  # sorted
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def new(self, genes_NG: Genes) -> NDArray[np.int64]:
+        """Indices of the rows that are not in the set, without duplicates, in order."""
+        keys_N = keys_of(genes_NG)
+        _, first = np.unique(keys_N, return_index=True)
+        first.sort()
+        keys = keys_N[first]
+        if not len(self.keys):
+            return first
+        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.asarray(first[self.keys[at] != keys])
+
+    def add(self, new_NG: Genes) -> None:
+        """Add rows that `new` returned."""
+        both = np.concatenate([self.keys, np.sort(keys_of(new_NG))])
+        self.keys = np.sort(both, kind="stable")  # a merge in one pass: both parts are sorted
 
 
 class Search(ABC):
@@ -195,10 +215,12 @@ class Search(ABC):
         """The initial candidates, random or from `propose`; raises a `UserError` that says why if none is feasible."""
         found = self.collect(propose or (lambda n: self.space.sample(rng, n)), want)
         if not len(found):
+            from plait.algorithms.infeasible import explain
+
             rng = np.random.default_rng(self.seed)
-            why = f"no candidate of {self.space.name} satisfies every constraint:\n{self.evaluator.explain(rng)}"
-            near = self.evaluator.nearest(rng) if self.evaluator.cheap else []
-            raise UserError("\n".join([why, *(["nearest to them:"] if near else []), *starmap(_near_miss, near)]))
+            raise UserError(
+                f"no candidate of {self.space.name} satisfies every constraint:\n{explain(self.evaluator, rng)}"
+            )
         return found
 
     def keep(self, found: Evaluated) -> NDArray[np.int64]:

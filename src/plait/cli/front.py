@@ -13,7 +13,6 @@ from plait.cli.search import cell, print_front
 from plait.core.units import readable, short
 from plait.device.quantities import in_rows, on_device
 
-
 group = typer.Typer(
     help="Show a search's Pareto front, pick a model, score it, print it as a table.", no_args_is_help=True
 )

@@ -1,4 +1,4 @@
-"""Conversion between genes and spec text."""
+"""From the text of an architecture to its genes in a space."""
 
 from __future__ import annotations
 
@@ -12,64 +12,13 @@ from numpy.typing import NDArray
 
 from plait.core.errors import UserError
 from plait.mixers.options import NOT_SHARED, MixerOptions
-from plait.model.architecture import Architecture, architecture
-from plait.space.declaration import NONE, Slot
-from plait.spec import Spec
+from plait.model.architecture import architecture
+from plait.space.declaration import Slot
 
 if TYPE_CHECKING:
     from plait.space.space import Space
 
 Genes = NDArray[np.int16]
-
-
-def check(space: str, slots: tuple[Slot, ...], kinds: set[str]) -> None:
-    """Raise a `UserError` for slots that no choice of genes could make valid."""
-    if not slots:
-        raise UserError(f"{space}: a layer needs at least one slot.")
-    if len(slots) > 1 and None in slots[0].index:
-        raise UserError(f"{space}: the first of several slots cannot be '{NONE}'; the others can.")
-    for option in (option for slot in slots for option in slot.options):
-        if option is None or option.kind != "sequence":
-            continue
-        for kind in kinds:
-            if option.bidirectional != (kind == "encoder"):
-                remedy = "it needs causal=false" if kind == "encoder" else "only kind=encoder looks ahead"
-                raise UserError(f"{space}: {option.name} in models of kind={kind}: {remedy}.")
-
-
-def option_names(option: MixerOptions | None) -> set[str]:
-    """The names of a layer's numbers in constraints: `inner`, `mlp.inner`."""
-    return set(option_values(option, ())) if option else set()
-
-
-def option_values(option: MixerOptions | None, widths: tuple[int, ...]) -> dict[str, object]:
-    """Those names with their values at each width; an inner width left to the mixer is resolved."""
-    named: dict[str, object] = {}
-    for f in dataclasses.fields(option) if option else ():
-        value = getattr(option, f.name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        assert option is not None
-        resolved = [option.inner_width(d) if f.name == "inner" else None for d in widths]
-        values = np.array([value if width is None else width for width in resolved])
-        named[f.name] = named[f"{option.name.replace('-', '_')}.{f.name}"] = values
-    return named
-
-
-def text_of(space: Space, row_G: Genes) -> str:
-    """The spec of one candidate."""
-    options_BS = row_G[1 + len(space.choices) :].reshape(space.deepest, len(space.slots))
-    depth = space.depths[row_G[0]]
-    chosen = [
-        (slot, options_BS[0 if space.alike else b, s]) for b in range(depth) for s, slot in enumerate(space.slots)
-    ]
-    layers = [(option, slot.layers[k]) for slot, k in chosen if (option := slot.options[k]) is not None]
-    if not layers:
-        raise UserError(f"{space.name}: a candidate whose layers are all '{NONE}' is not an architecture.")
-    header, options = space.header(row_G), tuple(option for option, _ in layers)
-    if any(option.share != NOT_SHARED for option in options):
-        return Architecture(header, options).text  # renames the shared weights canonically
-    return Spec(header, tuple(layer for _, layer in layers if layer is not None)).text
 
 
 def genes_of(space: Space, text: str) -> Genes:

@@ -302,3 +302,18 @@ def _header_or_none(base: Header, values: Mapping[str, Any]) -> Header | None:
         return base.replace(values)
     except HeaderError:
         return None
+
+
+def check_slots(space: str, slots: tuple[Slot, ...], kinds: set[str]) -> None:
+    """Raise a `UserError` for slots that no choice of genes could make valid."""
+    if not slots:
+        raise UserError(f"{space}: a layer needs at least one slot.")
+    if len(slots) > 1 and None in slots[0].index:
+        raise UserError(f"{space}: the first of several slots cannot be '{NONE}'; the others can.")
+    for option in (option for slot in slots for option in slot.options):
+        if option is None or option.kind != "sequence":
+            continue
+        for kind in kinds:
+            if option.bidirectional != (kind == "encoder"):
+                remedy = "it needs causal=false" if kind == "encoder" else "only kind=encoder looks ahead"
+                raise UserError(f"{space}: {option.name} in models of kind={kind}: {remedy}.")

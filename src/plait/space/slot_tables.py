@@ -9,6 +9,7 @@ Letters: N candidates, B layers, S slots, W widths, K options of a slot, Q quant
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
@@ -18,7 +19,6 @@ from plait.core.errors import UserError
 from plait.mixers.options import MixerOptions
 from plait.model.architecture import Architecture
 from plait.model.cost import model_cost, norm_params
-from plait.space.coding import option_values
 from plait.space.constraints import Constraint, Mask
 from plait.space.declaration import Slot
 from plait.spec import Header
@@ -137,6 +137,25 @@ def layer_fits(option: MixerOptions | None, d: int) -> bool:
         except UserError:
             return False
     return True
+
+
+def option_names(option: MixerOptions | None) -> set[str]:
+    """The names of a layer's numbers in constraints: `inner`, `mlp.inner`."""
+    return set(option_values(option, ())) if option else set()
+
+
+def option_values(option: MixerOptions | None, widths: tuple[int, ...]) -> dict[str, object]:
+    """Those names with their values at each width; an inner width left to the mixer is resolved."""
+    named: dict[str, object] = {}
+    for f in dataclasses.fields(option) if option else ():
+        value = getattr(option, f.name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        assert option is not None
+        resolved = [option.inner_width(d) if f.name == "inner" else None for d in widths]
+        values = np.array([value if width is None else width for width in resolved])
+        named[f.name] = named[f"{option.name.replace('-', '_')}.{f.name}"] = values
+    return named
 
 
 class SlotCosts:

@@ -26,13 +26,15 @@ from numpy.typing import NDArray
 from plait.core.errors import UserError
 from plait.core.user_files import MixerSource
 from plait.mixers.options import NOT_SHARED, MixerOptions
-from plait.space import coding, slot_tables
+from plait.model.architecture import Architecture
+from plait.space import slot_tables
+from plait.space.coding import genes_of
 from plait.space.constraints import Constraint, Mask, as_constraint, check_names
-from plait.space.declaration import Declaration, Headers, Slot
+from plait.space.declaration import NONE, Declaration, Headers, Slot, check_slots
 from plait.space.links import ALWAYS_AVAILABLE, Links
 from plait.space.objective_table import OBJECTIVES
-from plait.space.slot_tables import Allowed, SlotCosts
-from plait.spec import Header
+from plait.space.slot_tables import Allowed, SlotCosts, option_names
+from plait.spec import Header, Spec
 
 Genes = NDArray[np.int16]
 Columns = dict[str, NDArray[Any]]
@@ -76,7 +78,7 @@ class Space:
         self.widths = tuple(value for value in self.choices["d"] if isinstance(value, int))
         self.slots = tuple(Slot.of(patterns) for patterns in d.slots)
         self.constraints = tuple(as_constraint(constraint) for constraint in d.constraints)
-        coding.check(self.name, self.slots, {header.kind for header in self.headers.all if header})
+        check_slots(self.name, self.slots, {header.kind for header in self.headers.all if header})
         self.layer_constraints = tuple(
             constraint for constraint in self.constraints if self._is_about_layers(constraint)
         )
@@ -169,11 +171,22 @@ class Space:
 
     def spec(self, row_G: Genes) -> str:
         """The canonical text of one candidate."""
-        return coding.text_of(self, row_G)
+        options_BS = row_G[1 + len(self.choices) :].reshape(self.deepest, len(self.slots))
+        depth = self.depths[row_G[0]]
+        chosen = [
+            (slot, options_BS[0 if self.alike else b, s]) for b in range(depth) for s, slot in enumerate(self.slots)
+        ]
+        layers = [(option, slot.layers[k]) for slot, k in chosen if (option := slot.options[k]) is not None]
+        if not layers:
+            raise UserError(f"{self.name}: a candidate whose layers are all '{NONE}' is not an architecture.")
+        header, options = self.header(row_G), tuple(option for option, _ in layers)
+        if any(option.share != NOT_SHARED for option in options):
+            return Architecture(header, options).text  # renames the shared weights canonically
+        return Spec(header, tuple(layer for _, layer in layers if layer is not None)).text
 
     def from_spec(self, text: str) -> Genes:
         """The genes of an architecture; raises a `UserError` that says why if it is outside the space."""
-        return np.asarray(self.canonical(coding.genes_of(self, text)[None])[0])
+        return np.asarray(self.canonical(genes_of(self, text)[None])[0])
 
     def of_layers(self, options_NBS: NDArray[Any]) -> Genes:
         """Candidates of the maximum depth with the first width and header, given their slots' options."""
@@ -305,7 +318,7 @@ class Space:
         return {"layers", *self.choices, *self.headers.fixed}
 
     def _is_about_layers(self, constraint: Constraint) -> bool:
-        of_options = {name for slot in self.slots for option in slot.options for name in coding.option_names(option)}
+        of_options = {name for slot in self.slots for option in slot.options for name in option_names(option)}
         own = {name for name in constraint.names if name in of_options and name not in (*COLUMNS, *self._numbers)}
         if not own:
             return False

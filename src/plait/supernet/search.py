@@ -18,11 +18,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from plait.algorithms.candidates import Seen
 from plait.algorithms.front import Front
 from plait.algorithms.objectives import Objective
 from plait.algorithms.predicted import DevicePredictor
-from plait.algorithms.search import Search
+from plait.algorithms.search import Search, Seen
 from plait.core.errors import UserError
 from plait.device.predictor import Predictor
 from plait.device.quantities import on_device
