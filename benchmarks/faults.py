@@ -40,7 +40,7 @@ import typer
 import plait
 from plait.cli import main as program
 from plait.core.errors import UserError
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.records import Record, open_store
 from plait.space.table import load_space
 from plait.spec import parse

@@ -52,7 +52,7 @@ from plait.device.memory import MemoryMeter
 from plait.device.predictor import Predictor
 from plait.device.profile import Profile
 from plait.device.profiling import extend_profile
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.device.workload import Workload, threads
 from plait.model.architecture import architecture
 from plait.papers.spaces import LtsGpt2

@@ -28,7 +28,7 @@ from plait.device.memory import MemoryMeter
 from plait.device.predictor import Predictor
 from plait.device.profile import Point, Profile
 from plait.device.profiling import extend_profile
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.device.workload import Workload, threads
 from plait.model.architecture import Architecture, architecture
 from plait.records import provenance_of

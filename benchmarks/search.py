@@ -40,7 +40,7 @@ from plait.algorithms.search import Search
 from plait.analysis.fronts import hypervolume
 from plait.device.predictor import Predictor
 from plait.device.profile import Profile
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.model.cost import model_cost
 from plait.space.constraints import Limits
 from plait.space.space import Space

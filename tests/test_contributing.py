@@ -19,8 +19,7 @@ from plait.data import open_corpus
 from plait.data.corpora import NAMED
 from plait.device import quantities
 from plait.device.measurements import Measurements, values
-from plait.device.quantities import QUANTITIES
-from plait.device.setting import Setting
+from plait.device.quantities import QUANTITIES, Setting
 from plait.evals.evaluation import EVALUATIONS, Subject, load_evaluation
 from plait.mixers.table import MIXERS
 from plait.model import build

@@ -6,7 +6,7 @@ import pytest
 
 import plait
 from plait.device.profile import Profile
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 
 
 def test_a_profile_is_opened_and_compared(plait_json, tmp_path):

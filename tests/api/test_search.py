@@ -10,7 +10,7 @@ import pytest
 
 import plait
 from plait.device.measurements import Measurements
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.records import Record, open_store, provenance_of
 from plait.searching.local_profile import profile_path
 from plait.space.table import load_space

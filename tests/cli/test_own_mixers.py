@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.records import open_store
 from plait.space.table import load_space
 

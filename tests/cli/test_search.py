@@ -24,7 +24,7 @@ from plait.device.latency import Timing
 from plait.device.memory import Memory
 from plait.device.predictor import Predictor
 from plait.device.profile import Profile
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.model.architecture import Architecture, architecture
 from plait.records import Record, open_store
 from plait.space.table import load_space

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from plait.core.random_streams import seed_of, stream
+from plait.core.random_streams import stream
+from plait.model.language_model import seed_of
 
 
 def test_a_name_decides_the_numbers() -> None:

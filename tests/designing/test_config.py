@@ -14,7 +14,7 @@ from plait.core.errors import UserError
 from plait.designing import workflow
 from plait.designing.config import SHARES, DesignConfig, TrainFor, with_vocab
 from plait.designing.racing import within_reach
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.model.architecture import architecture
 from plait.model.user_mixers import mixers_option
 from plait.probing.protocol import QUICK

@@ -15,7 +15,7 @@ from plait.designing.finding import Found, _measured
 from plait.device import latency, memory
 from plait.device.latency import Timing
 from plait.device.memory import Memory
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.model.architecture import Architecture
 from plait.records import open_store
 from plait.space.constraints import Limits

@@ -11,7 +11,7 @@ from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.designing.config import DesignConfig
 from plait.designing.racing import LEAST_STEPS, train
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.records import open_store
 from plait.space.constraints import Limits
 from plait.space.table import load_space

@@ -27,7 +27,7 @@ from plait.device import latency, memory, profiling
 from plait.device.latency import Timing
 from plait.device.memory import Memory
 from plait.device.predictor import Predictor
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.model.architecture import Architecture
 from plait.probing.protocol import Protocol, quick
 from plait.probing.run import run_budget

@@ -11,7 +11,7 @@ import pytest
 from plait.device.features import of_embedding_and_head, of_layer
 from plait.device.memory import Memory
 from plait.device.profile import Point, Profile
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.mixers.options import MixerOptions
 from plait.mixers.table import load
 from plait.model.architecture import Architecture

@@ -13,7 +13,7 @@ from plait.core.errors import UserError
 from plait.device.answer import joined_result
 from plait.device.measurements import Measurements
 from plait.device.predictor import Predictor, predictor_of
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.records import Store
 from plait.space.table import load_space
 

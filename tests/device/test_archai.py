@@ -6,7 +6,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.device.archai import LiveTensors, measure_archai
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.device.workload import Workload
 from plait.model.architecture import architecture
 

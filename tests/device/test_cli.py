@@ -17,7 +17,7 @@ from plait.core.errors import UserError
 from plait.core.units import parse_duration
 from plait.device import memory, profiling
 from plait.device.profile import Profile
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.model.architecture import architecture
 from plait.model.user_mixers import read_architectures
 

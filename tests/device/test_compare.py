@@ -9,7 +9,7 @@ import pytest
 
 from plait.device.predictor import compare
 from plait.device.profile import Profile
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 
 
 def test_a_machine_half_as_fast(machine: Any, fill: Callable[..., Profile]) -> None:

@@ -17,8 +17,7 @@ from plait.core.errors import UserError
 from plait.device import energy, latency, memory
 from plait.device.energy import EnergyMeter, Rapl, joules_of
 from plait.device.measurements import Measurements, values
-from plait.device.quantities import measurable
-from plait.device.setting import Setting
+from plait.device.quantities import Setting, measurable
 from plait.records import open_store
 
 SPEC = "d=32 vocab=50 | attn[heads=2] mlp[inner=64]"

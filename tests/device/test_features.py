@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from plait.device.features import of_embedding_and_head, of_layer
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.mixers.options import Cost, MixerOptions, option
 from plait.mixers.table import load
 from plait.spec import Header

@@ -10,7 +10,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.device.memory import MemoryMeter
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.mixers.table import register
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from plait.device.parts import PartMeter
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.mixers.table import load
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost

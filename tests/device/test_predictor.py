@@ -12,7 +12,7 @@ import pytest
 from plait.core.errors import UserError
 from plait.device.predictor import Predictor
 from plait.device.profile import Profile
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.mixers.table import load
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost

@@ -11,7 +11,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.device.profile import Profile
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 
 Fill = Callable[..., Profile]
 

@@ -16,7 +16,7 @@ from plait.device.features import Components
 from plait.device.predictor import Predictor
 from plait.device.profile import Point, Profile
 from plait.device.profiling import LEAST, LEAST_CHECKS, extend_profile
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.mixers.table import load
 from plait.spec import Header
 

@@ -13,8 +13,7 @@ from plait.core.errors import UserError
 from plait.core.units import UNITS
 from plait.device.predictor import Predictor
 from plait.device.profile import Profile
-from plait.device.quantities import EXACT, QUANTITIES, everywhere, in_rows, on_device, quantities, quantity
-from plait.device.setting import Setting
+from plait.device.quantities import EXACT, QUANTITIES, Setting, everywhere, in_rows, on_device, quantities, quantity
 from plait.model.architecture import architecture
 from plait.space.objective_table import OBJECTIVES
 from plait.space.space import COLUMNS

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from plait.device.features import Features, of_layer
+from plait.device.quantities import Setting
 from plait.device.regression import Surface, cholesky, forward, nonnegative_least_squares
-from plait.device.setting import Setting
 from plait.mixers.table import load
 
 

@@ -12,7 +12,7 @@ from plait.core.errors import UserError
 from plait.device import lengths as scaling
 from plait.device.latency import Timing
 from plait.device.lengths import distinct_blocks, measure_scaling, read_lengths
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.device.workload import Layers
 from plait.model.architecture import architecture
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from plait.core.errors import UserError
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 
 
 def test_prefill_and_decode_count_their_tokens() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from plait.device import latency as stopwatch
 from plait.device.latency import Stopwatch
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 
 TRUE = 0.010
 

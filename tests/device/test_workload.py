@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.device.workload import Layers, Workload, threads
 from plait.mixers.table import load
 from plait.model import build

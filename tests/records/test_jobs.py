@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from plait.core.errors import UserError
-from plait.core.progress import TimeLeft
+from plait.core.units import TimeLeft
 from plait.records import Record, Store, open_store
 from plait.records import jobs as jobs_module
 from plait.records.jobs import FORGOTTEN, SILENT, Job, Publisher, published, read_jobs

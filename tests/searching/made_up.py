@@ -9,7 +9,7 @@ import numpy as np
 
 from plait.device.features import Components
 from plait.device.profile import Point, Profile
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.mixers.options import MixerOptions
 from plait.model.architecture import Architecture
 from plait.model.cost import model_cost

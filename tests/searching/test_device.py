@@ -13,7 +13,7 @@ from plait.algorithms.objectives import Batch, Predicted, exact
 from plait.algorithms.predicted import DevicePredictor
 from plait.core.errors import UserError
 from plait.device.predictor import Predictor
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.space.declaration import Declaration
 from plait.space.space import Space
 from plait.space.table import load_space, names

@@ -18,7 +18,7 @@ from plait.algorithms.search import Search
 from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.device.predictor import Predictor
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.records import Record, open_store
 from plait.searching.job import GUMBEL, METHODS, Interrupted, Request, default_objectives, search_front
 from plait.searching.validation import Validated, document

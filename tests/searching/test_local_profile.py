@@ -13,7 +13,7 @@ import pytest
 from plait.core.errors import UserError
 from plait.device import profiling
 from plait.device.profile import Profile
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.searching.local_profile import MORE, NEW, covers, local_profile, profile_path
 from plait.space.space import Space
 from plait.space.table import load_space

@@ -13,7 +13,7 @@ from plait.core.errors import UserError
 from plait.device import latency, memory
 from plait.device.latency import Timing
 from plait.device.memory import Memory
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.model.architecture import Architecture
 from plait.model.cost import model_cost
 from plait.records import Store

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from plait.cli.study import group
 from plait.core.errors import UserError
 from plait.data import Corpus, open_corpus
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.model.cost import model_cost
 from plait.records import Store
 from plait.space.space import Space

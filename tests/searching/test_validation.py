@@ -15,7 +15,7 @@ from plait.device import latency, memory
 from plait.device.latency import Timing
 from plait.device.measurements import Measurements
 from plait.device.memory import Memory
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.records import Record, open_store
 from plait.searching.validation import Validated, measured_row, spread, validate
 from plait.space.constraints import Limits

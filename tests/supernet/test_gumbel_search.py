@@ -21,7 +21,7 @@ from plait.api.search import adapted
 from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.device.predictor import Predictor
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.model.architecture import architecture
 from plait.records import open_store
 from plait.searching.job import Interrupted, Request, search_front

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from plait.algorithms.objectives import Evaluated, Floats, Predicted
 from plait.algorithms.predicted import DevicePredictor
 from plait.core.errors import UserError
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.records import Record, Store, provenance_of
 from plait.space.constraints import Limits
 from plait.space.declaration import Declaration

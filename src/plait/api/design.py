@@ -11,7 +11,7 @@ from typing import Any
 from plait.core.result import Result
 from plait.core.units import parse_duration
 from plait.designing.document import DesignDocument
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.model.architecture import architecture, load_mixers
 from plait.records import Store
 from plait.records.jobs import keep_answer, published

@@ -210,7 +210,7 @@ def restored_search(store: Store, key: str, method: str | None = None) -> Record
 def _opened(key: str, store: str | Store | None) -> Iterator[tuple[Record, Measurements, Store]]:
     """The record of a search, and what has been measured in its setting."""
     from plait.device.measurements import Measurements
-    from plait.device.setting import Setting
+    from plait.device.quantities import Setting
 
     with opened_store(store) as opened:
         record = restored_search(opened, key)

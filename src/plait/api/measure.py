@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
-from plait.device.quantities import on_device, require_measurable
-from plait.device.setting import BOTH, Setting
+from plait.device.quantities import BOTH, Setting, on_device, require_measurable
 from plait.model.architecture import load_mixers
 from plait.model.user_mixers import read_architectures
 from plait.records import Record, Store

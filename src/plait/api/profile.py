@@ -20,7 +20,7 @@ from plait.records.store import opened_store
 if TYPE_CHECKING:
     from plait.device.predictor import Ratio
     from plait.device.profile import Point, Profile
-    from plait.device.setting import Setting
+    from plait.device.quantities import Setting
 
 SPACES = ("lts-gpt2", "hybrid")
 SAVE_EVERY = 20  # points
@@ -68,7 +68,7 @@ def profile(
     """Measure layers of every kind of these `spaces` on this machine for so long, choosing those that predictions are
     least sure of, and write them to `out`; where that exists, they are added to it."""
     from plait.device.features import Components
-    from plait.device.setting import Setting
+    from plait.device.quantities import Setting
     from plait.records.jobs import published
     from plait.space.table import load_space
 

@@ -13,8 +13,7 @@ from plait.api.supernets import GUMBEL, Supernets, retrain, supernet_job
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
-from plait.device.quantities import in_rows
-from plait.device.setting import Setting
+from plait.device.quantities import Setting, in_rows
 from plait.model.architecture import architecture, load_mixers
 from plait.records import Record, Store
 from plait.records.jobs import published

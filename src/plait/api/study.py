@@ -184,7 +184,7 @@ def shapes(
     """Measure architectures of one size (`params`: "20M"; default: where shapes differ most) and many shapes, from deep
     and narrow to shallow and wide; with `steps` also train them."""
     from plait.data import open_corpus
-    from plait.device.setting import Setting
+    from plait.device.quantities import Setting
     from plait.studies.proxies import RECIPE, study_space
     from plait.studies.shapes import ShapeStudy, Training
 

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.table import Table
 
-from plait.core.progress import OnProgress, TimeLeft, ignore
-from plait.core.units import duration, parse_duration, percent, short
+from plait.core.progress import OnProgress, ignore
+from plait.core.units import TimeLeft, duration, parse_duration, percent, short
 
 FIRST_LINE, LAST_LINE = 3.0, 120.0  # seconds to the first line of progress in a log, and at most between two
 

@@ -15,8 +15,7 @@ import typer
 from plait.api.probe import DEFAULT_TIME, ProbePlan, plan_probe, probe
 from plait.cli.options import AsJson, Cluster, GpusPerTraining, Mixers, StoreUrl
 from plait.cli.output import ProgressLines, console, count, plain, print_json, table, time_left, within_time
-from plait.core.progress import TimeLeft
-from plait.core.units import duration
+from plait.core.units import TimeLeft, duration
 
 if TYPE_CHECKING:
     from rich.table import Table

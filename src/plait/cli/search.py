@@ -26,8 +26,7 @@ from plait.cli.options import (
 )
 from plait.cli.output import console, count, plain, print_json, progress_bar, table
 from plait.core.units import digits, short
-from plait.device.quantities import in_rows
-from plait.device.setting import Setting
+from plait.device.quantities import Setting, in_rows
 
 if TYPE_CHECKING:
     from plait.api.search import FrontResult

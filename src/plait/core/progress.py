@@ -1,14 +1,11 @@
 """Long-running work: whether there is memory for it (`require_memory`), how far it is (the signature of `on_progress`),
-how long it still takes (`TimeLeft`), and stopping it on a signal, between two steps and with everything saved
-(`stop_signals`)."""
+and stopping it on a signal, between two steps and with everything saved (`stop_signals`)."""
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,45 +24,6 @@ def ignore(what: str, done: float, total: float | None) -> None:
 
 def silent(done: int, total: int) -> None:
     """An `OnCount` that does nothing."""
-
-
-class TimeLeft:
-    """How long a stage still takes, from how fast it advances.
-
-    Its start (processes, compilation, timing) says nothing about the pace, so the clock starts at the first advance,
-    and only the later half of what was advanced since then counts. Nothing is said before that means something: a
-    twentieth of the stage and some seconds, or, of a long stage, a minute with many advances.
-    """
-
-    ADVANCE, SECONDS = 0.05, 5.0
-    LONG_SECONDS, MANY = 60.0, 10
-    APART = 0.0005  # advances that are remembered
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._told = math.inf  # the share that was last told
-        self._at: list[tuple[float, float]] = []  # when, and the share then; from the first advance on
-
-    def update(self, share: float | None) -> None:
-        """The share of the stage that is done, 0 to 1; one that falls, or None, begins another stage."""
-        if share is None or share < self._told:
-            self._at = []
-        elif share > self._told and (not self._at or share - self._at[-1][1] >= self.APART):
-            self._at.append((self._clock(), share))
-        self._told = math.inf if share is None else share
-
-    @property
-    def seconds(self) -> float | None:
-        """None: too early to tell, or done."""
-        if not self._at or self._told >= 1:
-            return None
-        now, (began, first) = self._clock(), self._at[0]
-        advanced, passed = self._told - first, now - began
-        long_enough = passed >= self.LONG_SECONDS and len(self._at) >= self.MANY
-        if not long_enough and (advanced < self.ADVANCE or passed < self.SECONDS):
-            return None
-        since, share = next(at for at in reversed(self._at) if at[1] <= first + advanced / 2)
-        return (now - since) * (1 - self._told) / (self._told - share)
 
 
 class Stopped(Exception):

@@ -14,9 +14,3 @@ def stream(*name: Any) -> np.random.Generator:
     words = json.dumps(name, sort_keys=True).encode()
     entropy = int.from_bytes(hashlib.sha256(words).digest(), "big")
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
-
-
-def seed_of(name: str, size: int = 8) -> int:
-    """A seed for other generators, such as torch's: the first bytes of the name's hash, 63 bits of them at most."""
-    digest = hashlib.sha256(name.encode()).digest()
-    return int.from_bytes(digest[:size], "little") >> max(0, 8 * size - 63)

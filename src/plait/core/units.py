@@ -2,13 +2,15 @@
 
 `UNITS` holds every unit's size by its dimension, in seconds, bytes, hertz, watts, joules and plain counts; `parse`
 reads a number with a unit of one dimension, `parse_duration` and `duration` read and print lengths of time, `short`
-prints any number with three digits.
+prints any number with three digits. `TimeLeft` is how long work that advances still takes.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import time
+from collections.abc import Callable
 
 from plait.core.errors import UserError
 
@@ -123,3 +125,42 @@ def readable(value: float | None) -> str:
     if value is None:
         return "?"
     return short(value) if isinstance(value, int) else digits(value)
+
+
+class TimeLeft:
+    """How long a stage still takes, from how fast it advances.
+
+    Its start (processes, compilation, timing) says nothing about the pace, so the clock starts at the first advance,
+    and only the later half of what was advanced since then counts. Nothing is said before that means something: a
+    twentieth of the stage and some seconds, or, of a long stage, a minute with many advances.
+    """
+
+    ADVANCE, SECONDS = 0.05, 5.0
+    LONG_SECONDS, MANY = 60.0, 10
+    APART = 0.0005  # advances that are remembered
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told = math.inf  # the share that was last told
+        self._at: list[tuple[float, float]] = []  # when, and the share then; from the first advance on
+
+    def update(self, share: float | None) -> None:
+        """The share of the stage that is done, 0 to 1; one that falls, or None, begins another stage."""
+        if share is None or share < self._told:
+            self._at = []
+        elif share > self._told and (not self._at or share - self._at[-1][1] >= self.APART):
+            self._at.append((self._clock(), share))
+        self._told = math.inf if share is None else share
+
+    @property
+    def seconds(self) -> float | None:
+        """None: too early to tell, or done."""
+        if not self._at or self._told >= 1:
+            return None
+        now, (began, first) = self._clock(), self._at[0]
+        advanced, passed = self._told - first, now - began
+        long_enough = passed >= self.LONG_SECONDS and len(self._at) >= self.MANY
+        if not long_enough and (advanced < self.ADVANCE or passed < self.SECONDS):
+            return None
+        since, share = next(at for at in reversed(self._at) if at[1] <= first + advanced / 2)
+        return (now - since) * (1 - self._told) / (self._told - share)

@@ -10,7 +10,7 @@ from typing import Any
 
 from plait.core.errors import UserError
 from plait.core.units import parse, parse_duration
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.space.constraints import Limits
 from plait.space.space import Space
 from plait.workers.pool import Place

@@ -10,8 +10,7 @@ from plait.designing.advice import limited, listed
 from plait.designing.document import DesignDocument, Row
 from plait.designing.page_front import front_section, front_sheets
 from plait.designing.page_sections import probe_section, race_section
-from plait.device.quantities import EXACT
-from plait.device.setting import Setting
+from plait.device.quantities import EXACT, Setting
 from plait.records.record import Record
 from plait.reporting import page_charts
 from plait.reporting.comparison import comparison_figure

@@ -25,8 +25,7 @@ from plait.designing.config import NEARLY, DesignConfig, OnProgress, with_vocab
 from plait.designing.document import Ahead, DesignDocument, ProbedCandidate, ProbeDocument, Row
 from plait.designing.finding import Found, find
 from plait.designing.racing import hold_race, train
-from plait.device.quantities import in_rows, quantity
-from plait.device.setting import Setting
+from plait.device.quantities import Setting, in_rows, quantity
 from plait.model.user_mixers import mixers_option
 from plait.probing.plan import TooShort
 from plait.probing.protocol import quick

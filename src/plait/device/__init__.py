@@ -8,6 +8,6 @@ HOMES = {
     "Predictor": "predictor",
     "Point": "profile",
     "Profile": "profile",
-    "Setting": "setting",
+    "Setting": "quantities",
 }
 __getattr__ = lazy(__name__, HOMES)

@@ -17,7 +17,7 @@ import numpy as np
 
 from plait.device.predictor import Prediction, Predictor
 from plait.device.profile import Profile
-from plait.device.setting import BOTH, Setting
+from plait.device.quantities import BOTH, Setting
 from plait.model.architecture import Architecture
 
 TTFT, TOKEN_TIME = "ttft", "token_time"

@@ -22,7 +22,7 @@ import numpy as np
 
 from plait.analysis.intervals import median_interval
 from plait.core.errors import UserError
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.model.architecture import Architecture
 
 POWERCAP = Path("/sys/class/powercap")

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.mixers.options import MIXING, NOT_SHARED, MixerOptions
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost

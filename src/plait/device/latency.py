@@ -31,7 +31,7 @@ import torch
 from numpy.typing import NDArray
 
 from plait.analysis.intervals import median_interval
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.device.workload import Workload, threads
 from plait.model.architecture import Architecture
 

@@ -22,7 +22,7 @@ from plait.analysis.distributions import t_quantile
 from plait.analysis.intervals import NORMAL
 from plait.core.errors import UserError
 from plait.device.latency import Stopwatch, Timing, keep_freed_memory
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.device.workload import Layers, threads
 from plait.mixers.options import MIXING, MixerOptions
 from plait.model.architecture import Architecture

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError
 from plait.device.profile import Profile
-from plait.device.quantities import measurable, meter_of, on_device, quantity
-from plait.device.setting import BOTH, Setting
+from plait.device.quantities import BOTH, Setting, measurable, meter_of, on_device, quantity
 from plait.model.architecture import architecture
 from plait.records import Record, Store, provenance_of, record_key
 

@@ -36,7 +36,7 @@ from plait.core.errors import UserError
 from plait.core.process import SAFE, python_command
 from plait.core.user_files import MixerSource, announce_nothing
 from plait.device.latency import give_back
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.device.workload import Workload
 from plait.mixers import table
 from plait.mixers.table import MIXERS

@@ -16,8 +16,7 @@ from plait.device.archai import LiveTensors
 from plait.device.latency import Call, Stopwatch, Timing, keep_freed_memory
 from plait.device.memory import MemoryMeter
 from plait.device.profile import Point
-from plait.device.quantities import OptionalMeter, measurable, meter_of, quantity
-from plait.device.setting import Setting
+from plait.device.quantities import OptionalMeter, Setting, measurable, meter_of, quantity
 from plait.device.workload import Layers, Workload
 from plait.mixers.options import MixerOptions
 from plait.mixers.table import load

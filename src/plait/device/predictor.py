@@ -30,9 +30,8 @@ from plait.analysis.intervals import NORMAL
 from plait.core.errors import UserError
 from plait.device.features import EMBEDDING_AND_HEAD, Features, of_embedding_and_head, of_layer
 from plait.device.profile import Point, Profile
-from plait.device.quantities import SUM, on_device
+from plait.device.quantities import BOTH, MODES, SUM, Setting, on_device
 from plait.device.regression import Floats, Surface
-from plait.device.setting import BOTH, MODES, Setting
 from plait.mixers.options import MixerOptions, OptionError
 from plait.model.architecture import Architecture, architecture, options_of
 from plait.model.cost import model_cost

@@ -15,7 +15,7 @@ from typing import Any
 import plait
 from plait.core.errors import UserError
 from plait.core.files import atomic_write, loads, sealed, understood, unsealed
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.records import provenance_of
 
 FORMAT = "plait-profile"

@@ -21,8 +21,8 @@ from plait.device.memory import MemoryMeter
 from plait.device.parts import PartMeter
 from plait.device.predictor import Predictor
 from plait.device.profile import OnPoint, Point, Profile
+from plait.device.quantities import Setting
 from plait.device.regression import Floats, Surface
-from plait.device.setting import Setting
 from plait.device.workload import threads
 from plait.mixers.options import MixerOptions
 from plait.spec import Header

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.mixers.mixer import Loan, State
 from plait.mixers.options import MixerOptions
 from plait.model import Model, build

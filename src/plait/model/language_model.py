@@ -11,6 +11,7 @@ Letters: B batch, T time, D width, V vocabulary, N scored tokens.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 
@@ -20,7 +21,6 @@ from torch import Tensor, nn
 
 from plait.core.errors import UserError
 from plait.core.progress import require_memory
-from plait.core.random_streams import seed_of
 from plait.mixers.mixer import Draw, Mixer, make_norm
 from plait.model.adaptive_softmax import AdaptiveSoftmax
 from plait.model.architecture import Architecture, architecture
@@ -243,6 +243,12 @@ def _draw(parameter: torch.Tensor, std: float, seed: int, names: dict[int, str])
     # Drawn on the CPU in fp32 and copied, so that every device starts from the same numbers.
     stream = torch.Generator().manual_seed(seed_of(f"{seed}/{names[id(parameter)]}"))
     parameter.copy_(torch.randn(parameter.shape, generator=stream) * std)
+
+
+def seed_of(name: str, size: int = 8) -> int:
+    """A seed for torch's generators: the first bytes of the name's hash, 63 bits of them at most."""
+    digest = hashlib.sha256(name.encode()).digest()
+    return int.from_bytes(digest[:size], "little") >> max(0, 8 * size - 63)
 
 
 def fill(model: nn.Module, weights: dict[str, Tensor], source: str) -> None:

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from plait.core.units import percent
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost
 from plait.papers.conventions import fox_flops_per_token, mad_terms

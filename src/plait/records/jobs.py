@@ -21,7 +21,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.progress import OnProgress, TimeLeft
+from plait.core.progress import OnProgress
+from plait.core.units import TimeLeft
 from plait.records.claims import has_died
 from plait.records.record import Record, provenance_of, this_machine
 from plait.records.store import Store, writable_store

@@ -10,7 +10,7 @@ from pathlib import Path
 from plait.device.features import Components
 from plait.device.predictor import Predictor
 from plait.device.profile import SAME, OnPoint, Point, Profile
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.space.space import Space
 from plait.spec import parse
 

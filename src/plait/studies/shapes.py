@@ -25,8 +25,7 @@ from plait.core.progress import OnProgress, ignore
 from plait.core.units import percent
 from plait.data import Corpus
 from plait.device.measurements import Measurements, noisy, values
-from plait.device.quantities import on_device, quantity
-from plait.device.setting import Setting
+from plait.device.quantities import Setting, on_device, quantity
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
 from plait.records import Record, Store, provenance_of

@@ -29,10 +29,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from plait.core.random_streams import seed_of
 from plait.mixers.mixer import Loan, State
 from plait.mixers.options import MixerOptions
 from plait.model.backbone import Block
+from plait.model.language_model import seed_of
 from plait.spec import Header
 
 Extra = TypeVar("Extra")

@@ -16,12 +16,11 @@ import torch
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.core.random_streams import seed_of
 from plait.mixers.attn_module import Attention
 from plait.model import build
 from plait.model.backbone import ModelState, ResidualSum
 from plait.model.compiled_blocks import compile_blocks
-from plait.model.language_model import Encoder, LanguageModel, add_next_sentence_head
+from plait.model.language_model import Encoder, LanguageModel, add_next_sentence_head, seed_of
 from plait.training.batches import Batch, Batches, Objective, Validation
 from plait.training.checkpoint import Checkpoint, Piece, piece_of, read_into, save_checkpoint, whole_of
 from plait.training.distributed import Processes, is_sharded, whole

@@ -14,7 +14,7 @@ from plait.algorithms.front import Candidates, Front
 from plait.algorithms.search import Search
 from plait.analysis.pareto import pareto_front
 from plait.core.errors import UserError
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.model.cost import model_cost
 from plait.papers.lts.presets import rows
 from plait.papers.verify import FactTable

@@ -21,7 +21,7 @@ from plait.analysis.rank import common_ratio, spearman, top_spearman
 from plait.analysis.table import Table
 from plait.core.errors import UserError
 from plait.device.profile import Point, Profile
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost
 from plait.papers.lts.presets import rows

@@ -350,7 +350,7 @@ def _drawn_lines(spec: str, lengths: tuple[int, ...]) -> list[int]:
     from xml.etree import ElementTree
 
     from plait.device.lengths import distinct_blocks, measure_scaling
-    from plait.device.setting import Setting
+    from plait.device.quantities import Setting
     from plait.reporting.studies import BlockLine, length_chart
 
     measured = measure_scaling(distinct_blocks([architecture(spec)]), lengths, Setting(), seconds=0.01)

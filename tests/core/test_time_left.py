@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plait.core.progress import TimeLeft
+from plait.core.units import TimeLeft
 
 
 class Told:
