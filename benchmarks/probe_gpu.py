@@ -25,8 +25,7 @@ from gpu_turn import TURN
 from together import Turn, together
 
 from plait import __version__
-from plait.probing.candidates import candidate
-from plait.probing.protocol import Setting, full
+from plait.probing.protocol import Setting, candidate, full
 from plait.probing.trial import Trial
 from plait.training.ensemble import Fleet
 

@@ -6,8 +6,7 @@ import pytest
 
 from plait.designing.compositions import compositions, few_of, mixers_of, pattern_name, probe_candidate
 from plait.model.cost import decoder_params
-from plait.probing.candidates import TOLERANCE
-from plait.probing.protocol import quick
+from plait.probing.protocol import TOLERANCE, quick
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait import tasks
-from plait.probing.candidates import Candidate, candidates
-from plait.probing.protocol import Protocol, Setting, Training
+from plait.probing.protocol import Candidate, Protocol, Setting, Training, candidates
 from plait.spec import Header
 
 GRID = ((1e-3, 0.0), (5e-3, 0.1))

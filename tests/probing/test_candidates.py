@@ -8,8 +8,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.model.architecture import architecture
-from plait.probing.candidates import BASELINES, TOLERANCE, candidates
-from plait.probing.protocol import full, quick
+from plait.probing.protocol import BASELINES, TOLERANCE, candidates, full, quick
 from plait.spec import presets
 
 LEAKY = Path(__file__).parent / "leaky_mixer.py"

@@ -9,9 +9,8 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.probing import plan
-from plait.probing.candidates import candidates
 from plait.probing.plan import makespan
-from plait.probing.protocol import QUICK, full, quick
+from plait.probing.protocol import QUICK, candidates, full, quick
 from plait.probing.trial import MOST_TOKENS, Speed, Trial, to_time, tokens
 from plait.records import open_store, record_key
 from plait.tasks import SUITES

@@ -9,8 +9,7 @@ import torch
 
 from plait.api.probe import plan_probe
 from plait.core.errors import UserError
-from plait.probing.candidates import candidates
-from plait.probing.protocol import CONTROLS, Setting, Training, full, quick, suite_tasks
+from plait.probing.protocol import CONTROLS, Setting, Training, candidates, full, quick, suite_tasks
 from plait.probing.trial import Trial, result
 from plait.tasks import SUITES, baseline
 

@@ -12,8 +12,7 @@ from plait.algorithms.evolution import RandomSearch
 from plait.algorithms.objectives import Batch, Evaluator
 from plait.core.errors import UserError
 from plait.model.architecture import architecture
-from plait.probing.candidates import Candidate
-from plait.probing.protocol import Protocol, quick
+from plait.probing.protocol import Candidate, Protocol, quick
 from plait.probing.trial import KIND, Trial
 from plait.records import Record, Store
 from plait.searching.capability import FEWEST, Capability, Ridge

@@ -15,8 +15,7 @@ from plait.model.architecture import Architecture, load_mixers
 from plait.workers.pool import Place
 
 if TYPE_CHECKING:
-    from plait.probing.candidates import Candidate
-    from plait.probing.protocol import Protocol
+    from plait.probing.protocol import Candidate, Protocol
     from plait.probing.report import ProbeResult
     from plait.probing.run import Machine, Progress
     from plait.records import Store
@@ -191,7 +190,6 @@ def _prepared(
 ) -> tuple[Protocol, list[Candidate], Machine]:
     """Check all arguments before anything is trained; returns the protocol, the candidates and the machine."""
     from plait.probing import protocol as protocols
-    from plait.probing.candidates import BASELINES, candidates
     from plait.probing.run import Machine
     from plait.spec import presets
     from plait.tasks import SUITES
@@ -202,7 +200,7 @@ def _prepared(
     if suite and not suite_tasks and suite.lower() not in presets.SUITES:
         known = [*presets.SUITES, *(name for name in SUITES if name != "mad"), "all"]
         raise UserError(f"there is no suite '{suite}'.{did_you_mean(suite, known)} Known: {', '.join(known)}.")
-    controls = protocols.CONTROLS if suite_tasks else BASELINES
+    controls = protocols.CONTROLS if suite_tasks else protocols.BASELINES
     if suite_tasks and not given:
         given, baselines = list(controls), False
     given += presets.suite(suite) if suite and not suite_tasks else []
@@ -214,7 +212,8 @@ def _prepared(
     if not place.cluster:
         _usable(place.device)
     beside = baselines and bool(suite_tasks or not suite)
-    return protocol, candidates(given, protocol, baselines=beside, matched=match, controls=controls), machine
+    found = protocols.candidates(given, protocol, baselines=beside, matched=match, controls=controls)
+    return protocol, found, machine
 
 
 def _text(given: str | Path | Architecture) -> str:

@@ -17,8 +17,7 @@ from plait.mixers.options import MixerOptions
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import decoder_params
 from plait.model.resize import match
-from plait.probing.candidates import TOLERANCE, Candidate, candidates
-from plait.probing.protocol import Protocol
+from plait.probing.protocol import TOLERANCE, Candidate, Protocol, candidates
 from plait.space.compositions import shortest
 from plait.spec import Layer
 

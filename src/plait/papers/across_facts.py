@@ -125,9 +125,8 @@ SPACE = Declaration("tiny", "1", "32", [["attn[heads=2]", "gla[heads=2]"], ["swi
 @facts.fact("M42", "design, probe, compare as one workflow: resumable, results keyed by the architecture")
 def one_workflow() -> tuple[str, str, bool]:
     """A search's front is probed; one training is stopped half way and gone on with; the store answers ever after."""
-    from plait.probing.candidates import candidates
     from plait.probing.plan import with_seeds
-    from plait.probing.protocol import quick
+    from plait.probing.protocol import candidates, quick
     from plait.probing.run import Machine, compare, run_all
     from plait.probing.trial import KIND, result
     from plait.workers.pool import Place

@@ -28,8 +28,7 @@ from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from plait.core.errors import UserError
-from plait.probing.candidates import Candidate
-from plait.probing.protocol import VERSION, Protocol
+from plait.probing.protocol import VERSION, Candidate, Protocol
 from plait.probing.trial import FleetProgress, Speed, Trial
 from plait.records import Record, Store, provenance_of, record_key
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from plait.core.errors import UserError
 from plait.mixers.table import MIXERS
 from plait.probing import plan
-from plait.probing.candidates import Candidate
 from plait.probing.plan import Replan, Scheduler, Work
-from plait.probing.protocol import Protocol
+from plait.probing.protocol import Candidate, Protocol
 from plait.probing.trial import FleetProgress, Speed, Trial, to_time
 from plait.probing.verdict import Comparison, Score
 from plait.records import Record, Store

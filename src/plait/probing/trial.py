@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from plait.model.architecture import Architecture, architecture
-from plait.probing.candidates import Candidate
-from plait.probing.protocol import VERSION, Protocol, Setting, Training
+from plait.probing.protocol import VERSION, Candidate, Protocol, Setting, Training
 from plait.records import record_key
 from plait.tasks import Examples, Task, TaskData, chance, draw, load_task, macro_accuracy, make_data, metric
 
