@@ -17,7 +17,9 @@ from plait.device.quantities import on_device
 from plait.space.constraints import failures
 from plait.space.space import IN_BYTES
 
+SAMPLED = 10_000  # random candidates that the constraints are tried on
 NEAREST, NEAREST_ROUNDS = 2000, 12  # candidates per round and rounds of the search for near misses
+SHOWN = 3
 
 
 def explain(evaluator: Evaluator, rng: np.random.Generator) -> str:
@@ -27,10 +29,10 @@ def explain(evaluator: Evaluator, rng: np.random.Generator) -> str:
     return "\n".join([why, *(["nearest to them:"] if near else []), *starmap(_near_miss, near)])
 
 
-def _failures(evaluator: Evaluator, rng: np.random.Generator, samples: int = 10_000) -> str:
+def _failures(evaluator: Evaluator, rng: np.random.Generator) -> str:
     """Why random candidates are infeasible, constraint by constraint."""
     space = evaluator.space
-    genes_NG = space.sample(rng, samples)
+    genes_NG = space.sample(rng, SAMPLED)
     columns, feasible_N = evaluator.exact(genes_NG)
     passed = space.passed(genes_NG, columns)
     if space.needs() and (feasible_N.any() or evaluator.cheap):
@@ -40,12 +42,12 @@ def _failures(evaluator: Evaluator, rng: np.random.Generator, samples: int = 10_
         further, _ = evaluator.further(genes_NG[asked_N], chosen)
         for text, mask in space.passed(genes_NG[asked_N], further).items():
             if text not in passed:
-                passed[text] = np.ones(samples, dtype=np.bool_)
+                passed[text] = np.ones(SAMPLED, dtype=np.bool_)
                 passed[text][asked_N] = mask
-    return failures(passed, samples)
+    return failures(passed, SAMPLED)
 
 
-def _nearest(evaluator: Evaluator, rng: np.random.Generator, count: int = 3) -> list[tuple[str, dict[str, float]]]:
+def _nearest(evaluator: Evaluator, rng: np.random.Generator) -> list[tuple[str, dict[str, float]]]:
     """The candidates closest to being feasible, and their values of the constrained quantities: random candidates,
     improved by a few rounds of mutation."""
     space = evaluator.space
@@ -58,7 +60,7 @@ def _nearest(evaluator: Evaluator, rng: np.random.Generator, count: int = 3) -> 
         best = first[np.argsort(excess_N[first], kind="stable")][: NEAREST // 10]
         kept_NG = genes_NG[best]
         genes_NG = np.concatenate([kept_NG, *(space.mutate(rng, kept_NG, 0.3) for _ in range(9))])
-    shown = [row for row in best[:count] if np.isfinite(excess_N[row])]
+    shown = [row for row in best[:SHOWN] if np.isfinite(excess_N[row])]
     return [
         (
             space.spec(kept_NG[at]),

@@ -56,9 +56,9 @@ def pareto_front(points: ArrayLike, maximise: Collection[int] = ()) -> Mask:
     return found_N
 
 
-def front_ranks(points: ArrayLike, maximise: Collection[int] = ()) -> Ints:
+def front_ranks(points: ArrayLike) -> Ints:
     """Non-dominated sorting: 0 for the front, 1 for the front of the remaining points, and so on."""
-    ranks_UM, place_N = _distinct(_dense_ranks(as_costs(points, maximise)))
+    ranks_UM, place_N = _distinct(_dense_ranks(as_costs(points, ())))
     if ranks_UM.shape[1] > 3:
         return _peel(ranks_UM)[place_N]
     order_U, rows = _sweep_order(ranks_UM)

@@ -103,7 +103,8 @@ def command(
     **limits: str | None,
 ) -> None:
     """Search a space for the best architectures under limits, and measure those it returns."""
-    from plait.api.search import Supernets, search
+    from plait.api.search import search
+    from plait.api.supernets import Supernets
     from plait.core.registry import pairs, read_pairs
     from plait.searching.job import Interrupted
     from plait.supernet.settings import Settings

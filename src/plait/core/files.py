@@ -212,11 +212,11 @@ def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, CHECKSUM: _checksum_of(document)}
 
 
-def unsealed(document: Mapping[str, Any], name: str, then: str = "") -> dict[str, Any]:
+def unsealed(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The document without its checksum, which must be right where there is one."""
     rest = {field: value for field, value in document.items() if field != CHECKSUM}
     if CHECKSUM in document and document[CHECKSUM] != _checksum_of(rest):
-        raise UserError(f"{name} is damaged: its checksum is not the one written down. {then}".rstrip())
+        raise UserError(f"{name} is damaged: its checksum is not the one written down.")
     return rest
 
 

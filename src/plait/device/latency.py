@@ -209,11 +209,9 @@ class LatencyMeter:
         return measure_latency(arch, setting)
 
 
-def measure_latency(
-    arch: Architecture, setting: Setting, *, seconds: float = 1.0, least: int = 5, stopwatch: Stopwatch | None = None
-) -> Timing:
+def measure_latency(arch: Architecture, setting: Setting, *, seconds: float = 1.0, least: int = 5) -> Timing:
     """Time of one prefill of `seq` tokens, or of one decoding step after `seq` of them; `least` repeats of it."""
     keep_freed_memory()
     with threads(setting):
         work = Workload(arch, setting)
-        return (stopwatch or Stopwatch(setting)).time(work.run, seconds=seconds, least=least)
+        return Stopwatch(setting).time(work.run, seconds=seconds, least=least)

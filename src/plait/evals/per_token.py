@@ -75,10 +75,10 @@ def losses_by_position(
     return loss_NT
 
 
-def doubling(longest: int, first: int = 0) -> list[int]:
-    """first, 2·first, … up to `longest`, which is always included. By default `first` is the paper's 512, or less if
-    that would give fewer than five lengths."""
-    first = first or min(512, max(1, 2 ** int(math.log2(longest)) // 16))
+def doubling(longest: int) -> list[int]:
+    """From the paper's 512 (or less if that would give fewer than five lengths) each twice the one before, up to
+    `longest`, which is always included."""
+    first = min(512, max(1, 2 ** int(math.log2(longest)) // 16))
     lengths = []
     while first < longest:
         lengths.append(first)

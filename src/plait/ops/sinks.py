@@ -31,13 +31,12 @@ def sink_attention(
     *,
     window: int = 0,
     pad_B: Tensor | None = None,
-    scale: float | None = None,
 ) -> Tensor:
     """Causal attention with the sinks' scores `sinks_H`; a window counts the query's own token. Returns o_BMHD."""
     B, M, H, D = q_BMHD.shape
     N, G = k_BNGD.shape[1:3]
     exact = torch.promote_types(q_BMHD.dtype, torch.float32)
-    q_BGRMD = (q_BMHD * (D**-0.5 if scale is None else scale)).unflatten(2, (G, H // G)).permute(0, 2, 3, 1, 4)
+    q_BGRMD = (q_BMHD * D**-0.5).unflatten(2, (G, H // G)).permute(0, 2, 3, 1, 4)
     k_BG1DN, v_BG1ND = k_BNGD.permute(0, 2, 3, 1)[:, :, None], v_BNGD.permute(0, 2, 1, 3)[:, :, None]
     position_N = torch.arange(N, device=q_BMHD.device)
     sinks = sinks_H.to(exact).view(1, G, H // G, 1, 1)

@@ -18,12 +18,13 @@ from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
 
 
-def par_block_flops(given: str | Architecture, *, new: int = 64, memory: int = 640, xl_code: bool = False) -> int:
-    """FLOPs of the blocks for `new` tokens after `memory`.
+def par_block_flops(given: str | Architecture, *, xl_code: bool = False) -> int:
+    """FLOPs of the blocks for 64 new tokens after a memory of 640, as Table A2 has them.
 
     Queries are computed for the new tokens only; Transformer-XL's own code computes them for the memory too and
     throws those away (`xl_code`).
     """
+    new, memory = 64, 640
     cost = model_cost(given, seq=new, memory=memory)
     blocks = int(sum(layer.total_flops for layer in cost.layers))
     if xl_code:

@@ -12,6 +12,7 @@ from plait.reporting.svg import CHARACTER, SHAPES, Drawing, Scale, cut, labels
 MARKS = ("circle", *SHAPES)
 LEGEND_ROW = 20.0
 LONGEST_NAME = 60  # characters in a legend
+RADIUS = 4.5  # of a mark
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,9 @@ class Axis:
         return _legible_ticks(found or [scale.low, scale.high], scale)
 
 
-def _legible_ticks(ticks: Sequence[float], scale: Scale, least: float = 40.0) -> list[float]:
+def _legible_ticks(ticks: Sequence[float], scale: Scale) -> list[float]:
     """The ticks whose labels do not overlap, thinned from the largest down."""
-    least = least if scale.first < scale.last else 18.0  # lines of text need less height than width
+    least = 40.0 if scale.first < scale.last else 18.0  # lines of text need less height than width
     kept: list[float] = []
     for tick in sorted(ticks, reverse=True):
         if not kept or abs(scale(kept[-1]) - scale(tick)) >= least:
@@ -155,10 +156,9 @@ def draw_legend(
 
 
 def draw_mark(
-    drawing: Drawing, number: int, x: float, y: float, theme: Theme, *, hint: str = "", faint: bool = False,
-    radius: float = 4.5,
-) -> None:  # fmt: skip
+    drawing: Drawing, number: int, x: float, y: float, theme: Theme, *, hint: str = "", faint: bool = False
+) -> None:
     """The mark of a series, hollow and small where it is `faint`."""
     fill, stroke = (theme.paper, theme.colour(number)) if faint else (theme.colour(number), theme.paper)
     shape = MARKS[max(0, number) % len(MARKS)]
-    drawing.mark(shape, x, y, 0.75 * radius if faint else radius, fill, stroke=stroke, hint=hint)
+    drawing.mark(shape, x, y, 0.75 * RADIUS if faint else RADIUS, fill, stroke=stroke, hint=hint)

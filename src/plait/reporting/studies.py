@@ -167,10 +167,10 @@ def accuracy_figure(models: Sequence[str], latency: Sequence[float], accuracy: M
     return figure(panels, title="Accuracy by latency", columns=3 if len(panels) > 4 else 2)
 
 
-def loss_figure(curves: Mapping[str, Sequence[tuple[float, float]]], *, title: str, log: bool = False) -> str:
+def loss_figure(curves: Mapping[str, Sequence[tuple[float, float]]], *, title: str) -> str:
     """PAR, Fig. 6: training losses of several runs over steps."""
     series = [Series(name, [x for x, _ in points], [y for _, y in points]) for name, points in curves.items()]
-    return xy_chart(series, title=title, x=Axis("optimizer step", log=log), y=Axis("loss, nats per token (↓ better)"))
+    return xy_chart(series, title=title, x=Axis("optimizer step"), y=Axis("loss, nats per token (↓ better)"))
 
 
 #: Lines that show what a power looks like.

@@ -36,6 +36,7 @@ SHAPES: dict[str, Sequence[tuple[float, float]]] = {
     "diamond": ((0, -1.25), (1.25, 0), (0, 1.25), (-1.25, 0)),
     "wedge": ((0, 1.25), (1.15, -0.8), (-1.15, -0.8)),
 }
+MOST_POWERS = 9  # ticks of an axis in powers of two
 CHARACTER = 6.6  # width of a character of 12-pixel text, on average
 #: What an XML document may not hold, however it is escaped (XML 1.0, section 2.2).
 FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -165,9 +166,9 @@ def round_numbers(low: float, high: float, about: int = 6) -> list[float]:
     return [round(k * step, 12) for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _powers_of_two(low: float, high: float, most: int = 9) -> list[float]:
+def _powers_of_two(low: float, high: float) -> list[float]:
     powers = [2.0**k for k in range(math.ceil(math.log2(low) - 1e-9), math.floor(math.log2(high) + 1e-9) + 1)]
-    return powers[:: max(1, math.ceil(len(powers) / most))]
+    return powers[:: max(1, math.ceil(len(powers) / MOST_POWERS))]
 
 
 def decades(low: float, high: float) -> list[float]:

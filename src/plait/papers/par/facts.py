@@ -33,12 +33,12 @@ def blocks() -> tuple[str, str, bool]:
     return "F(X) = mixer(LN(X)) + X; identity: X", f"largest gap {max(gaps):.1g}", max(gaps) == 0
 
 
-def _supernet(layers: int = 3, kinds: int = 3) -> Any:
+def _supernet(kinds: int = 3) -> Any:
     from plait.supernet.network import Supernet
 
     header = "d=16 vocab=11 norm=layer final_norm=false"
     options = [*architecture(f"{header} | xl-attn[heads=2] mlp[inner=32]").layers, None]
-    return Supernet(architecture(f"{header} | identity").header, [options[:kinds]] * layers)
+    return Supernet(architecture(f"{header} | identity").header, [options[:kinds]] * 3)
 
 
 @facts.fact("P02", "supernet as convex mix (eqs 5, 6): Σ m = 1; a one-hot m equals the plain network bit for bit")
@@ -216,10 +216,10 @@ def ratios() -> tuple[str, str, bool]:
     return published, ours, ours == published
 
 
-def _block_multiply_adds(d: int, new: int = 64, memory: int = 640) -> tuple[int, int]:
+def _block_multiply_adds(d: int) -> tuple[int, int]:
     """Of an attention block (queries, keys and values, distances, output; content and position scores, values) and of a
     feed-forward block 4d wide, written out."""
-    seen = new + memory
+    new, seen = 64, 64 + 640
     attention = new * d * d + 2 * seen * d * d + seen * d * d + new * d * d + 3 * new * seen * d
     return attention, 2 * new * d * 4 * d
 
