@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from plait.api.runs import each as each_record
 from plait.cli.main import app
-from plait.records import Record, Store, open_store
+from plait.records import Record, Store, database, open_store
 from plait.records import record as checks
 from plait.records import record as record_module
 from plait.records import store as store_module
@@ -171,8 +171,8 @@ def test_every_record_is_read_once_and_the_stores_name_is_not_made_for_each(
     parsed: Counter[str] = Counter()
     checked: Counter[str] = Counter()
     named: list[object] = []
-    name_of, whole, loads = store_module.display_name, checks.damage, json.loads
-    monkeypatch.setattr(store_module, "display_name", lambda url: named.append(url) or name_of(url))
+    name_of, whole, loads = database.display_name, checks.damage, json.loads
+    monkeypatch.setattr(database, "display_name", lambda url: named.append(url) or name_of(url))
     monkeypatch.setattr(checks, "damage", lambda row: checked.update([row.key]) or whole(row))
     monkeypatch.setattr(json, "loads", lambda text, **more: parsed.update([text]) or loads(text, **more))
     ran = CliRunner().invoke(app, ["runs", *options, "--store", url])

@@ -11,7 +11,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.records import Record, Store
-from plait.records.claims import has_died, held, this_machine
+from plait.records.store import has_died, held, this_machine
 
 
 def test_one_of_two_computes(store: Store, make_record: Callable[..., Record]) -> None:
@@ -29,7 +29,7 @@ def test_one_of_two_computes(store: Store, make_record: Callable[..., Record]) -
 def test_the_claim_of_a_dead_process_is_taken_over_at_once(store: Store, make_record: Callable[..., Record]) -> None:
     key = make_record().key
     program = (
-        "import os, sys\nfrom plait.records import open_store\nfrom plait.records.claims import held\n"
+        "import os, sys\nfrom plait.records import open_store\nfrom plait.records.store import held\n"
         "with held(open_store(sys.argv[1]), sys.argv[2], 'it'):\n    os._exit(9)\n"
     )
     assert subprocess.run([sys.executable, "-c", program, store.url, key], check=False).returncode == 9

@@ -51,7 +51,7 @@ def test_a_restart_is_waited_for(
 
 def test_a_server_that_never_answered_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
-    monkeypatch.setattr("plait.records.store.RESTART_SECONDS", 1e9)
+    monkeypatch.setattr("plait.records.database.RESTART_SECONDS", 1e9)
     with (
         Store(f"postgresql://plait@/nowhere?host={tmp_path}") as store,
         pytest.raises(UserError, match="cannot be used"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from plait.core.errors import UserError
 from plait.core.progress import Stopped
 from plait.records import Record
-from plait.records.claims import held
+from plait.records.store import held
 from plait.workers.pool import Task
 from plait.workers.worker import Worker
 

@@ -12,7 +12,7 @@ from plait.core.errors import UserError
 from plait.core.progress import Stopped
 from plait.probing.trial import KIND, FleetProgress, Trial, checkpoint_path, result
 from plait.records import Record, provenance_of
-from plait.records.claims import held
+from plait.records.store import held
 from plait.workers.worker import Worker
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from plait.probing.plan import makespan
 from plait.racing.leg import Course, Leg
 from plait.racing.screening import screening_text
 from plait.records import Record, Store
-from plait.records.claims import held
+from plait.records.store import held
 from plait.training.track import Replica, Text, Track
 from plait.workers.pool import Place, Pool, Setup, Task
 from plait.workers.worker import Worker

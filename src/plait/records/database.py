@@ -1,4 +1,5 @@
-"""The database behind a store: connecting to a URL, the tables and their version, and errors as clear messages.
+"""The database behind a store: connecting to a URL, transactions, the tables and their version, and errors as clear
+messages.
 
 SQLite runs with a write-ahead log: readers and one writer work at once, and a process killed at any moment leaves the
 file as the last commit left it. `synchronous=FULL` holds even when the power fails; its price is one fsync per
@@ -10,30 +11,37 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     URL,
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
     Double,
     Engine,
     Integer,
     MetaData,
+    Row,
+    Select,
     Table,
     Text,
     create_engine,
+    delete,
     event,
+    extract,
     func,
     insert,
     inspect,
+    literal,
     make_url,
     select,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DatabaseError, InterfaceError, OperationalError
 
 import plait
@@ -42,9 +50,12 @@ from plait.core.errors import UserError
 DEFAULT = "sqlite:///runs/plait.db"
 VARIABLE = "PLAIT_STORE"
 BUSY_SECONDS = 60  # how long a writer waits for the others
+RESTART_SECONDS = 120.0  # how long a server that was there before is waited for
 SWITCH_SECONDS = 60  # how long a new store waits to switch to its write-ahead log
 POSTGRES = "postgresql+psycopg"
 DRIVERS = {"sqlite": "sqlite", "postgresql": POSTGRES, "postgres": POSTGRES, POSTGRES: POSTGRES}
+
+Done = TypeVar("Done")
 
 #: Whether an insert took place is told by its number of rows, which SQLAlchemy drops unless asked to keep it.
 COUNTED = {"preserve_rowcount": True}
@@ -251,3 +262,109 @@ def _switched(connection: Connection, deadline: float) -> bool:
             raise
         return False
     return True
+
+
+class Database:
+    """Connections to the database at a URL. A server that answered once is waited for when it restarts."""
+
+    def __init__(self, url: str | None = None) -> None:
+        self._url = resolve(url)
+        self._engine = make_engine(self._url)
+        self._process = os.getpid()
+        self._created = False
+        self._reached = False  # a server that answered once is waited for when it restarts
+        # The two dialects spell "insert unless it is there" alike, but not with the common insert.
+        self._insert = sqlite.insert if self._url.drivername == "sqlite" else postgresql.insert
+
+    @property
+    def url(self) -> str:
+        """The URL with which another process opens this store. It may hold a password: not for display."""
+        return self._url.render_as_string(hide_password=False)
+
+    @property
+    def name(self) -> str:
+        """The store's name in messages."""
+        return display_name(self._url)
+
+    @property
+    def file(self) -> Path | None:
+        """The SQLite file; None for a server."""
+        return file_of(self._url)
+
+    def require_writable(self) -> None:
+        """Raise a `UserError` now, before hours of work, if results could not be stored. Creates nothing."""
+        path = file_of(self._url)
+        if path is not None and is_missing(path):
+            there = next(folder for folder in path.parents if folder.exists())
+            if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+                raise UserError(f"cannot make the folder of the store {self.name}: {there} cannot be written to.")
+            return
+        self._write(lambda connection: connection.execute(delete(claims).where(claims.c.key == "")))
+
+    def _now(self) -> ColumnElement[Any]:
+        # Machines that share a server go by its clock: theirs differ. A file's users share one clock anyway.
+        if self._url.drivername == "sqlite":
+            return literal(time.time())
+        return extract("epoch", func.clock_timestamp())
+
+    def _rows(self, asked: Select[Any]) -> Sequence[Row[Any]]:
+        path = file_of(self._url)
+        if path is not None and is_missing(path):  # connecting would create it
+            return []
+
+        def read(connection: Connection) -> Sequence[Row[Any]]:
+            if not self._created:
+                self._created = is_there(connection, self.name)
+            return connection.execute(asked).all() if self._created else []
+
+        return self._answered(read)
+
+    def _write(self, work: Callable[[Connection], Done]) -> Done:
+        """In one transaction: all of it is stored at the end, or nothing."""
+
+        def write(connection: Connection) -> Done:
+            with connection.begin():
+                return work(connection)
+
+        if not self._created:
+            self._create()
+        return self._answered(write)
+
+    def _answered(self, ask: Callable[[Connection], Done]) -> Done:
+        """Ask; a server that is restarting is asked again until it answers."""
+        deadline = time.monotonic() + RESTART_SECONDS
+        while True:
+            try:
+                with self._connected() as connection:
+                    done = ask(connection)
+                    self._reached = True
+                    return done
+            except UserError as wrong:
+                if not (self._reached and is_away(wrong.__cause__)) or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.5)
+
+    def _create(self) -> None:
+        path = file_of(self._url)
+        if path is not None:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as wrong:
+                raise UserError(f"cannot make the folder of the store {self.name}: {wrong.strerror}.") from None
+        with self._connected() as connection:
+            create(connection, self.name)
+        self._created = True
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        if self._process != os.getpid():  # after a fork the connections belong to the parent
+            self._engine.dispose(close=False)
+            self._process = os.getpid()
+        with explained(self._url), self._engine.connect() as connection:
+            yield connection
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -23,9 +23,8 @@ from typing import Any
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress
 from plait.core.units import TimeLeft
-from plait.records.claims import has_died
 from plait.records.record import Record, provenance_of, this_machine
-from plait.records.store import Store, writable_store
+from plait.records.store import Store, has_died, writable_store
 
 UPDATE = 1.0  # seconds between two writes
 HEARTBEAT = 15.0  # seconds between two writes while nothing is new

@@ -7,49 +7,28 @@ share work.
                 store.put(compute(key))
 
 Nothing is created before the first write: a store that does not exist reads as empty.
+
+A process that computes a record holds a claim on its key (`held`), so that two processes do not compute it twice. The
+claim is renewed in the background and released at the end, also after an error. If the process dies, others on the same
+machine take the claim over at once, those on other machines when it expires.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Delete,
-    Row,
-    Select,
-    delete,
-    extract,
-    func,
-    inspect,
-    literal,
-    or_,
-    select,
-    update,
-)
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Delete, Row, Select, delete, func, inspect, or_, select, update
 
 from plait.core.errors import UserError
-from plait.core.files import parse_json
-from plait.records import database as schema
-from plait.records.database import (
-    claims,
-    display_name,
-    explained,
-    file_of,
-    is_missing,
-    jobs,
-    make_engine,
-    records,
-    resolve,
-)
+from plait.core.files import parse_json, process_has_ended
+from plait.records.database import Database, claims, file_of, is_missing, jobs, records
 from plait.records.record import (
     REMEDY,
     Record,
@@ -60,12 +39,11 @@ from plait.records.record import (
     record_key,
     record_of,
     seal,
+    this_machine,
 )
 
 AT_ONCE = 500  # keys in one statement; SQLite has a limit
-RESTART_SECONDS = 120.0  # how long a server that was there before is waited for
-
-Done = TypeVar("Done")
+CLAIM_SECONDS = 60.0  # that a claim outlives a process of another machine
 
 
 def open_store(url: str | Store | None = None) -> Store:
@@ -92,32 +70,8 @@ def writable_store(store: str | Store | None) -> Iterator[Store]:
         yield opened
 
 
-class Store:
+class Store(Database):
     """Safe to use from several threads, and after a fork. Another process opens its own with the same `url`."""
-
-    def __init__(self, url: str | None = None) -> None:
-        self._url = resolve(url)
-        self._engine = make_engine(self._url)
-        self._process = os.getpid()
-        self._created = False
-        self._reached = False  # a server that answered once is waited for when it restarts
-        # The two dialects spell "insert unless it is there" alike, but not with the common insert.
-        self._insert = sqlite.insert if self._url.drivername == "sqlite" else postgresql.insert
-
-    @property
-    def url(self) -> str:
-        """The URL with which another process opens this store. It may hold a password: not for display."""
-        return self._url.render_as_string(hide_password=False)
-
-    @property
-    def name(self) -> str:
-        """The store's name in messages."""
-        return display_name(self._url)
-
-    @property
-    def file(self) -> Path | None:
-        """The SQLite file; None for a server."""
-        return file_of(self._url)
 
     # ---- records
 
@@ -311,22 +265,6 @@ class Store:
         path = file_of(self._url)
         return [] if path is not None and is_missing(path) else self._answered(read)
 
-    def require_writable(self) -> None:
-        """Raise a `UserError` now, before hours of work, if results could not be stored. Creates nothing."""
-        path = file_of(self._url)
-        if path is not None and is_missing(path):
-            there = next(folder for folder in path.parents if folder.exists())
-            if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-                raise UserError(f"cannot make the folder of the store {self.name}: {there} cannot be written to.")
-            return
-        self._write(lambda connection: connection.execute(delete(claims).where(claims.c.key == "")))
-
-    def _now(self) -> ColumnElement[Any]:
-        # Machines that share a server go by its clock: theirs differ. A file's users share one clock anyway.
-        if self._url.drivername == "sqlite":
-            return literal(time.time())
-        return extract("epoch", func.clock_timestamp())
-
     # ---- rows as they are, for `plait.records.repair`
 
     def raw_rows(self, asked: Select[Any]) -> Sequence[Row[Any]]:
@@ -340,72 +278,8 @@ class Store:
         if rows:
             self._write(lambda connection: connection.execute(self._insert(records).on_conflict_do_nothing(), rows))
 
-    # ---- connections
-
-    def _rows(self, asked: Select[Any]) -> Sequence[Row[Any]]:
-        path = file_of(self._url)
-        if path is not None and is_missing(path):  # connecting would create it
-            return []
-
-        def read(connection: Connection) -> Sequence[Row[Any]]:
-            if not self._created:
-                self._created = schema.is_there(connection, self.name)
-            return connection.execute(asked).all() if self._created else []
-
-        return self._answered(read)
-
-    def _write(self, work: Callable[[Connection], Done]) -> Done:
-        """In one transaction: all of it is stored at the end, or nothing."""
-
-        def write(connection: Connection) -> Done:
-            with connection.begin():
-                return work(connection)
-
-        if not self._created:
-            self._create()
-        return self._answered(write)
-
-    def _answered(self, ask: Callable[[Connection], Done]) -> Done:
-        """Ask; a server that is restarting is asked again until it answers."""
-        deadline = time.monotonic() + RESTART_SECONDS
-        while True:
-            try:
-                with self._connected() as connection:
-                    done = ask(connection)
-                    self._reached = True
-                    return done
-            except UserError as wrong:
-                if not (self._reached and schema.is_away(wrong.__cause__)) or time.monotonic() > deadline:
-                    raise
-            time.sleep(0.5)
-
-    def _create(self) -> None:
-        path = file_of(self._url)
-        if path is not None:
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-            except OSError as wrong:
-                raise UserError(f"cannot make the folder of the store {self.name}: {wrong.strerror}.") from None
-        with self._connected() as connection:
-            schema.create(connection, self.name)
-        self._created = True
-
-    @contextmanager
-    def _connected(self) -> Iterator[Connection]:
-        if self._process != os.getpid():  # after a fork the connections belong to the parent
-            self._engine.dispose(close=False)
-            self._process = os.getpid()
-        with explained(self._url), self._engine.connect() as connection:
-            yield connection
-
-    def close(self) -> None:
-        self._engine.dispose()
-
     def __enter__(self) -> Store:
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 _RECORD = (records.c.key, records.c.kind, records.c.config, records.c.result, records.c.about)
@@ -415,3 +289,57 @@ def _batches(items: Iterable[Any]) -> Iterator[list[Any]]:
     rest = iter(items)
     while batch := list(islice(rest, AT_ONCE)):
         yield batch
+
+
+# ---- claims that are held while a record is computed
+
+
+class Busy(UserError):
+    """Another process is computing it."""
+
+
+@contextmanager
+def held(store: Store, key: str, what: str, ttl: float = CLAIM_SECONDS) -> Iterator[None]:
+    """Hold the claim on `key` inside the block; raises `Busy` if another process holds it. `what` names the record in
+    the message; `ttl` is how many seconds the claim outlives a process of another machine."""
+    owner = f"{this_machine()}:{os.getpid()}:{uuid.uuid4().hex}"
+    if not store.claim(key, owner, ttl):
+        other = store.owner_of(key)
+        if other is not None and has_died(other):
+            store.release(key, other)
+        if store.has([key]) or not store.claim(key, owner, ttl):
+            raise Busy(
+                f"{what} is being computed by another process now ({store.name} has its claim); what it finds will be "
+                f"there. If that process has died, the claim expires within {ttl:.0f} seconds."
+            )
+    done = threading.Event()
+
+    def renew() -> None:
+        while not done.wait(ttl / 4):
+            with suppress(UserError):  # the store does not answer now; the next renewal may succeed
+                store.heartbeat(owner, ttl)
+
+    thread = threading.Thread(target=renew, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(1.0)
+        with suppress(UserError):
+            store.release(key, owner)
+
+
+def is_open(store: Store, key: str) -> bool:
+    """Whether a key may be claimed: nobody holds it, or its holder has died on this machine."""
+    if not store.is_claimed(key):
+        return True
+    owner = store.owner_of(key)
+    return owner is None or has_died(owner)
+
+
+def has_died(owner: str) -> bool:
+    """Whether an owner ("machine:process:…") is a process of this machine that has ended. False if unknown."""
+    machine, _, rest = owner.partition(":")
+    number = rest.partition(":")[0]
+    return machine == this_machine() and number.isdecimal() and process_has_ended(int(number))

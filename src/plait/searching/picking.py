@@ -17,6 +17,7 @@ from plait.core.units import readable
 from plait.device.quantities import in_rows, on_device, quantity
 from plait.records import Record, Store
 from plait.searching.scoring import stored_score
+from plait.searching.validation import DocumentRow as Row
 
 if TYPE_CHECKING:
     from plait.data import Corpus
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 UNKNOWN = {"measured": None, "predicted": None}
 MAX_MEASURED = 8  # models measured to find the best one within the limits
-
-Row = dict[str, Any]
 
 
 def value_of(row: Row, name: str) -> Any:

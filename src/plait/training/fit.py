@@ -23,7 +23,7 @@ from plait.core.errors import UserError
 from plait.core.files import understood
 from plait.core.progress import Stopped, stop_signals
 from plait.records import Store
-from plait.records.claims import held
+from plait.records.store import held
 from plait.training.batches import Batches
 from plait.training.checkpoint import newest_checkpoint, remove_checkpoints
 from plait.training.distributed import Processes

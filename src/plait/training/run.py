@@ -37,7 +37,7 @@ from plait.model import build
 from plait.model.architecture import Architecture, architecture
 from plait.model.language_model import Encoder, LanguageModel, fill
 from plait.model.user_mixers import read_copies, write_copies
-from plait.records.claims import Busy
+from plait.records.store import Busy
 from plait.training.checkpoint import load_tensors, newest_checkpoint, save_tensors
 from plait.training.job import WEIGHTS, Curve, Job, Result
 from plait.training.sinks import Logged, Sinks, open_sinks

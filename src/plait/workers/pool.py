@@ -37,8 +37,8 @@ from typing import Any
 from plait.core.errors import UserError
 from plait.core.user_files import MixerSource
 from plait.records import Record, Store
-from plait.records.claims import is_open
 from plait.records.record import cores, this_machine
+from plait.records.store import is_open
 
 INSTALL = "pip install 'plait[cluster]'"
 

@@ -24,8 +24,8 @@ from plait.core.progress import Stopped
 from plait.core.registry import load_attribute
 from plait.core.user_files import MixerSource, announce_nothing
 from plait.records import Record, Store, open_store
-from plait.records.claims import Busy
 from plait.records.record import this_machine
+from plait.records.store import Busy
 from plait.workers.pool import Event, Setup, Task
 
 TELL_SECONDS = 0.2  # between two reports of progress
