@@ -27,6 +27,7 @@ from plait.cli.options import (
     Tokenizer,
     TokensPerSecond,
     limit_options,
+    passed,
 )
 from plait.cli.output import ProgressLines, console, plain, print_json, table, within_time
 from plait.core.units import probability, short
@@ -97,15 +98,15 @@ def command(
     space: Annotated[str, typer.Option(help="Search space: a name or a file.")] = "small-hybrid",
     data: Annotated[str, typer.Option(help="Text to train on; `plait data list`.")] = "builtin:stdlib",
     tokenizer: Tokenizer = None,
-    seq: Annotated[int, typer.Option("--seq-len", "--seq", min=2, help="Sequence length.")] = 256,
-    constraint: Constraints = None,
+    seq_len: Annotated[int, typer.Option("--seq-len", "--seq", min=2, help="Sequence length.")] = 256,
+    constraints: Constraints = None,
     mode: Mode = "prefill",
     answer: Answer = None,
     tokens_per_second: TokensPerSecond = None,
     batch: Batch = 1,
     device: Annotated[str, typer.Option(help="Device to design for and train on: cpu, cuda …")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads for measurements.")] = 1,
-    budget: Annotated[str, typer.Option("--time", help="Total time: 90s, 5m, 1h.")] = "5m",
+    time: Annotated[str, typer.Option("--time", help="Total time: 90s, 5m, 1h.")] = "5m",
     train_for: Annotated[
         str,
         typer.Option(help="The winner's training: 2h, '20M tokens', '1e18 FLOPs'. [default: the rest of --time]"),
@@ -122,37 +123,14 @@ def command(
     **limits: str | None,
 ) -> None:
     """Design a model for this machine: profile it, search under limits, race the best few, train the winner, report."""
+    given = dict(locals())
     from plait.api.design import design
     from plait.searching.job import Interrupted as SearchStopped
     from plait.training.fit import Interrupted as TrainingStopped
 
-    with within_time(budget), Display(quiet=as_json) as display:
+    with within_time(time), Display(quiet=as_json) as display:
         try:
-            found = design(
-                space=space,
-                data=data,
-                tokenizer=tokenizer,
-                seq_len=seq,
-                constraints=constraint or (),
-                mode=mode,
-                answer=answer,
-                tokens_per_second=tokens_per_second,
-                batch=batch,
-                device=device,
-                threads=threads,
-                time=budget,
-                train_for=train_for,
-                out=out,
-                seed=seed,
-                cluster=cluster,
-                gpus_per_training=gpus_per_training,
-                log=log,
-                mixers=mixers or (),
-                runs=runs,
-                store=store,
-                on_progress=display.update,
-                **limits,
-            )
+            found = design(**passed(given, "limits", "as_json"), on_progress=display.update, **limits)
         except (KeyboardInterrupt, SearchStopped, TrainingStopped):
             display.stop()
             console(stderr=True).print("interrupted; everything is saved. The same command resumes.")

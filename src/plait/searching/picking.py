@@ -17,7 +17,7 @@ from plait.core.units import readable
 from plait.device.quantities import in_rows, on_device, quantity
 from plait.records import Record, Store
 from plait.searching.scoring import stored_score
-from plait.searching.validation import DocumentRow as Row
+from plait.searching.validation import DocumentRow
 
 if TYPE_CHECKING:
     from plait.data import Corpus
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from plait.space.constraints import Limits
 
 
+Row = DocumentRow
 UNKNOWN = {"measured": None, "predicted": None}
 MAX_MEASURED = 8  # models measured to find the best one within the limits
 
