@@ -130,7 +130,7 @@ def command(
 
     with within_time(time), Display(quiet=as_json) as display:
         try:
-            found = design(**passed(given, "limits", "as_json"), on_progress=display.update, **limits)
+            found = design(**passed(given, "limits", "as_json", **limits), on_progress=display.update)
         except (KeyboardInterrupt, SearchStopped, TrainingStopped):
             display.stop()
             console(stderr=True).print("interrupted; everything is saved. The same command resumes.")
