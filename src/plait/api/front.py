@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.front_score import FrontScores as FrontScores
-from plait.api.front_score import score as score
+from plait.api.front_score import FrontScores, score
 from plait.api.search import FrontResult, shapes
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
@@ -28,6 +27,22 @@ from plait.space.constraints import Limits
 if TYPE_CHECKING:
     from plait.device.measurements import Measurements
     from plait.searching.validation import Validated
+
+__all__ = [
+    "Candidates",
+    "FrontResult",
+    "FrontScores",
+    "FrontTable",
+    "Picked",
+    "candidates",
+    "check_ending",
+    "pick",
+    "restored_search",
+    "score",
+    "shapes",
+    "show",
+    "table",
+]
 
 KIND = "search"
 LATEST = "latest"
