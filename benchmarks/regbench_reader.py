@@ -20,9 +20,9 @@ import time
 
 import numpy as np
 
-from plait.core.random_streams import stream
 from plait.tasks import IGNORE, baseline
 from plait.tasks.language import EDGES, FEWEST, RegBench
+from plait.tasks.task import stream
 
 QUICK = ("vocab=8", "length=64", "nodes=6", "string=12")
 

@@ -16,7 +16,6 @@ from tests.evals.test_command import documents, make_run, plait_eval
 from tests.evals.test_command import folder as folder
 
 from plait.core.errors import UserError
-from plait.core.random_streams import stream
 from plait.data import open_corpus
 from plait.data.tokenizers import Characters
 from plait.evals.evaluation import Subject
@@ -24,6 +23,7 @@ from plait.evals.long_context import LengthScore, curve_of, effective, matched
 from plait.evals.phonebook import PhonebookEvaluation, phonebook
 from plait.evals.questions import Script, TooShort, written
 from plait.evals.ruler import NOISE, QUESTIONS, RulerEvaluation
+from plait.tasks.task import stream
 
 ENDS = (
     r"What is the secret of \S+\? The secret of \S+ is",

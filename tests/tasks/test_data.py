@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from plait.core.errors import UserError
-from plait.core.random_streams import stream
 from plait.tasks import SUITES, baseline, make_data, mean_ceiling
 from plait.tasks import data as data_module
 from plait.tasks.data import BLOCK, draw
+from plait.tasks.task import stream
 
 GRIDS = {"in-context-recall": 11, "fuzzy-in-context-recall": 11, "noisy-in-context-recall": 14, "selective-copying": 13,
          "compression": 11, "memorization": 6}  # fmt: skip

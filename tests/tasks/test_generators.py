@@ -7,9 +7,9 @@ import oracles
 import pytest
 
 from plait.core.errors import UserError
-from plait.core.random_streams import stream
 from plait.tasks import IGNORE, SUITES, Examples, baseline, draw, make_data
 from plait.tasks.recall import first_seen, motifs
+from plait.tasks.task import stream
 
 # What a model reads, by task and variant: ids of each kind, tokens read, positions scored in evaluation and training.
 RECALL, NOISY = {"key": (0, 7), "value": (8, 15)}, {"key": (0, 7), "value": (8, 15), "noise": (16, 31)}

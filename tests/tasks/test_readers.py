@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plait.core.random_streams import stream
 from plait.tasks import IGNORE, baseline
+from plait.tasks.task import stream
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from plait.core.errors import UserError
-from plait.core.random_streams import stream
 from plait.tasks import IGNORE, SUITES, baseline, chance, load_task, make_data
+from plait.tasks.task import stream
 from plait.tasks.tracking import elements, products
 
 _ = IGNORE

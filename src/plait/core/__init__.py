@@ -1,3 +1,3 @@
-"""The machinery every part shares: errors, tables of named things, settings, units, progress, files, random streams.
+"""The machinery every part shares: errors, tables of named things, settings, units, progress, files.
 
 It imports nothing of plait's and no torch."""

@@ -20,13 +20,13 @@ import torch
 from plait.analysis.intervals import group_share_interval, share_interval
 from plait.core.errors import UserError
 from plait.core.progress import OnCount, silent
-from plait.core.random_streams import stream
 from plait.evals.decoding import Reader, decode_greedily, decoded_text, read_prompts
 from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.losses import rows_at_once
 from plait.evals.questions import Asks, Question, Script, TooShort
 from plait.reporting.axes import Axis
 from plait.reporting.charts import Series, xy_chart
+from plait.tasks.task import stream
 
 #: Llama-2-7B's score at 4,096 tokens, from which on RULER calls a length effective (Hsieh et al. 2024,
 #: arXiv:2404.06654).

@@ -16,8 +16,7 @@ import numpy as np
 
 from plait.core.errors import UserError
 from plait.core.progress import require_memory
-from plait.core.random_streams import stream
-from plait.tasks.task import IGNORE, Examples, Task
+from plait.tasks.task import IGNORE, Examples, Task, stream
 
 EVALUATION = 1280  # sequences of the validation and of the test split (Table B.1)
 BLOCK = 512  # sequences drawn from one stream

@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from plait.core.random_streams import stream as named_stream
 from plait.tasks.task import IGNORE, Examples, Task
+from plait.tasks.task import stream as named_stream
 
 
 @dataclass(frozen=True)

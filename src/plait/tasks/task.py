@@ -35,6 +35,14 @@ RENAMED_VARIANTS = {"seed": "paper"}  # words of earlier releases
 Self = TypeVar("Self", bound="Task")
 
 
+def stream(*name: Any) -> np.random.Generator:
+    """The random generator of this name, whose parts are plain (JSON) data: its numbers depend neither on who draws
+    them nor on the order."""
+    words = json.dumps(name, sort_keys=True).encode()
+    entropy = int.from_bytes(hashlib.sha256(words).digest(), "big")
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+
+
 @dataclass(frozen=True)
 class Examples:
     """Sequences and their targets, `IGNORE` where a position is not scored. Where several answers are right,

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from plait import tasks
-from plait.core.random_streams import stream
 from plait.core.units import percent
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost
@@ -17,6 +16,7 @@ from plait.papers.verify import FactTable, tally
 from plait.spec import presets
 from plait.tasks.data import draw
 from plait.tasks.memorization import Memorization
+from plait.tasks.task import stream
 
 facts = FactTable()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from plait.core.random_streams import stream
 from plait.model.language_model import seed_of
+from plait.tasks.task import stream
 
 
 def test_a_name_decides_the_numbers() -> None:
