@@ -65,7 +65,7 @@ def tunings(wide: int, dtype: torch.dtype, capability: tuple[int, int]) -> Tunin
 
 def forgetting_forward(
     q_BMHD: Tensor, k_BNGD: Tensor, v_BNGD: Tensor, log_f_BNH: Tensor, pad_B: Tensor | None, scale: float,
-    forgotten: float,
+    forgotten: float, tuning: Tuning | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """o_BMHD and what the backward pass needs: c_BHN (rounded, whole and part), row_BHM = c − lse and tail_BHM = part −
     lse, and of every tile of queries the first key it visits and its bound. `forgotten`: tiles bounded by it are left
@@ -83,7 +83,7 @@ def forgetting_forward(
     key_lengths[(triton.cdiv(N, 4 * TILE.value) * B * G,)](
         k_BNGD, longest, N, G, tiles, *k_BNGD.stride()[:3], D=D, WIDE=sizes["WIDE"]
     )
-    chosen = _tunings(q_BMHD).forward
+    chosen = tuning or _tunings(q_BMHD).forward
     forward[(triton.cdiv(M, chosen.rows) * B * H,)](
         q_BMHD, k_BNGD, v_BNGD, c, whole, part, low, longest, pad_B, o, row, tail, begins, bounds, M, N, H, H // G,
         tiles, row_tiles, *_strides(q_BMHD, k_BNGD, v_BNGD), scale * LOG2E.value, forgotten, **_range(q_BMHD),
@@ -95,6 +95,7 @@ def forgetting_forward(
 def forgetting_backward(
     do_BMHD: Tensor, o_BMHD: Tensor, q_BMHD: Tensor, k_BNGD: Tensor, v_BNGD: Tensor, c: Tensor, whole: Tensor,
     part: Tensor, row: Tensor, tail: Tensor, begins: Tensor, bounds: Tensor, pad_B: Tensor | None, scale: float,
+    tuned: Tunings | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v and log f. do and o are contiguous."""
     (B, M, H), (N, G) = q_BMHD.shape[:3], k_BNGD.shape[1:3]
@@ -104,7 +105,7 @@ def forgetting_backward(
     dlog_f = q_BMHD.new_empty(B, N, H, dtype=torch.float32)
     padded, sizes = {"PAD": pad_B is not None}, _sizes(q_BMHD)
     strides, base2 = _strides(q_BMHD, k_BNGD, v_BNGD), scale * LOG2E.value
-    _, by_queries, by_keys = _tunings(q_BMHD)
+    _, by_queries, by_keys = tuned or _tunings(q_BMHD)
     backward_queries[(triton.cdiv(M, by_queries.rows) * B * H,)](
         do_BMHD, o_BMHD, q_BMHD, k_BNGD, v_BNGD, c, whole, part, tail, begins, bounds, pad_B, dq, delta, rows, M, N, H,
         H // G, row_tiles, *strides, base2, **_range(q_BMHD), **padded, **sizes, **_launch(by_queries),
