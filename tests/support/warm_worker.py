@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import torch._dynamo  # at the first step of any of torch's optimizers  # noqa: F401
+import torch._dynamo  # noqa: F401 (at the first step of any of torch's optimizers)
+import unsynced  # noqa: F401
 
 from plait.data import open_corpus
 
