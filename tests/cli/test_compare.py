@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 ATTN, GLA = "d=16 | attn[heads=2] swiglu", "d=16 | gla[heads=2] swiglu"
-QUICK = ("--data", "builtin:language", "--tokens", "512", "--batch", "2", "--seq-len", "16", "--seeds", "2")
+QUICK = ("--data", "builtin:language", "--tokens", "1024", "--batch", "2", "--seq-len", "16", "--seeds", "2")
 QUICK += ("--held-out", "128", "--workers", "1")
 TEMPLATE = files("plait").joinpath("model/mixer_template.txt").read_text()
 
@@ -35,7 +35,7 @@ def test_table_picture_verdict_and_files(plait: Any, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "standard deviation between seeds 0." in ran.stdout
     assert "a attn swiglu   b gla swiglu" in ran.stdout
-    assert "After 512 tokens " in ran.stdout
+    assert "After 1.02 k tokens " in ran.stdout
     assert "At other budgets: " in ran.stdout
     assert (tmp_path / "c.svg").read_text().startswith("<svg")
     page = (tmp_path / "page.html").read_text()
@@ -86,7 +86,7 @@ def test_one_message_and_exit_code_2(plait: Any, tmp_path: Path, arguments: tupl
 
 def test_one_alone_on_a_short_text_is_told(plait: Any, tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("some words that are read over and over again. " * 20)
-    ran = plait("compare", ATTN, *QUICK, "--data", "short.txt", "--no-rate-search", "--seeds", "1")
+    ran = plait("compare", ATTN, *QUICK, "--data", "short.txt", "--tokens", "2048", "--no-rate-search", "--seeds", "1")
     assert ran.returncode == 0, ran.stderr
     assert "the longest training read it" in ran.stdout
     assert "one architecture: there is nothing to compare it with" in ran.stdout
