@@ -64,8 +64,8 @@ VARIANTS = [
     "sparse-attn[heads=4,select=moba,top=5,block=5,pos=none]",
     "sparse-attn[heads=4,kv_heads=2,select=nsa,top=12,block=4,window=7]",
 ]
-# Tracing a mixer's backward, too, takes five times as long as finding its graph. Every run does it for one mixer of each
-# kind (operations with a backward of their own are compiled in tests/ops), `make test-all` for all.
+# Tracing a mixer's backward, too, takes five times as long as finding its graph. Every run does it for one mixer of
+# each kind (operations with a backward of their own are compiled in tests/ops), `make test-all` for all.
 TRACED = ["attn", "gla", "deltanet", "mamba", "hyena", "moe"]
 FOUND = {**CHECKS, "torch.compile": partial(compiles, backend="eager"), "torch.compile, backward": compiles}
 

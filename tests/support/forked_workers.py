@@ -49,7 +49,9 @@ def launch(count: int, folder: Path, target: Callable[..., T], *args: Any) -> T:
     context.set_forkserver_preload(PRELOADED)
     with ProcessPoolExecutor(count, mp_context=context) as pool:  # none is free for another's work before all are done
         ranks = [{**os.environ, **together, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
-        return [pool.submit(_run_in, folder, rank, target, args) for rank in ranks][0].result()
+        started = [pool.submit(_run_in, folder, rank, target, args) for rank in ranks]
+        first, *_ = [each.result() for each in started]
+        return first
 
 
 def _run_in(folder: Path, environment: dict[str, str], target: Callable[..., T], args: tuple[Any, ...]) -> T:

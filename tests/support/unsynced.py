@@ -1,5 +1,5 @@
-"""Importing this, a process no longer waits for the disk at each commit and each file written: only a power failure would
-show it. Programs that tests start do wait, and so does a test that asks for `durable`.
+"""Importing this, a process no longer waits for the disk at each commit and each file written: only a power failure
+would show it. Programs that tests start do wait, and so does a store where a test puts `durable` back.
 """
 
 from __future__ import annotations
