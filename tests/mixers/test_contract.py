@@ -78,7 +78,7 @@ def cases() -> Iterator[ParameterSet]:
             yield pytest.param(mixer, check, marks=[pytest.mark.slow] if slow else [])
 
 
-@pytest.mark.parametrize(("mixer", "check"), cases())
+@pytest.mark.parametrize(("mixer", "check"), list(cases()))
 def test_clause(mixer, check):
     options = load_mixer(mixer)
     # Mixers whose heads are 128 wide by default need that width.
