@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # which tests start need not compile plait again.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: setup core demo test test-all lint bench docs site notebook clean
+.PHONY: setup core demo test test-all lint pytest bench docs site notebook clean
 
 setup: $(DEV)
 
@@ -34,13 +34,17 @@ $(DEV): pyproject.toml constraints.txt
 demo: core
 	$(BIN)/plait design --out runs/report.html
 
-test: setup lint
-	$(PYTEST)
+# Types are checked beside the tests: alone they would leave a core idle for a minute.
+test: setup
+	$(MAKE) --jobs=2 --no-print-directory lint pytest
+
+pytest: setup
+	$(PYTEST) $(ALL)
 
 # Also what needs Ray, submitit, wandb and mlflow, which are installed for it.
-test-all: setup lint
+test-all: setup
 	$(PIP) -c constraints.txt -e '.[cluster,wandb,mlflow]'
-	$(PYTEST) -m 'slow or not slow'
+	$(MAKE) --jobs=2 --no-print-directory lint pytest ALL="-m 'slow or not slow'"
 
 lint: setup
 	$(BIN)/ruff check .

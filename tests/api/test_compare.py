@@ -17,7 +17,7 @@ def found(tmp_path_factory: pytest.TempPathFactory):
     folder: Path = tmp_path_factory.mktemp("compare")
     told: list[tuple[str, float]] = []
     result = plait.compare(
-        [plait.architecture(SPECS[0]), SPECS[1]], data="builtin:language", tokens=2048, batch=2, seq_len=16, seeds=2,
+        [plait.architecture(SPECS[0]), SPECS[1]], data="builtin:language", tokens=512, batch=2, seq_len=16, seeds=2,
         held_out=128, workers=1, runs=folder, store=f"sqlite:///{folder}/plait.db",
         on_progress=lambda what, done, total: told.append((what, done / (total or 1))),
     )  # fmt: skip

@@ -12,6 +12,7 @@ from plait.api.listing import TABLES
 from plait.mixers import table as arch
 from plait.mixers.table import MIXERS
 from plait.spec import Header, presets
+from plait.tasks.task import TASKS
 from plait.training.recipe import OPTIMIZERS
 
 
@@ -42,6 +43,14 @@ def test_without_a_kind_it_says_what_can_be_listed(plait: Any) -> None:
     assert found["mixers"] == len(MIXERS)
     assert found["presets"] == len(list(presets.names()))
     assert found["header"] == len(fields(Header))
+
+
+def test_names_alone_and_counts_take_no_look_at_the_things(plait: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task's ceiling takes sequences to find: `plait new task` only asks whether a name is taken."""
+    monkeypatch.setattr("plait.tasks.mean_ceiling", None)
+    assert plait("list", "tasks", "--names").stdout.split() == list(TASKS)
+    assert {row["name"]: row["entries"] for row in listed(plait)}["tasks"] == len(TASKS)
+    assert plait("new", "task", "mine.py").returncode == 0
 
 
 def test_one_mixers_options(plait: Any) -> None:

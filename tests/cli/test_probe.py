@@ -11,6 +11,9 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.core.units import duration, parse_duration
+from plait.probing.protocol import QUICK
 
 PROGRAM = (sys.executable, "-c", "from plait.cli.main import main; main()", "probe")
 MIXERS = Path(__file__).parent.parent / "probing"
@@ -87,11 +91,20 @@ def test_mistakes_are_told_and_nothing_is_written(plait, tmp_path, arguments, me
     assert not list(tmp_path.iterdir())
 
 
+@contextmanager
+def few_steps() -> Iterator[None]:
+    """Trainings of which nothing is asked but that they are made."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(QUICK, "memorization", replace(QUICK["memorization"], steps=48))
+        yield
+
+
 @pytest.fixture(scope="module")
 def probed(plait_in, tmp_path_factory) -> tuple[Path, dict[str, Any]]:
     """A folder with a store in it, and what the probe said."""
     folder = tmp_path_factory.mktemp("probed")
-    found = plait_in(folder, "probe", *SHORT)
+    with few_steps():
+        found = plait_in(folder, "probe", *SHORT)
     assert found.returncode == 0, found.stderr
     return folder, json.loads(found.stdout)
 
@@ -109,7 +122,8 @@ def test_a_short_probe_and_its_document(plait_in, probed):
         assert row["mean"]["accuracy"] == task["accuracy"]
         assert row["spec"].startswith("d=")
     assert shown["cost"]["trained_now"] == shown["cost"]["trials"] > 0
-    again = json.loads(plait_in(folder, "probe", *SHORT).stdout)
+    with few_steps():
+        again = json.loads(plait_in(folder, "probe", *SHORT).stdout)
     assert again["cost"]["trained_now"] == 0
     assert [again[key] for key in ("architectures", "verdict")] == [shown[key] for key in ("architectures", "verdict")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from typing import ClassVar
 
@@ -13,7 +14,7 @@ from torch import nn
 from plait.mixers.mixer import Mixer
 from plait.mixers.options import MIXING, Cost, MixerOptions
 from plait.mixers.table import names
-from plait.model.contract import CHECKS, run_checks
+from plait.model.contract import CHECKS, compiles, run_checks
 from plait.model.mixer_runs import fitting_width, timings
 from plait.model.user_mixers import load_mixer
 
@@ -157,6 +158,11 @@ def test_every_clause_is_broken_here():
 def test_the_clause_notices(check):
     found = verdicts(BROKEN[check], {check: CHECKS[check]})
     assert found[check].status == "fail", found[check].detail
+
+
+def test_a_break_of_the_graph_shows_without_tracing_the_backward():
+    (found,) = verdicts(LooksAtItsData, {"graph": partial(compiles, backend="eager")}).values()
+    assert found.status == "fail", found.detail
 
 
 def test_a_mixer_that_raises_is_a_verdict_not_a_crash():

@@ -21,7 +21,7 @@ def corpus() -> Corpus:
     return open_corpus("builtin:language")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def course(corpus: Corpus) -> Course:
     return Course("builtin:language", None, corpus.fingerprint, RECIPE, held_out=96)
 

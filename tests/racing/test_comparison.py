@@ -16,7 +16,7 @@ from plait.racing.leg import Course
 from plait.racing.planning import Terms
 from plait.racing.rates import _rates_beyond as beyond
 from plait.racing.rates import best_rate, stacks
-from plait.records import Store
+from plait.records import Store, open_store
 from plait.reporting.comparison import comparison_rows, verdict_sentence
 from plait.training.track import Replica
 
@@ -26,6 +26,13 @@ TERMS = Terms(seeds=2, tokens=64 * 32)
 
 def compared(course: Course, store: Store, tmp_path: Path, *specs: str, terms: Terms = TERMS) -> Comparison:
     return compare(read_contenders(specs, 32), course, terms, store, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def pair(course: Course, tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    folder = tmp_path_factory.mktemp("pair")
+    with open_store(f"sqlite:///{folder}/plait.db") as store:
+        return compared(course, store, folder, SMALL, LARGE)
 
 
 def test_copies_are_not_distinguishable(course: Course, store: Store, tmp_path: Path) -> None:
@@ -38,8 +45,8 @@ def test_copies_are_not_distinguishable(course: Course, store: Store, tmp_path: 
     assert "not distinguishable" in found.compared.verdict
 
 
-def test_the_document_is_plain_and_whole(course: Course, store: Store, tmp_path: Path) -> None:
-    found = document(compared(course, store, tmp_path, SMALL, LARGE))
+def test_the_document_is_plain_and_whole(pair: Comparison) -> None:
+    found = document(pair)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert {"architectures", "paired", "noise", "verdict", "cost"} <= set(found)
     for row in found["architectures"]:
@@ -55,8 +62,8 @@ def test_the_document_is_plain_and_whole(course: Course, store: Store, tmp_path:
     assert tokens == sorted(tokens)
 
 
-def test_the_verdict_tells_by_how_much_the_lowest_two_differ(course: Course, store: Store, tmp_path: Path) -> None:
-    found = document(compared(course, store, tmp_path, SMALL, LARGE))
+def test_the_verdict_tells_by_how_much_the_lowest_two_differ(pair: Comparison) -> None:
+    found = document(pair)
     best, other = sorted(found["architectures"], key=lambda row: row["loss"])
     (pair,) = found["paired"]
     low, high = sorted(abs(end) if abs(end) > 0 else end for end in pair["interval"])
@@ -69,12 +76,13 @@ def test_the_verdict_tells_by_how_much_the_lowest_two_differ(course: Course, sto
 
 def test_nothing_is_foreseen_from_the_warm_up(course: Course, store: Store, tmp_path: Path) -> None:
     slow = replace(course, recipe=replace(course.recipe, warmup=12))
-    found = compared(slow, store, tmp_path, SMALL, LARGE)
+    terms = replace(TERMS, search_rates=False)
+    found = compared(slow, store, tmp_path, SMALL, LARGE, terms=terms)
     assert found.foresight is not None
     assert [tokens for tokens, _ in found.rows[0].curve] == [128, 256, 512, 1024, 2048]
     assert found.foresight.rows[0].tokens == 2048  # 64 steps, the one budget with 36 or more
     slower = replace(course, recipe=replace(course.recipe, warmup=30))
-    assert compared(slower, store, tmp_path, SMALL, LARGE).foresight is None
+    assert compared(slower, store, tmp_path, SMALL, LARGE, terms=terms).foresight is None
 
 
 def test_one_alone(course: Course, store: Store, tmp_path: Path) -> None:

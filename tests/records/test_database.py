@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import unsynced
 from sqlalchemy import event
 
 from plait.core.errors import UserError
@@ -41,7 +42,8 @@ def test_the_environment_names_another(tmp_path: Path, make_record: Make, monkey
         assert store.count() == 0
 
 
-def test_the_file_is_durable(sqlite_url: str, make_record: Make) -> None:
+def test_the_file_is_durable(sqlite_url: str, make_record: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plait.records.database._durable", unsynced.durable)
     with open_store(sqlite_url) as store:
         store.put(make_record())
         with store._engine.connect() as connection:

@@ -27,7 +27,7 @@ def split(examples: int, seed: int, sets: int = 1) -> Split:
     return Split(tokens[..., :-1].contiguous(), tokens[..., 1:].contiguous())
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_fleet():
     def make(members: list[Member], plan: Plan, body: str = "attn", sets: int = 1) -> Fleet:
         arch = architecture(f"d=16 vocab={VOCAB} | {BODIES[body]}")

@@ -11,7 +11,7 @@ from small_job import small_job
 
 from plait.training import checkpoint
 from plait.training.checkpoint import whole_of
-from plait.training.distributed import Processes
+from plait.training.distributed import Processes, processes
 from plait.training.trainer import Trainer
 
 Case = list[Any]  # name (and folder of its checkpoints), kind, sharding, last step, values of the recipe
@@ -37,3 +37,9 @@ def train_cases(alike: Processes, cases: Sequence[Case], root: Path, *, gradient
             named = trainer.model.named_parameters()
             case["gradients"] = {key: whole_of(p, p.grad).tolist() for key, p in named if p.grad is not None}
     return found
+
+
+def train_together(cases: Sequence[Case], *, tensor: int = 1) -> dict[str, Any]:
+    """The same in each of several processes, in the folder that they were started in."""
+    with processes("cpu", tensor=tensor) as alike:
+        return train_cases(alike, cases, Path(), gradients=tensor > 1)

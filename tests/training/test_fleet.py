@@ -85,11 +85,11 @@ def test_a_run_in_slices_is_the_run_at_once(make_fleet):
 
 def test_a_solved_member_stops_and_leaves_the_others_as_they_are(make_fleet):
     members = [Member(1e-4, 0.0, 0), Member(2e-4, 0.1, 0), Member(1e-2, 0.1, 1)]
-    free = make_fleet(members, Plan(steps=60, batch=32, eval_every=10))
+    free = make_fleet(members, Plan(steps=30, batch=32, eval_every=10))
     free.run()
     reached = free.records[2].validation[0][1]
     assert all(a < reached for record in free.records[:2] for _, a, _ in record.validation), "no member leads clearly"
-    stopping = make_fleet(members, Plan(steps=60, batch=32, eval_every=10, solved=reached))
+    stopping = make_fleet(members, Plan(steps=30, batch=32, eval_every=10, solved=reached))
     stopping.run()
     solved, others = stopping.records[2], stopping.records[:2]
     assert (solved.stopped, solved.steps) == ("solved", 10)
@@ -105,36 +105,42 @@ def test_a_solved_member_stops_and_leaves_the_others_as_they_are(make_fleet):
 def test_the_first_to_solve_a_data_set_ends_the_others_on_it(make_fleet):
     slow, fast = Member(1e-4, 0.0, 0), Member(1e-2, 0.1, 1)
     members = [slow, fast, replace(slow, data=1), replace(fast, data=1, lr=2e-4)]
-    free = make_fleet(members, Plan(steps=40, batch=32, eval_every=10), sets=2)
+    free = make_fleet(members, Plan(steps=20, batch=32, eval_every=10), sets=2)
     free.run()
     reached = free.records[1].validation[0][1]
     others = [accuracy for i in (0, 2, 3) for _, accuracy, _ in free.records[i].validation]
     assert max(others) < reached, "no member leads clearly"
-    plan = Plan(steps=40, batch=32, eval_every=10, solved=reached, first_ends=True)
+    plan = Plan(steps=20, batch=32, eval_every=10, solved=reached, first_ends=True)
     ending = make_fleet(members, plan, sets=2)
     ending.run()
     assert [(r.stopped, r.steps) for r in ending.records] == [
         ("outdone", 10),
         ("solved", 10),
-        ("done", 40),
-        ("done", 40),
+        ("done", 20),
+        ("done", 20),
     ]
     assert all(record.test is not None for record in ending.records)
     assert near(ending.records[2], free.records[2])
 
 
-def test_what_is_trained_on_after_it_has_stopped_is_not_recorded(make_fleet, monkeypatch):
+@pytest.fixture(scope="module")
+def whole(make_fleet):
+    """A run in which a member stops before the others."""
+    fleet = make_fleet(MEMBERS, Plan(steps=50, batch=16, eval_every=10, solved=0.6))
+    fleet.run()
+    assert any(record.stopped == "solved" and record.steps < 50 for record in fleet.records), "compaction is not tested"
+    return fleet
+
+
+def test_what_is_trained_on_after_it_has_stopped_is_not_recorded(make_fleet, whole, monkeypatch):
     """A captured graph keeps its members until half of them have stopped."""
-    plan = Plan(steps=50, batch=16, eval_every=10, solved=0.6)
-    dropping, keeping = make_fleet(MEMBERS, plan), make_fleet(MEMBERS, plan)
-    dropping.run()
+    keeping = make_fleet(MEMBERS, whole.plan)
     monkeypatch.setattr(Fleet, "_compact", lambda fleet: None)
     keeping.run()
-    early = [i for i, record in enumerate(dropping.records) if record.stopped == "solved" and record.steps < 50]
-    assert early, "no member stops early"
+    early = [i for i, record in enumerate(whole.records) if record.stopped == "solved" and record.steps < 50]
     for i in early:
-        assert (keeping.records[i].steps, keeping.records[i].stopped) == (dropping.records[i].steps, "solved")
-        assert len(keeping.records[i].validation) == len(dropping.records[i].validation)
+        assert (keeping.records[i].steps, keeping.records[i].stopped) == (whole.records[i].steps, "solved")
+        assert len(keeping.records[i].validation) == len(whole.records[i].validation)
 
 
 def test_a_hopeless_member_stops(make_fleet):
@@ -156,15 +162,12 @@ def test_a_diverged_member_stops_alone(make_fleet):
 
 
 @pytest.mark.parametrize("at", [3, 20, 41])
-def test_a_restored_fleet_goes_on_exactly(make_fleet, at):
-    plan = Plan(steps=50, batch=16, eval_every=10, solved=0.6)
-    whole, before, after = (make_fleet(MEMBERS, plan) for _ in range(3))
-    whole.run()
+def test_a_restored_fleet_goes_on_exactly(make_fleet, whole, at):
+    before, after = (make_fleet(MEMBERS, whole.plan) for _ in range(2))
     before.run(until=at)
     after.restore(before.state())
     after.run()
     assert whole.records == after.records
-    assert any(record.stopped == "solved" for record in whole.records), "compaction is not tested"
 
 
 def test_a_curriculum_learns_from_the_first_tokens_only(make_fleet):

@@ -12,26 +12,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from forked_workers import launch
 
 from plait.core.errors import UserError
 from plait.training.distributed import _device_of_process, processes
 
 sys.path.insert(0, str(Path(__file__).parent))
-from process_cases import Case, train_cases
+from process_cases import Case, train_cases, train_together
 
-HERE = Path(__file__).parent
-WORKER = """
-import json, sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from process_cases import train_cases
-from plait.training.distributed import processes
-
-with processes("cpu") as alike:
-    found = train_cases(alike, json.loads(sys.argv[2]), Path())
-    if alike.first:
-        print(json.dumps(found))
-"""
 KINDS = {"tied": {}, "xl": {"gradient_accumulation": 2}, "encoder": {}, "pairs": {"gradient_accumulation": 2}}
 # Up to which step a run is trained by one process, by two with FSDP, by two with DDP, and by one again.
 CHANGING = {"one, fsdp, ddp, one": (2, 4, 6, 8), "fsdp, one": (0, 3, 0, 8), "one, ddp": (3, 0, 8, 0)}
@@ -43,27 +31,14 @@ def changing(stage: int) -> list[Case]:
     return [[name, "xl", way, upto[stage], {}] for name, upto in CHANGING.items() if upto[stage]]
 
 
-def launch(cases: list[Case], folder: Path) -> dict:
-    """The cases in two processes."""
-    script = folder / "worker.py"
-    script.write_text(WORKER)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-               str(script), str(HERE), json.dumps(cases)]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory):
-    """One launch, many cases: starting processes is what takes the time."""
     folder = tmp_path_factory.mktemp("processes")
     alone = [[f"{kind}-one", kind, "ddp", 8, values] for kind, values in KINDS.items()]
     both = [[f"{kind}-{way}", kind, way, 8, values] for kind, values in KINDS.items() for way in ("ddp", "fsdp")]
     with processes("cpu") as single:
         one = train_cases(single, [*alone, ["straight", "xl", "ddp", 8, {}], *changing(0)], folder)
-        two = launch([*both, *changing(1), *changing(2)], folder)
+        two = launch(2, folder, train_together, [*both, *changing(1), *changing(2)])
         last = train_cases(single, changing(3), folder)
     legs = {name: [stage[name] for stage in (one, two, last) if name in stage] for name in CHANGING}
     changed = {

@@ -3,14 +3,15 @@ weights, checkpoints that either resumes, and what cannot be shared is said."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from forked_workers import launch
 
 import plait
 from plait.core.errors import UserError
@@ -20,40 +21,16 @@ from plait.training.run import open_run
 from plait.training.trainer import Trainer
 
 sys.path.insert(0, str(Path(__file__).parent))
-from process_cases import train_cases
+from process_cases import train_cases, train_together
 from small_job import small_job
 
 HERE = Path(__file__).parent
-WORKER = """
-import json, sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from process_cases import train_cases
-from small_job import small_job
-from plait.training.distributed import processes
-
-with processes("cpu", tensor=2) as alike:
-    found = train_cases(alike, json.loads(sys.argv[2]), Path(), gradients=True)
-    if alike.first:
-        print(json.dumps(found))
-"""
 KINDS = {
     "attn": {}, "tied": {"dropout": 0.1}, "fox-pro": {"clip": 0.1}, "shared-norm": {"gradient_accumulation": 2},
     "canon": {}, "sinks": {}, "xl": {}, "encoder": {}, "moe-swiglu": {},
 }  # fmt: skip
 #: Up to which step a run is trained by one process, by two, and by one again.
 CHANGING = {"one, two, one": (3, 6, 8), "two, one": (0, 4, 8), "one, two": (4, 8, 0)}
-
-
-def launch(count: int, cases: list, folder: Path) -> dict:
-    script = folder / "worker.py"
-    script.write_text(WORKER)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}",
-               str(script), str(HERE), json.dumps(cases)]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def changing(stage: int) -> list:
@@ -63,15 +40,15 @@ def changing(stage: int) -> list:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Every case by one process, by two that share the layers, and (`4-`) by two pairs of such."""
-    folder = tmp_path_factory.mktemp("tensor")
+    folder, shared = tmp_path_factory.mktemp("tensor"), partial(train_together, tensor=2)
     cases = [[kind, kind, "ddp", 8, values] for kind, values in KINDS.items()]
     straight = ["straight", "fox-pro", "ddp", 8, {}]
     with processes("cpu") as single:
         one = train_cases(single, [*cases, straight], folder / "one", gradients=True)
         one_first = train_cases(single, changing(0), folder)
-        two = launch(2, [*cases, *changing(1)], folder)
+        two = launch(2, folder, shared, [*cases, *changing(1)])
         last = train_cases(single, changing(2), folder)
-    four = launch(4, [[f"4-{kind}", kind, "ddp", 8, KINDS[kind]] for kind in ("fox-pro", "xl")], folder)
+    four = launch(4, folder, shared, [[f"4-{kind}", kind, "ddp", 8, KINDS[kind]] for kind in ("fox-pro", "xl")])
     changed = {
         name: [loss for stage in (one_first, two, last) if name in stage for loss in stage[name]["losses"]]
         for name in CHANGING

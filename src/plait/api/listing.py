@@ -68,21 +68,26 @@ def listing(
         rows = [{"name": name, "what": table.what(name)} if describe else {"name": name} for name in table]
     elif kind in LISTED:
         if kind in WHOSE:
-            load_attribute(WHOSE[kind]).discover()
-        rows = LISTED[kind]()
+            _table(kind).discover()
+        alone = kind in WHOSE and not describe
+        rows = [{"name": name} for name in _table(kind)] if alone else LISTED[kind]()
     elif kind in known_mixers.names():
         rows = [{"name": row["option"], **row} for row in known_mixers.load(kind).describe()]
     else:
         known = [*KINDS, *known_mixers.names()]
         raise UserError(f"nothing called '{kind}' to list.{did_you_mean(kind, known)} Known: {', '.join(known)}.")
     if kind is not None and kind in (*TABLES, *WHOSE) and describe:
-        whose = TABLES.load(kind) if kind in TABLES else load_attribute(WHOSE[kind])
-        rows = [{**row, "from": whose.origin(row["name"])} for row in rows]
+        rows = [{**row, "from": _table(kind).origin(row["name"])} for row in rows]
     return Listing(kind or "kinds", tuple(row for row in rows if match.lower() in row["name"].lower()))
 
 
 def _count(kind: str) -> int:
-    return len(TABLES.load(kind)) if kind in TABLES else len(LISTED[kind]())
+    return len(_table(kind) if kind in (*TABLES, *WHOSE) else LISTED[kind]())
+
+
+def _table(kind: str) -> Table[Any]:
+    found: Table[Any] = TABLES.load(kind) if kind in TABLES else load_attribute(WHOSE[kind])
+    return found
 
 
 def _mixers() -> list[dict[str, object]]:
