@@ -101,18 +101,18 @@ def forgetting_backward(
     (B, M, H), (N, G) = q_BMHD.shape[:3], k_BNGD.shape[1:3]
     row_tiles = begins.shape[2]
     dq, dk, dv = q_BMHD.new_empty(q_BMHD.shape), k_BNGD.new_empty(k_BNGD.shape), v_BNGD.new_empty(v_BNGD.shape)
-    delta, rows, columns = torch.empty_like(tail), torch.empty_like(tail), torch.empty_like(whole)
+    (delta, own, rows), columns = (torch.empty_like(tail) for _ in range(3)), torch.empty_like(whole)
     dlog_f = q_BMHD.new_empty(B, N, H, dtype=torch.float32)
     padded, sizes = {"PAD": pad_B is not None}, _sizes(q_BMHD)
     strides, base2 = _strides(q_BMHD, k_BNGD, v_BNGD), scale * LOG2E.value
     _, by_queries, by_keys = tuned or _tunings(q_BMHD)
     backward_queries[(triton.cdiv(M, by_queries.rows) * B * H,)](
-        do_BMHD, o_BMHD, q_BMHD, k_BNGD, v_BNGD, c, whole, part, tail, begins, bounds, pad_B, dq, delta, rows, M, N, H,
-        H // G, row_tiles, *strides, base2, **_range(q_BMHD), **padded, **sizes, **_launch(by_queries),
+        do_BMHD, o_BMHD, q_BMHD, k_BNGD, v_BNGD, c, whole, part, tail, begins, bounds, pad_B, dq, delta, own, rows,
+        M, N, H, H // G, row_tiles, *strides, base2, **_range(q_BMHD), **padded, **sizes, **_launch(by_queries),
     )  # fmt: skip
     backward_keys[(triton.cdiv(N, by_keys.keys) * B * G,)](
-        do_BMHD, q_BMHD, k_BNGD, v_BNGD, c, whole, part, row, tail, delta, begins, pad_B, dk, dv, columns, M, N, H,
-        H // G, row_tiles, *strides, base2, **padded, EVEN=M % by_keys.rows == 0, **sizes, **_launch(by_keys),
+        do_BMHD, q_BMHD, k_BNGD, v_BNGD, c, whole, part, row, tail, delta, own, begins, pad_B, dk, dv, columns,
+        M, N, H, H // G, row_tiles, *strides, base2, **padded, EVEN=M % by_keys.rows == 0, **sizes, **_launch(by_keys),
     )  # fmt: skip
     uncumulate[(B * H,)](rows, columns, pad_B, dlog_f, M, N, H, **padded)
     return dq, dk, dv, dlog_f
