@@ -41,13 +41,13 @@ def test_the_scan(N, L, kept):
         assert "ex2.approx" in compiled(kernel, sizes | more, warps=1, **SIZES, **half)
 
 
-@pytest.mark.parametrize(("even", "causal"), [(True, True), (False, False)])
-def test_attention_of_narrow_heads(even, causal):
+@pytest.mark.parametrize(("even", "causal", "D"), [(True, True, 8), (False, False, 8), (True, True, 16)])
+def test_attention_of_narrow_heads(even, causal, D):
     from plait.ops import narrow_attention_triton
 
-    constants = {"H": 2, "D": 8, "WIDE": 16, "ROWS": 64, "EVEN": even, "CAUSAL": causal}
-    half = dict.fromkeys(("q", "k", "v", "o", "grad_o", "grad_k", "grad_v"), "*bf16")
+    constants = {"H": 2, "D": D, "WIDE": 16, "ROWS": 64, "EVEN": even, "CAUSAL": causal, "FOLD": D == 8}
+    half = dict.fromkeys(("q", "k", "v", "o", "grad_o", "grad_q", "grad_k", "grad_v", "kept_q", "kept_g"), "*bf16")
     strides = {f"{name}_{axis}": "i32" for name in "qkvg" for axis in "st"}
-    for kernel in (narrow_attention_triton._forward, narrow_attention_triton._backward):
+    for kernel in (narrow_attention_triton.forward, narrow_attention_triton.backward):
         ptx = compiled(kernel, constants, T="i32", scale="fp32", natural="fp32", **half, **strides)
         assert "mma" in ptx
