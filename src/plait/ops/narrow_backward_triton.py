@@ -28,8 +28,9 @@ def backward_tile(
             row_delta = tl.sum(grad.to(tl.float32) * out.to(tl.float32), 1)
             if FOLD:
                 query, grad = with_parts(query, -row_lse / scale, D, WIDE), with_parts(grad, -row_delta, D, WIDE)
-                put_rows(kept_q, query, row, T, WIDE, WIDE, WIDE, EVEN)
-                put_rows(kept_g, grad, row, T, WIDE, WIDE, WIDE, EVEN)
+                if not DIAGONAL:
+                    put_rows(kept_q, query, row, T, WIDE, WIDE, WIDE, EVEN)
+                    put_rows(kept_g, grad, row, T, WIDE, WIDE, WIDE, EVEN)
             else:
                 tl.store(delta + row, row_delta, mask=row < T)
         else:
