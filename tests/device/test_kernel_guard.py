@@ -107,6 +107,7 @@ def test_a_gradient_that_is_small_is_measured_by_itself():
             return (1 + 1e-5) * grad
 
     case, sharp = CASES["fox"], Setting(torch.float64, 65, "strong")
+    assert guard(case, Setting(torch.float32, 65, "strong"), CPU).right
     assert guard(case, sharp, CPU).error < 1e-6  # the gates and their gradients are fp32
     wrong = dataclasses.replace(case, ours=lambda x: case.ours(x | {"q": Scaled.apply(x["q"])}))
     found = guard(wrong, sharp, CPU)
