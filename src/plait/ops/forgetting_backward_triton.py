@@ -1,12 +1,5 @@
 """The backward kernels of `plait.ops.forgetting_triton`: dq by blocks of queries, dk and dv by blocks of keys; dlog f.
-
-    ds_ij = p_ij (dp_ij − δ_i),    dp_ij = ⟨do_i, v_j⟩,    δ_i = Σ_j p_ij dp_ij = ⟨do_i, o_i⟩
-
-Behind a closed gate a query sees little but its own key: p_ii is nearly 1, and dp_ii − δ_i is what rounding left of two
-nearly equal numbers. Blocks of queries that look back by at most one tile therefore take δ in a pass of its own, as a
-distance from dp_ii, which keeps all digits however small the other p are:
-
-    own_i = δ_i − dp_ii = Σ_{j<i} p_ij (dp_ij − dp_ii),    ds_ii = −p_ii own_i.
+Blocks that see little are left to `plait.ops.forgetting_near_triton`.
 
 Letters: as in `plait.ops.forgetting_triton`.
 """
@@ -16,27 +9,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from plait.ops.forgetting_forward_triton import CHUNK, LOG2E, TABLE, TILE, load_rows, load_vector, rise
-
-
-@triton.jit
-def masked_probabilities(
-    queries, keys, whole_r, tail_r, whole, part, n, N, i, unpadded, scale, PAD: tl.constexpr, PRECISION: tl.constexpr
-):
-    """p of the queries at positions i and the keys at n, with exact differences of c."""
-    whole_n = tl.load(whole + n, mask=n < N, other=0.0)
-    part_n = tl.load(part + n, mask=n < N, other=0.0)
-    s = tl.dot(queries, tl.trans(keys), input_precision=PRECISION) * scale
-    s += (whole_r[:, None] - whole_n[None, :]) + (tail_r[:, None] - part_n[None, :])
-    seen = n[None, :] <= i[:, None]
-    if PAD:
-        seen = seen & (n >= unpadded)[None, :]
-    return tl.exp2(tl.where(seen, s, -float("inf")))
+from plait.ops.forgetting_forward_triton import CHUNK, LOG2E, TILE, load_rows, load_vector, rise
+from plait.ops.forgetting_near_triton import few_see, is_near, last_to_see
 
 
 @triton.jit
 def backward_queries(
-    do, o, q, k, v, c, whole, part, tail, begins, bounds, pad, dq, delta, own, rows, M, N, H, R, row_tiles,
+    do, o, q, k, v, c, whole, part, tail, begins, bounds, pad, dq, delta, rows, M, N, H, R, row_tiles,
     q_b, q_m, q_h, k_b, k_n, k_h, v_b, v_n, v_h, scale, LIMIT: tl.constexpr, SUMMIT: tl.constexpr,
     EXACT: tl.constexpr, PAD: tl.constexpr,
     PRECISION: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
@@ -46,6 +25,8 @@ def backward_queries(
     b, h = z // H, z % H
     m0 = (blocks - 1 - tl.program_id(0) % blocks) * ROWS
     first = N - M + m0
+    if is_near(first, tl.load(begins + z * row_tiles + m0 // TILE)):
+        return
     r, j, d = tl.arange(0, ROWS), tl.arange(0, KEYS), tl.arange(0, WIDE)
     in_rows = m0 + r < M
     c, whole, part = c + z * N, whole + z * N, part + z * N
@@ -55,6 +36,9 @@ def backward_queries(
     head = (b * M * H + h) * D
     queries = load_rows(q + b * q_b + h * q_h, m0, r, q_m, M, False, D, WIDE)
     grads = load_rows(do + head, m0, r, H * D, M, False, D, WIDE)
+    outs = load_rows(o + head, m0, r, H * D, M, False, D, WIDE)
+    delta_r = tl.sum(grads.to(tl.float32) * outs.to(tl.float32), 1)
+    tl.store(delta + z * M + m0 + r, delta_r, mask=in_rows)
     whole_r = tl.load(whole + first + r, mask=in_rows, other=0.0)
     tail_r = tl.load(tail + z * M + m0 + r, mask=in_rows, other=-float("inf"))
 
@@ -64,25 +48,6 @@ def backward_queries(
     t = m0 // TILE + tl.arange(0, ROWS // TILE)
     begin = tl.min(tl.load(begins + z * row_tiles + t, mask=t < row_tiles, other=2147483647), 0) // KEYS * KEYS
     bound = tl.max(tl.load(bounds + z * row_tiles + t, mask=t < row_tiles, other=-float("inf")), 0)
-    near = diagonal - begin <= TILE
-    own_r = tl.zeros([ROWS], tl.float32)
-    if near:
-        diagonal = begin  # all its tiles are masked, and their gates exact
-        own_values = load_rows(v, first, r, v_n, N, False, D, WIDE)
-        delta_r = tl.sum(grads.to(tl.float32) * own_values.to(tl.float32), 1)
-        for n in tl.range(begin, tl.minimum(first + ROWS, N), KEYS, num_stages=1):
-            keys = load_rows(k, n, j, k_n, N, False, D, WIDE)
-            values = load_rows(v, n, j, v_n, N, False, D, WIDE)
-            p = masked_probabilities(
-                queries, keys, whole_r, tail_r, whole, part, n + j, N, first + r, unpadded, scale, PAD, PRECISION
-            )
-            p = tl.where((n + j)[None, :] < (first + r)[:, None], p, 0.0)
-            own_r += tl.sum(p * (tl.dot(grads, tl.trans(values), input_precision=PRECISION) - delta_r[:, None]), 1)
-        delta_r += own_r
-    else:
-        outs = load_rows(o + head, m0, r, H * D, M, False, D, WIDE)
-        delta_r = tl.sum(grads.to(tl.float32) * outs.to(tl.float32), 1)
-    tl.store(delta + z * M + m0 + r, delta_r, mask=in_rows)
     c_0, whole_0, part_0 = tl.load(c + first), tl.load(whole + first), tl.load(part + first)
     fall_r = (whole_r - whole_0) + (tail_r - part_0)
     # As in `_forward`, one offset for the block: what sets a row apart is a factor of its sums, taken at the end.
@@ -116,22 +81,21 @@ def backward_queries(
             sums += tl.sum(ds, 1)
             acc = tl.dot(ds.to(keys.dtype), keys, acc, input_precision=PRECISION)
 
-    kept_r = tl.zeros([ROWS], tl.float32)
     for n in tl.range(diagonal, tl.minimum(first + ROWS, N), KEYS, num_stages=1):
         keys = load_rows(k, n, j, k_n, N, False, D, WIDE)
         values = load_rows(v, n, j, v_n, N, False, D, WIDE)
-        p = masked_probabilities(
-            queries, keys, whole_r, tail_r, whole, part, n + j, N, first + r, unpadded, scale, PAD, PRECISION
-        )
-        itself = (n + j)[None, :] == (first + r)[:, None]
-        change = tl.dot(grads, tl.trans(values), input_precision=PRECISION) - delta_r[:, None]
-        change = tl.where(itself & near, -own_r[:, None], change)
-        kept_r -= tl.sum(tl.where(itself, change, 0.0), 1)
-        ds = p * change
+        whole_j = tl.load(whole + n + j, mask=n + j < N, other=0.0)
+        part_j = tl.load(part + n + j, mask=n + j < N, other=0.0)
+        s = tl.dot(queries, tl.trans(keys), input_precision=PRECISION) * scale
+        s += (whole_r[:, None] - whole_j[None, :]) + (tail_r[:, None] - part_j[None, :])
+        seen = (n + j)[None, :] <= (first + r)[:, None]
+        if PAD:
+            seen = seen & (n + j >= unpadded)[None, :]
+        p = tl.exp2(tl.where(seen, s, -float("inf")))
+        ds = p * (tl.dot(grads, tl.trans(values), input_precision=PRECISION) - delta_r[:, None])
         sums += tl.sum(ds, 1)
         acc = tl.dot(ds.to(keys.dtype), keys, acc, input_precision=PRECISION)
 
-    tl.store(own + z * M + m0 + r, kept_r, mask=in_rows)
     tl.store(rows + z * M + m0 + r, sums, mask=in_rows)
     at = dq + head + m0.to(tl.int64) * (H * D) + (r[:, None] * (H * D) + d[None, :])
     acc *= scale / LOG2E
@@ -140,7 +104,7 @@ def backward_queries(
 
 @triton.jit
 def backward_keys(
-    do, q, k, v, c, whole, part, row, tail, delta, own, begins, pad, dk, dv, columns, M, N, H, R, row_tiles,
+    do, q, k, v, c, whole, part, row, tail, delta, begins, pad, dk, dv, columns, M, N, H, R, row_tiles,
     q_b, q_m, q_h, k_b, k_n, k_h, v_b, v_n, v_h, scale, EXACT: tl.constexpr, PAD: tl.constexpr, EVEN: tl.constexpr,
     PRECISION: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
@@ -149,16 +113,18 @@ def backward_keys(
     z = (tl.program_id(0) // blocks).to(tl.int64)
     b, g = z // G, z % G
     n0 = (tl.program_id(0) % blocks) * KEYS  # the keys that most queries see first
+    last = tl.minimum(n0 + KEYS, N) - 1
+    start = tl.maximum(n0 - (N - M), 0) // ROWS * ROWS
+    below = tl.minimum(tl.cdiv(tl.maximum(n0 + KEYS - 1 - (N - M), 0), ROWS) * ROWS, M)  # from here all keys are seen
+    if few_see(begins, b * H + g * R, R, below, last, row_tiles, M):
+        return
     r, j, d = tl.arange(0, ROWS), tl.arange(0, KEYS), tl.arange(0, WIDE)
     in_keys = n0 + j < N
-    last = tl.minimum(n0 + KEYS, N) - 1
     unpadded = tl.load(pad + b).to(tl.int32) if PAD else 0
     keys = load_rows(k + b * k_b + g * k_h, n0, j, k_n, N, False, D, WIDE)
     values = load_rows(v + b * v_b + g * v_h, n0, j, v_n, N, False, D, WIDE)
     dkeys = tl.zeros([KEYS, WIDE], tl.float32)
     dvalues = tl.zeros([KEYS, WIDE], tl.float32)
-    start = tl.maximum(n0 - (N - M), 0) // ROWS * ROWS
-    after = tl.minimum(tl.cdiv(tl.maximum(n0 + KEYS - (N - M), 0), ROWS) * ROWS, M)  # from here all keys are earlier
 
     for i in range(R):
         h = g * R + i
@@ -168,13 +134,6 @@ def backward_keys(
         sums = tl.zeros([KEYS], tl.float32)
         queries_of = q + b * q_b + h * q_h
         grads_of = do + (b * M * H + h) * D
-        end = after  # the last query that has not forgotten these keys
-        for at in range(after // TILE, row_tiles, TABLE):
-            t = at + tl.arange(0, TABLE)
-            begin_t = tl.load(begins + y * row_tiles + t, mask=t < row_tiles, other=2147483647)
-            end = tl.maximum(end, tl.max(tl.where(begin_t <= last, (t + 1) * TILE, 0), 0))
-        end = tl.minimum(end, M)
-        below = tl.where(end - after <= TILE, end, after)  # few queries: all are masked, and their gates exact
         for m in tl.range(start, below, ROWS, num_stages=1):
             in_rows = m + r < M
             queries = load_rows(queries_of, m, r, q_m, M, False, D, WIDE)
@@ -182,7 +141,6 @@ def backward_keys(
             whole_r = tl.load(whole + y * N + N - M + m + r, mask=in_rows, other=0.0)
             tail_r = tl.load(tail + y * M + m + r, mask=in_rows, other=-float("inf"))
             delta_r = tl.load(delta + y * M + m + r, mask=in_rows, other=0.0)
-            own_r = tl.load(own + y * M + m + r, mask=in_rows, other=0.0)
             s = tl.dot(keys, tl.trans(queries), input_precision=PRECISION) * scale
             s += (whole_r[None, :] - whole_j[:, None]) + (tail_r[None, :] - part_j[:, None])
             seen = (n0 + j)[:, None] <= (N - M + m + r)[None, :]
@@ -190,12 +148,11 @@ def backward_keys(
                 seen = seen & (n0 + j >= unpadded)[:, None]
             p = tl.exp2(tl.where(seen, s, -float("inf")))
             dvalues = tl.dot(p.to(grads.dtype), grads, dvalues, input_precision=PRECISION)
-            change = tl.dot(values, tl.trans(grads), input_precision=PRECISION) - delta_r[None, :]
-            itself = (n0 + j)[:, None] == (N - M + m + r)[None, :]
-            ds = p * tl.where(itself, -own_r[None, :], change)
+            ds = p * (tl.dot(values, tl.trans(grads), input_precision=PRECISION) - delta_r[None, :])
             sums += tl.sum(ds, 1)
             dkeys = tl.dot(ds.to(queries.dtype), queries, dkeys, input_precision=PRECISION)
 
+        end = last_to_see(begins + y * row_tiles, below, last, row_tiles, M)
         c_0, whole_0, part_0 = tl.load(c + y * N + last), tl.load(whole + y * N + last), tl.load(part + y * N + last)
         rise_j = (whole_0 - whole_j) + (part_0 - part_j)
         if PAD:

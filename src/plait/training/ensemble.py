@@ -28,7 +28,6 @@ from plait.model.language_model import IGNORE
 from plait.training.ensemble_step import AdamW, Stepper, Tensors, WithLoss, precision, zeros_like
 from plait.training.optimizer import decayed_parameters
 
-
 COMPILED_STEPS = 1000  # from which on a compiled step makes up for the half minute and more that compiling takes
 
 
