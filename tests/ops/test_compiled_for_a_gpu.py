@@ -57,7 +57,8 @@ def test_forgetting_attention_backwards():
     from plait.ops import forgetting_triton as fox
 
     strides = [f"{name}_{axis}" for name, axes in (("q", "bmh"), ("k", "bnh"), ("v", "bnh")) for axis in axes]
-    types = dict.fromkeys(("M", "N", "H", "R", "row_tiles", *strides), "i32") | {"scale": "fp32", "begins": "*i32"}
+    types = dict.fromkeys(("M", "N", "H", "R", "row_tiles", *strides), "i32") | {"scale": "fp32"}
+    types |= dict.fromkeys(("begins", "sharp"), "*i32")
     types |= dict.fromkeys(("do", "o", "q", "k", "v", "dq", "dk", "dv"), "*bf16")
     sizes = {
         "D": 64,
@@ -70,5 +71,5 @@ def test_forgetting_attention_backwards():
         "pad": None,
     }
     more = {fox.backward_queries: {"LIMIT": 180.0, "SUMMIT": 90.0}, fox.backward_keys: {"EVEN": True}}
-    for kernel in (fox.near_queries, fox.near_keys, fox.backward_queries, fox.backward_keys):
+    for kernel in (fox.sharp_queries, fox.sharp_keys, fox.backward_queries, fox.backward_keys):
         assert "ex2.approx" in compiled(kernel, sizes | more.get(kernel, {}), **types)

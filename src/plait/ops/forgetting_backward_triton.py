@@ -1,5 +1,4 @@
 """The backward kernels of `plait.ops.forgetting_triton`: dq by blocks of queries, dk and dv by blocks of keys; dlog f.
-Blocks that see little are left to `plait.ops.forgetting_near_triton`.
 
 Letters: as in `plait.ops.forgetting_triton`.
 """
@@ -9,8 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from plait.ops.forgetting_forward_triton import CHUNK, LOG2E, TILE, load_rows, load_vector, rise
-from plait.ops.forgetting_near_triton import few_see, is_near, last_to_see
+from plait.ops.forgetting_forward_triton import CHUNK, LOG2E, TABLE, TILE, load_rows, load_vector, rise
 
 
 @triton.jit
@@ -25,8 +23,6 @@ def backward_queries(
     b, h = z // H, z % H
     m0 = (blocks - 1 - tl.program_id(0) % blocks) * ROWS
     first = N - M + m0
-    if is_near(first, tl.load(begins + z * row_tiles + m0 // TILE)):
-        return
     r, j, d = tl.arange(0, ROWS), tl.arange(0, KEYS), tl.arange(0, WIDE)
     in_rows = m0 + r < M
     c, whole, part = c + z * N, whole + z * N, part + z * N
@@ -113,18 +109,16 @@ def backward_keys(
     z = (tl.program_id(0) // blocks).to(tl.int64)
     b, g = z // G, z % G
     n0 = (tl.program_id(0) % blocks) * KEYS  # the keys that most queries see first
-    last = tl.minimum(n0 + KEYS, N) - 1
-    start = tl.maximum(n0 - (N - M), 0) // ROWS * ROWS
-    below = tl.minimum(tl.cdiv(tl.maximum(n0 + KEYS - 1 - (N - M), 0), ROWS) * ROWS, M)  # from here all keys are seen
-    if few_see(begins, b * H + g * R, R, below, last, row_tiles, M):
-        return
     r, j, d = tl.arange(0, ROWS), tl.arange(0, KEYS), tl.arange(0, WIDE)
     in_keys = n0 + j < N
+    last = tl.minimum(n0 + KEYS, N) - 1
     unpadded = tl.load(pad + b).to(tl.int32) if PAD else 0
     keys = load_rows(k + b * k_b + g * k_h, n0, j, k_n, N, False, D, WIDE)
     values = load_rows(v + b * v_b + g * v_h, n0, j, v_n, N, False, D, WIDE)
     dkeys = tl.zeros([KEYS, WIDE], tl.float32)
     dvalues = tl.zeros([KEYS, WIDE], tl.float32)
+    start = tl.maximum(n0 - (N - M), 0) // ROWS * ROWS
+    below = tl.minimum(tl.cdiv(tl.maximum(n0 + KEYS - 1 - (N - M), 0), ROWS) * ROWS, M)  # from here all keys are seen
 
     for i in range(R):
         h = g * R + i
@@ -152,7 +146,12 @@ def backward_keys(
             sums += tl.sum(ds, 1)
             dkeys = tl.dot(ds.to(queries.dtype), queries, dkeys, input_precision=PRECISION)
 
-        end = last_to_see(begins + y * row_tiles, below, last, row_tiles, M)
+        end = below  # the last query that has not forgotten these keys
+        for at in range(below // TILE, row_tiles, TABLE):
+            t = at + tl.arange(0, TABLE)
+            begin_t = tl.load(begins + y * row_tiles + t, mask=t < row_tiles, other=2147483647)
+            end = tl.maximum(end, tl.max(tl.where(begin_t <= last, (t + 1) * TILE, 0), 0))
+        end = tl.minimum(end, M)
         c_0, whole_0, part_0 = tl.load(c + y * N + last), tl.load(whole + y * N + last), tl.load(part + y * N + last)
         rise_j = (whole_0 - whole_j) + (part_0 - part_j)
         if PAD:

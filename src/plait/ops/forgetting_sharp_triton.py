@@ -1,15 +1,17 @@
-"""The backward pass of `plait.ops.forgetting_triton` where little is seen: every digit of small gradients.
+"""The backward pass of `plait.ops.forgetting_triton` behind closed gates: every digit of small gradients.
 
     ds_ij = p_ij (dp_ij − δ_i),    dp_ij = ⟨do_i, v_j⟩,    δ_i = Σ_j p_ij dp_ij = ⟨do_i, o_i⟩
 
 Behind a closed gate a query sees little but its own key: p_ii is nearly 1, and dp_ii − δ_i is what rounding left of two
-nearly equal numbers. Queries that look back by at most one tile therefore take δ in a pass of its own, as a distance
-from dp_ii, which keeps all digits however small the other p are:
+nearly equal numbers. Such blocks therefore take δ in a pass of its own, as a distance from dp_ii, which keeps all
+digits however small the other p are:
 
     own_i = δ_i − dp_ii = Σ_{j<i} p_ij (dp_ij − dp_ii),    ds_ii = −p_ii own_i.
 
-These kernels take the blocks of queries and of keys for which `is_near` and `few_see` hold, and leave at once for the
-others, which are those of `plait.ops.forgetting_backward_triton`. All tiles are masked, all differences of c exact.
+A block of queries is sharp if it looks back by at most one tile and gives its own keys half of its attention or more.
+For sharp blocks, and blocks of keys that only they and a tile of other queries see, these kernels come after those of
+`plait.ops.forgetting_backward_triton` and replace what those have written; from all others they are gone at once. All
+tiles are masked, all differences of c exact.
 
 Letters: as in `plait.ops.forgetting_triton`.
 """
@@ -21,11 +23,7 @@ import triton.language as tl
 
 from plait.ops.forgetting_forward_triton import LOG2E, TABLE, TILE, load_rows
 
-
-@triton.jit
-def is_near(first, begin):
-    """Whether queries whose first sits at this position, and which visit keys from `begin` on, look back little."""
-    return first - begin < 2 * TILE
+SHARP = tl.constexpr(0.5)  # the mean share of their own keys in sharp queries
 
 
 @triton.jit
@@ -37,6 +35,16 @@ def last_to_see(begins, below, last, row_tiles, M):
         begin_t = tl.load(begins + t, mask=t < row_tiles, other=2147483647)
         end = tl.maximum(end, tl.max(tl.where(begin_t <= last, (t + 1) * TILE, 0), 0))
     return tl.minimum(end, M)
+
+
+@triton.jit
+def any_sharp(sharp, y0, R, start, below, row_tiles):
+    """Whether of some head of a group a block of the queries from `start` to `below` is sharp."""
+    found = 0
+    for i in range(R):
+        for t in range(start // TILE, tl.cdiv(below, TILE)):
+            found = tl.maximum(found, tl.load(sharp + (y0 + i) * row_tiles + t))
+    return found > 0
 
 
 @triton.jit
@@ -64,31 +72,38 @@ def probabilities(
 
 
 @triton.jit
-def near_queries(
-    do, q, k, v, whole, part, tail, begins, pad, dq, delta, own, rows, M, N, H, R, row_tiles,
+def sharp_queries(
+    do, q, k, v, whole, part, tail, begins, pad, dq, delta, own, rows, sharp, M, N, H, R, row_tiles,
     q_b, q_m, q_h, k_b, k_n, k_h, v_b, v_n, v_h, scale, PAD: tl.constexpr, EXACT: tl.constexpr,
     PRECISION: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """δ, own, dq and the sums of ds over keys."""
+    """δ, own, dq and the sums of ds over keys; `sharp` says of every block whether it has got them."""
     blocks = tl.cdiv(M, ROWS)
     z = (tl.program_id(0) // blocks).to(tl.int64)
     b, h = z // H, z % H
     m0 = (tl.program_id(0) % blocks) * ROWS
     first = N - M + m0
     begin = tl.load(begins + z * row_tiles + m0 // TILE)
-    if not is_near(first, begin):
+    tl.store(sharp + z * row_tiles + m0 // TILE, 0)
+    if first - begin >= 2 * TILE:
         return
     r, j, d = tl.arange(0, ROWS), tl.arange(0, KEYS), tl.arange(0, WIDE)
     in_rows = m0 + r < M
     whole, part = whole + z * N, part + z * N
     k, v = k + b * k_b + (h // R) * k_h, v + b * v_b + (h // R) * v_h
     unpadded = tl.load(pad + b).to(tl.int32) if PAD else 0
-    head = (b * M * H + h) * D
     queries = load_rows(q + b * q_b + h * q_h, m0, r, q_m, M, False, D, WIDE)
-    grads = load_rows(do + head, m0, r, H * D, M, False, D, WIDE)
-    itself = load_rows(v, first, r, v_n, N, False, D, WIDE)
     whole_r = tl.load(whole + first + r, mask=in_rows, other=0.0)
     tail_r = tl.load(tail + z * M + m0 + r, mask=in_rows, other=-float("inf"))
+    own_keys = load_rows(k, first, r, k_n, N, False, D, WIDE)
+    part_r = tl.load(part + first + r, mask=in_rows, other=0.0)
+    p_own = tl.exp2(tl.sum(queries.to(tl.float32) * own_keys.to(tl.float32), 1) * scale + (tail_r - part_r))
+    if tl.sum(tl.where(first + r >= unpadded, p_own, 0.0), 0) < SHARP * tl.minimum(ROWS, M - m0):
+        return
+    tl.store(sharp + z * row_tiles + m0 // TILE, 1)
+    head = (b * M * H + h) * D
+    grads = load_rows(do + head, m0, r, H * D, M, False, D, WIDE)
+    itself = load_rows(v, first, r, v_n, N, False, D, WIDE)
 
     dp_own = tl.sum(grads.to(tl.float32) * itself.to(tl.float32), 1)
     own_r = tl.zeros([ROWS], tl.float32)
@@ -124,8 +139,8 @@ def near_queries(
 
 
 @triton.jit
-def near_keys(
-    do, q, k, v, whole, part, tail, delta, own, begins, pad, dk, dv, columns, M, N, H, R, row_tiles,
+def sharp_keys(
+    do, q, k, v, whole, part, tail, delta, own, begins, sharp, pad, dk, dv, columns, M, N, H, R, row_tiles,
     q_b, q_m, q_h, k_b, k_n, k_h, v_b, v_n, v_h, scale, EXACT: tl.constexpr, PAD: tl.constexpr,
     PRECISION: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
@@ -137,6 +152,8 @@ def near_keys(
     last = tl.minimum(n0 + KEYS, N) - 1
     start = tl.maximum(n0 - (N - M), 0) // ROWS * ROWS
     below = tl.minimum(tl.cdiv(tl.maximum(n0 + KEYS - 1 - (N - M), 0), ROWS) * ROWS, M)
+    if not any_sharp(sharp, b * H + g * R, R, start, below, row_tiles):
+        return
     if not few_see(begins, b * H + g * R, R, below, last, row_tiles, M):
         return
     r, j, d = tl.arange(0, ROWS), tl.arange(0, KEYS), tl.arange(0, WIDE)
@@ -160,9 +177,8 @@ def near_keys(
             whole_r = tl.load(whole + y * N + at_r, mask=in_rows, other=0.0)
             tail_r = tl.load(tail + y * M + m + r, mask=in_rows, other=-float("inf"))
             delta_r = tl.load(delta + y * M + m + r, mask=in_rows, other=0.0)
-            t = (m + r) // TILE
-            near_r = is_near(N - M + t * TILE, tl.load(begins + y * row_tiles + t, mask=in_rows, other=0)) & in_rows
-            own_r = tl.load(own + y * M + m + r, mask=near_r, other=0.0)
+            sharp_r = tl.load(sharp + y * row_tiles + (m + r) // TILE, mask=in_rows, other=0) > 0
+            own_r = tl.load(own + y * M + m + r, mask=sharp_r, other=0.0)
             s = tl.dot(keys, tl.trans(queries), input_precision=PRECISION) * scale
             s += (whole_r[None, :] - whole_j[:, None]) + (tail_r[None, :] - part_j[:, None])
             seen = (n0 + j)[:, None] <= at_r[None, :]
@@ -171,7 +187,7 @@ def near_keys(
             p = tl.exp2(tl.where(seen, s, -float("inf")))
             dvalues = tl.dot(p.to(grads.dtype), grads, dvalues, input_precision=PRECISION)
             change = tl.dot(values, tl.trans(grads), input_precision=PRECISION) - delta_r[None, :]
-            itself = ((n0 + j)[:, None] == at_r[None, :]) & near_r[None, :]
+            itself = ((n0 + j)[:, None] == at_r[None, :]) & sharp_r[None, :]
             ds = p * tl.where(itself, -own_r[None, :], change)
             sums += tl.sum(ds, 1)
             dkeys = tl.dot(ds.to(queries.dtype), queries, dkeys, input_precision=PRECISION)
