@@ -1,6 +1,7 @@
 """The kernels' guard on this machine's GPU, op by op, until the time is up.
 
-    python benchmarks/kernel_guard.py [--ops gla mamba2 …] [--heads narrow] [--seconds 60] [--longest 16384]
+    python benchmarks/kernel_guard.py [--ops gla mamba2 …] [--heads narrow] [--decays strong] [--seconds 60]
+        [--longest 16384]
 
 `plait check MIXER --device cuda` shows the same for one mixer. Every setting that is off is printed, then a row per op,
 dtype and path with its worst setting. `--device cpu --longest 64` tries it without a GPU.
@@ -24,6 +25,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--longest", type=int, default=16384)
     parser.add_argument("--heads", choices=("narrow", "wide"), help="only narrow heads, or only those of a 125M model")
+    parser.add_argument("--decays", nargs="*", help="only with these, or without any")
     parser.add_argument("--device", default="cuda")
     asked = parser.parse_args()
     begun, device = time.perf_counter(), torch.device(asked.device)
@@ -34,6 +36,8 @@ def main() -> None:
         wanted = settings(CASES[name], longest=asked.longest)
         if asked.heads:
             wanted = [each for each in wanted if bool(each.width) == (asked.heads == "narrow")]
+        if asked.decays:
+            wanted = [each for each in wanted if each.decays in ("", *asked.decays)]
         for setting in wanted:
             if time.perf_counter() - begun > asked.seconds:
                 break

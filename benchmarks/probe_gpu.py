@@ -1,15 +1,15 @@
 """How long the full MAD protocol takes on a GPU: its fleets timed at every length of sequence, and all steps added up.
 
-    python benchmarks/probe_gpu.py [--mixers attn gla] [--lengths 128 1024] [--steps 100] [--out ROWS.jsonl]
-    python benchmarks/probe_gpu.py --learn SECONDS [--mixers attn] [--tasks in-context-recall …] [--out ROWS.jsonl]
+    python benchmarks/probe_gpu.py [--mixers attn gla] [--lengths 128 1024] [--steps 100] [--profile 9] [--out ROWS]
+    python benchmarks/probe_gpu.py --learn SECONDS [--mixers attn] [--tasks in-context-recall …] [--out ROWS]
 
 The 66 settings have six lengths (32 to 1,024 tokens) and 5,384,400 steps of one model in all. For each length the
 longest-trained setting is timed as the protocol runs it, its six grid points as one fleet: milliseconds per
 member-step, seconds of an evaluation, seconds until the first step (compilation included). The projection is every
 setting's steps and evaluations at its length's times, without early stops; compilation is listed apart, for another
 process can do it meanwhile. `--learn` trains the fleets of the tasks' baseline settings for so long and says when
-members have solved them, which is when the protocol stops. Needs a CUDA device; `--device cpu --steps 1 --lengths 32`
-tries it without one.
+members have solved them, which is when the protocol stops. `--profile N` adds the N kernels that take longest. Rows of
+JSON are added to the file of `--out`. Needs a CUDA device; `--device cpu --steps 1 --lengths 32` tries it without one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fleet import profiled
 from gpu_turn import TURN
 from together import Turn, together
 
@@ -52,8 +53,8 @@ def clocked(run: Any, device: str) -> float:
     return time.perf_counter() - begun
 
 
-def measure(job: tuple[str, int, int, str], turn: Turn) -> Row:
-    mixer, length, steps, device = job
+def measure(job: tuple[str, int, int, int, str], turn: Turn) -> Row:
+    mixer, length, steps, kernels, device = job
     torch.set_float32_matmul_precision("high")
     setting = max(by_length()[length], key=lambda each: each.training.steps)
     fleet = made(mixer, setting, device)
@@ -62,10 +63,11 @@ def measure(job: tuple[str, int, int, str], turn: Turn) -> Row:
         fleet.score("validation")
         seconds = clocked(lambda: fleet.advance(steps), device)
         evaluation = clocked(lambda: fleet.score("validation"), device)
+        longest = profiled(fleet, kernels) if kernels else []
     ms = 1e3 * seconds / steps / len(fleet.alive)
     return {"mixer": mixer, "tokens": length, "task": setting.task.name, "vocab": setting.task.model_vocab,
             "members": len(fleet.alive), "ms_per_member_step": ms, "evaluation_seconds": evaluation,
-            "first_step_seconds": first}  # fmt: skip
+            "first_step_seconds": first, "kernels": longest}  # fmt: skip
 
 
 def learn(job: tuple[str, str, float, str], turn: Turn) -> Row:
@@ -125,6 +127,7 @@ def main() -> None:
     parser.add_argument("--lengths", nargs="*", type=int, default=list(by_length()))
     parser.add_argument("--tasks", nargs="*", default=["in-context-recall"])
     parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--profile", type=int, default=0, metavar="N")
     parser.add_argument("--learn", type=float, default=0.0, metavar="SECONDS")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--out", type=Path, help="a file to which rows are added")
@@ -136,7 +139,7 @@ def main() -> None:
         jobs: list[Any] = [(m, task, asked.learn, asked.device) for m in asked.mixers for task in asked.tasks]
     else:
         work = measure
-        jobs = [(m, length, asked.steps, asked.device) for m in asked.mixers for length in asked.lengths]
+        jobs = [(m, length, asked.steps, asked.profile, asked.device) for m in asked.mixers for length in asked.lengths]
     rows: list[Row] = []
     for row in together(work, jobs):
         rows.append(row)

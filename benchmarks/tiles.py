@@ -105,7 +105,7 @@ def narrow(timed: dict[str, tuple[KernelCase, int, int, torch.dtype, int]]) -> F
     """Softmax attention with heads of 8 channels: rows of a tile, warps, stages and registers, both passes."""
     tiles = {}
     for rows, warps, stages, registers in (
-        (64, 4, 1, None), (64, 4, 1, 128), (64, 4, 2, 128), (64, 1, 1, None), (128, 8, 1, None), (128, 8, 1, 128),
+        (64, 4, 1, 128), (64, 4, 1, None), (64, 4, 2, 128), (64, 4, 1, 104), (64, 4, 1, 160), (128, 8, 1, 128),
         (64, 4, 1, 96), (64, 8, 1, None),
     ):  # fmt: skip
         tile = {"ROWS": rows, "num_warps": warps, "num_stages": stages, "maxnreg": registers}

@@ -24,10 +24,10 @@ def tables(text: str) -> list[list[list[str]]]:
     return [table for table in found if table]
 
 
-def newest(ending: str) -> tuple[str, str]:
-    """Name and text of the newest result whose name ends so."""
-    path = sorted(RESULTS.glob(f"*-{ending}.md"))[-1]
-    return path.name, path.read_text(encoding="utf-8")
+def newest(ending: str, with_row: str = "") -> tuple[str, str]:
+    """Name and text of the newest result whose name ends so and which has a table with a row of that name."""
+    found = [(path.name, path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob(f"*-{ending}.md"))]
+    return next((name, text) for name, text in reversed(found) if f"\n| {with_row}" in text)
 
 
 def peers() -> str:
@@ -65,7 +65,7 @@ def _run_of(peer: str) -> str:
 
 
 def _kernels() -> list[tuple[str, ...]]:
-    name, text = newest("h200-kernels")
+    name, text = newest("h200-kernels", "ratio |")
     table = next(table for table in tables(text) if any(row[0] == "ratio" for row in table))
     peer = next(row[0] for row in table if row[0].startswith("fla"))
     _, _, forward, both, _ = next(row for row in table if row[0] == "ratio")

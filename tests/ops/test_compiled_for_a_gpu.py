@@ -41,13 +41,35 @@ def test_the_scan(N, L, kept):
         assert "ex2.approx" in compiled(kernel, sizes | more, warps=1, **SIZES, **half)
 
 
-@pytest.mark.parametrize(("even", "causal"), [(True, True), (False, False)])
-def test_attention_of_narrow_heads(even, causal):
+@pytest.mark.parametrize(("even", "causal", "D"), [(True, True, 8), (False, False, 8), (True, True, 16)])
+def test_attention_of_narrow_heads(even, causal, D):
     from plait.ops import narrow_attention_triton
 
-    constants = {"H": 2, "D": 8, "WIDE": 16, "ROWS": 64, "EVEN": even, "CAUSAL": causal}
-    half = dict.fromkeys(("q", "k", "v", "o", "grad_o", "grad_k", "grad_v"), "*bf16")
+    constants = {"H": 2, "D": D, "WIDE": 16, "ROWS": 64, "EVEN": even, "CAUSAL": causal, "FOLD": D == 8}
+    half = dict.fromkeys(("q", "k", "v", "o", "grad_o", "grad_q", "grad_k", "grad_v", "kept_q", "kept_g"), "*bf16")
     strides = {f"{name}_{axis}": "i32" for name in "qkvg" for axis in "st"}
-    for kernel in (narrow_attention_triton._forward, narrow_attention_triton._backward):
+    for kernel in (narrow_attention_triton.forward, narrow_attention_triton.backward):
         ptx = compiled(kernel, constants, T="i32", scale="fp32", natural="fp32", **half, **strides)
         assert "mma" in ptx
+
+
+def test_forgetting_attention_backwards():
+    from plait.ops import forgetting_triton as fox
+
+    strides = [f"{name}_{axis}" for name, axes in (("q", "bmh"), ("k", "bnh"), ("v", "bnh")) for axis in axes]
+    types = dict.fromkeys(("M", "N", "H", "R", "row_tiles", *strides), "i32") | {"scale": "fp32"}
+    types |= dict.fromkeys(("begins", "sharp"), "*i32")
+    types |= dict.fromkeys(("do", "o", "q", "k", "v", "dq", "dk", "dv"), "*bf16")
+    sizes = {
+        "D": 64,
+        "WIDE": 64,
+        "ROWS": 64,
+        "KEYS": 64,
+        "PRECISION": "tf32",
+        "EXACT": False,
+        "PAD": False,
+        "pad": None,
+    }
+    more = {fox.backward_queries: {"LIMIT": 180.0, "SUMMIT": 90.0}, fox.backward_keys: {"EVEN": True}}
+    for kernel in (fox.sharp_queries, fox.sharp_keys, fox.backward_queries, fox.backward_keys):
+        assert "ex2.approx" in compiled(kernel, sizes | more.get(kernel, {}), **types)

@@ -85,6 +85,29 @@ def test_extreme_gates(gates, size):
     assert_equals_definition(draw(160, 160, H=1, G=1, gates=gates, size=size), 1e-5 if size < 1 else 4e-5)
 
 
+@pytest.mark.parametrize(("M", "N"), [(130, 130), (65, 130), (33, 97)])
+@pytest.mark.parametrize(
+    ("dtype", "gate", "tolerance"),
+    [
+        (torch.float32, -13.8, 1e-5),
+        pytest.param(torch.bfloat16, -13.8, 1e-2, marks=needs_gpu),
+        (torch.float16, -6.0, 1.5e-3),  # what fp16 itself can hold
+    ],
+    ids=str,
+)
+def test_behind_closed_gates_every_gradient_keeps_its_digits(M, N, dtype, gate, tolerance):
+    """A query sees little but its own key: gradients of q, k and gates are a thousandth of v's and less, and each is
+    held to its own size."""
+    inputs = draw(M, N, H=1, G=1, dtype=dtype)
+    inputs[3].fill_(gate)
+    got = output_and_gradients(lambda *x: forgetting_attention(*x, scale=0.25), inputs, dtype)
+    expected = output_and_gradients(
+        lambda q, k, v, f: attention_reference(q, k, v, log_f_BNH=f, scale=0.25), inputs, torch.float64
+    )
+    for name, ours, theirs in zip(("o", "dq", "dk", "dv", "dlog_f"), got, expected, strict=True):
+        assert float((ours - theirs).abs().max() / theirs.abs().max()) < tolerance, name
+
+
 def test_padding():
     """Rows of the batch: some padding, only the last token, nothing to see at all."""
     inputs = draw(100, 100, B=3, H=1, G=1)

@@ -229,3 +229,11 @@ def test_the_graph_of_a_fleet_reads_rotary_angles(make_fleet):
     expected, expected_loss_M = fleet._stepper._gradients(fleet.params, tokens, targets)
     torch.testing.assert_close(loss_M, expected_loss_M)
     torch.testing.assert_close(grads, expected)
+
+
+def test_a_short_training_is_not_compiled_on_a_gpu():
+    """MAD's memorization trains for 400 steps; compiling its six shapes of model would take longer than all of them."""
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    assert not Plan(steps=400).compiles_on(gpu)
+    assert Plan(steps=20_000).compiles_on(gpu)
+    assert Plan(steps=400).compiles_on(cpu)  # one step of all replicas

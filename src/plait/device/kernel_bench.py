@@ -50,9 +50,6 @@ class KernelCase:
     peers: Mapping[str, Callable[[], Run]]
     wide: tuple[str, ...] = ("g", "bonus", "beta")
     exact_when_long: Run | None = None  # the definition for float64 and long sequences; None: ours in its plain form
-    #: Under a sharp softmax the gradients of q, k and the gates are small differences of numbers as large as the
-    #: gradient of v, and have the rounding of those: they are measured by it where they are smaller.
-    softmax: bool = False
     narrow: Mapping[int, KernelCase] = field(default_factory=dict)  # the same op with heads of so many channels
 
 
@@ -220,7 +217,7 @@ def attention_case(name: str, H: int, D: int, *, gates: bool = False) -> KernelC
     peers = {"fla parallel_forgetting_attn": forgetting} if gates else {"torch's choice": torchs}
     # In float64 `attention` takes tiles in plain torch: the definition itself would hold all scores at once.
     shape = f"H {H} D {D}"
-    return KernelCase(name, shape, draw, ours, definition, peers, exact_when_long=ours, softmax=True)
+    return KernelCase(name, shape, draw, ours, definition, peers, exact_when_long=ours)
 
 
 def conv_case(name: str, C: int, W: int = 4, *, silu: bool = True) -> KernelCase:

@@ -17,7 +17,8 @@
   maximum, no rescaling, and one offset for the whole block: a row's own is a factor that waits until the end.
 * The backward pass is two kernels, one a block of queries (dq) and one a block of keys (dk, dv), without atomics: the
   result is the same every time. The gate's gradient is Σ_j ds_ij − Σ_m ds_mi: both sums fall out of the two kernels.
-  The row sums vanish but for rounding; kept, they cancel the rounding of the column sums.
+  The row sums vanish but for rounding; kept, they cancel the rounding of the column sums. Behind closed gates two
+  more kernels replace the result by one that has all digits of small gradients (`plait.ops.forgetting_sharp_triton`).
 
 Letters: B batch, M queries, N keys (N >= M: query i sits at position N−M+i), H query heads, G key heads, R = H/G,
 D head width, WIDE the power of two that holds it, Z = batch · heads; tiles of TILE keys or queries in the tables.
@@ -33,6 +34,7 @@ from torch import Tensor
 
 from plait.ops.forgetting_backward_triton import backward_keys, backward_queries, uncumulate
 from plait.ops.forgetting_forward_triton import LOG2E, TILE, cumulate, forward, key_lengths
+from plait.ops.forgetting_sharp_triton import sharp_keys, sharp_queries
 
 
 class Tuning(NamedTuple):
@@ -46,6 +48,8 @@ class Tuning(NamedTuple):
 
 
 class Tunings(NamedTuple):
+    """Rows of `forward` and `queries` are one tile of the tables."""
+
     forward: Tuning
     queries: Tuning
     keys: Tuning
@@ -101,18 +105,28 @@ def forgetting_backward(
     (B, M, H), (N, G) = q_BMHD.shape[:3], k_BNGD.shape[1:3]
     row_tiles = begins.shape[2]
     dq, dk, dv = q_BMHD.new_empty(q_BMHD.shape), k_BNGD.new_empty(k_BNGD.shape), v_BNGD.new_empty(v_BNGD.shape)
-    delta, rows, columns = torch.empty_like(tail), torch.empty_like(tail), torch.empty_like(whole)
+    (delta, own, rows), columns = (torch.empty_like(tail) for _ in range(3)), torch.empty_like(whole)
     dlog_f = q_BMHD.new_empty(B, N, H, dtype=torch.float32)
     padded, sizes = {"PAD": pad_B is not None}, _sizes(q_BMHD)
     strides, base2 = _strides(q_BMHD, k_BNGD, v_BNGD), scale * LOG2E.value
     _, by_queries, by_keys = tuned or _tunings(q_BMHD)
-    backward_queries[(triton.cdiv(M, by_queries.rows) * B * H,)](
-        do_BMHD, o_BMHD, q_BMHD, k_BNGD, v_BNGD, c, whole, part, tail, begins, bounds, pad_B, dq, delta, rows, M, N, H,
-        H // G, row_tiles, *strides, base2, **_range(q_BMHD), **padded, **sizes, **_launch(by_queries),
+    by_rows, by_columns = (triton.cdiv(M, by_queries.rows) * B * H,), (triton.cdiv(N, by_keys.keys) * B * G,)
+    sharp, shapes = torch.empty_like(begins), (M, N, H, H // G, row_tiles, *strides, base2)
+    backward_queries[by_rows](
+        do_BMHD, o_BMHD, q_BMHD, k_BNGD, v_BNGD, c, whole, part, tail, begins, bounds, pad_B, dq, delta, rows, *shapes,
+        **_range(q_BMHD), **padded, **sizes, **_launch(by_queries),
     )  # fmt: skip
-    backward_keys[(triton.cdiv(N, by_keys.keys) * B * G,)](
-        do_BMHD, q_BMHD, k_BNGD, v_BNGD, c, whole, part, row, tail, delta, begins, pad_B, dk, dv, columns, M, N, H,
-        H // G, row_tiles, *strides, base2, **padded, EVEN=M % by_keys.rows == 0, **sizes, **_launch(by_keys),
+    sharp_queries[by_rows](
+        do_BMHD, q_BMHD, k_BNGD, v_BNGD, whole, part, tail, begins, pad_B, dq, delta, own, rows, sharp, *shapes,
+        **padded, **sizes, **_launch(by_queries),
+    )  # fmt: skip
+    backward_keys[by_columns](
+        do_BMHD, q_BMHD, k_BNGD, v_BNGD, c, whole, part, row, tail, delta, begins, pad_B, dk, dv, columns, *shapes,
+        **padded, EVEN=M % by_keys.rows == 0, **sizes, **_launch(by_keys),
+    )  # fmt: skip
+    sharp_keys[by_columns](
+        do_BMHD, q_BMHD, k_BNGD, v_BNGD, whole, part, tail, delta, own, begins, sharp, pad_B, dk, dv, columns, *shapes,
+        **padded, **sizes, **_launch(by_keys),
     )  # fmt: skip
     uncumulate[(B * H,)](rows, columns, pad_B, dlog_f, M, N, H, **padded)
     return dq, dk, dv, dlog_f

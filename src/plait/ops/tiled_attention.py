@@ -26,6 +26,7 @@ from plait.ops.stacking import fold_members, keep_signature, unfold_members
 
 # Numbers a tile may hold: 2 MiB of fp32 stays near a CPU core; a GPU wants few large launches.
 TILE_NUMBERS = {"cpu": 1 << 19, "cuda": 1 << 26}
+SHARP = 0.9  # a key's share of its own query from which on rounding would show
 
 
 def tiled_attention(
@@ -202,7 +203,10 @@ def _tiled_backward(
         k_ZDK, v_ZDK = _sequence_last(k_BNGD, tile), _sequence_last(v_BNGD, tile)
         p_ZwK = _probabilities(tile, q_ZwD, k_ZDK, H, c_BNH, pad_B, N - M)
         do_ZwD = _stack(do_BMHD, tile, G)
-        ds_ZwK = torch.bmm(do_ZwD, v_ZDK).sub_(_stack(delta_BMH1, tile, G)).mul_(p_ZwK)
+        dp_ZwK, delta_Zw1 = torch.bmm(do_ZwD, v_ZDK), _stack(delta_BMH1, tile, G)
+        if c_BNH is not None and causal and not p_ZwK.is_cuda:
+            delta_Zw1 = _shifted(p_ZwK, dp_ZwK, delta_Zw1, W, N - M + tile.rows.start - tile.keys.start)
+        ds_ZwK = dp_ZwK.sub_(delta_Zw1).mul_(p_ZwK)
         dq_BMHD[tile.batch, tile.rows] = _unstack(torch.bmm(k_ZDK, ds_ZwK.transpose(1, 2)), G, W)
         dk_BNGD[tile.batch, tile.keys] += _sequence_first(torch.bmm(q_ZwD.transpose(1, 2), ds_ZwK), G)
         dv_BNGD[tile.batch, tile.keys] += _sequence_first(torch.bmm(do_ZwD.transpose(1, 2), p_ZwK), G)
@@ -211,6 +215,16 @@ def _tiled_backward(
             dc_BNH[tile.batch, N - M + tile.rows.start : N - M + tile.rows.stop] += ds_bHWK.sum(3).transpose(1, 2)
             dc_BNH[tile.batch, tile.keys] -= ds_bHWK.sum(2).transpose(1, 2)
     return dq_BMHD.mul_(scale), dk_BNGD, dv_BNGD, dc_BNH
+
+
+def _shifted(p_ZwK: Tensor, dp_ZwK: Tensor, delta_Zw1: Tensor, width: int, first: int) -> Tensor:
+    """Where queries see little but their own key (behind closed gates), dp is measured from the own key's, in place,
+    and δ with it: dp_ii − δ_i would be what rounding left of two nearly equal numbers. `first` is row 0's own key."""
+    p_own, dp_own = (x.unflatten(1, (-1, width)).diagonal(first, 2, 3).flatten(1) for x in (p_ZwK, dp_ZwK))
+    if float(p_own.mean()) < SHARP:
+        return delta_Zw1
+    dp_ZwK -= dp_own[..., None].clone()
+    return (p_ZwK * dp_ZwK).sum(-1, keepdim=True)
 
 
 def _empty_gradients(q_BMHD: Tensor, k_BNGD: Tensor, c_BNH: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -5,6 +5,7 @@ parameters are stacked along a first dimension and one `vmap` over gradients tra
 passes `plait check` takes part. A member that has stopped (solved, or hopeless by the plan's rule) is compacted away.
 
 On a GPU the whole step, optimizer included, is compiled and replayed as a CUDA graph: nothing in it waits for the host.
+A training of few steps is replayed as it is: it would be over before the compiler is.
 
 Letters: M members, D data sets, N examples, B batch, T time, V vocabulary.
 """
@@ -26,6 +27,8 @@ from plait.model.architecture import Architecture
 from plait.model.language_model import IGNORE
 from plait.training.ensemble_step import AdamW, Stepper, Tensors, WithLoss, precision, zeros_like
 from plait.training.optimizer import decayed_parameters
+
+COMPILED_STEPS = 1000  # from which on a compiled step makes up for the half minute and more that compiling takes
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,10 @@ class Plan:
     def tokens_at(self, step: int) -> int | None:
         """How many tokens of a sequence are learnt from at a step; None: all of them."""
         return next((tokens for share, tokens in self.curriculum if step < share * self.steps), None)
+
+    def compiles_on(self, device: torch.device) -> bool:
+        """Whether the step is one of all replicas: always on a CPU, where nothing is compiled for it."""
+        return device.type != "cuda" or self.steps >= COMPILED_STEPS
 
 
 SCORED_NUMBERS = 2**28  # of the widest activation, where a GPU scores many sequences at once
@@ -317,7 +324,7 @@ class Fleet:
 
     def _make_stepper(self) -> Stepper:
         self._which_M = torch.tensor([m.data for m in self.members], device=self.device)
-        return Stepper(self)
+        return Stepper(self, compiled=self.plan.compiles_on(self.device))
 
     def batch(self, rows_MB: Tensor) -> tuple[Tensor, Tensor]:
         train, which_M1 = self.splits["train"], self._which_M[:, None]
