@@ -50,12 +50,13 @@ GROUPS = {
     1e15: (96, 128, 192, 256),
     1e16: (256, 320, 384, 448, 512, 640),
     2e16: (320, 384, 448, 512, 640, 768),
+    1e17: (1024, 1152),  # as wide as leaves the text read about five times, as the widest before
 }
 SMALL_BATCH = 32  # sequences, below the budget of SEARCHED, where rates are the usual ones too
 SEARCHED = (1e14, 96)  # budget and width at which rates are tried
 #: Budgets that runs of a larger one pass: they are annealed there as well, and resume. The batch is the rule's for the
 #: smallest of them.
-PASSED = {1e16: (3e15,), 2e16: (1e16,)}
+PASSED = {1e16: (3e15,), 2e16: (1e16,), 1e17: (3e16,)}
 FACTORS = (1.0, 0.5, 2.0)  # of an architecture's usual rate
 TELLS = 0.005  # nats: where the best is at the edge and better by more, one further is tried
 LARGE = 2e15  # FLOPs from which on few runs go at a time
