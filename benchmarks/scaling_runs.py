@@ -14,9 +14,11 @@ one batch for a group, that leaves its largest size 500 steps, and a rate that f
 architecture at the group and width of `SEARCHED`. Steps are captured as CUDA graphs; `--compiled` names architectures
 whose blocks are compiled first, which takes seconds of every run and pays for long ones (`speed` measures both). On a
 GPU several workers share it: start `nvidia-cuda-mps-control -d` first; `--large` says how many large trainings go at a
-time. A row is written when its run has ended, so whatever stops this leaves a table, and rows of an earlier sitting
-(`--have`) are not trained again; runs that do not fit into `--seconds` are left out. A large run is also annealed where
-it passes a smaller budget (`PASSED`), and resumes from before that.
+time, and with `--turns` one of these trains while the next one compiles and waits. A row is written when its run has
+ended, so whatever stops this leaves a table, and rows of an earlier sitting (`--have`) are not trained again; runs that
+do not fit into `--seconds` are left out, or with `--cut` annealed in time. A large run is also annealed where it passes
+a smaller budget (`PASSED`), and resumes from before that. `--attention fastest` times the ways to attend with heads
+this narrow before anything else, and takes the fastest one that is right.
 """
 
 from __future__ import annotations
@@ -65,6 +67,10 @@ LEAST_LEFT = (15.0, 90.0)  # seconds with which a small and a large run are begu
 LENIENT = 1.15  # a run that is so much too slow in its first half goes on: others end
 GRACE = 8.0  # seconds after the end in which a decay under way may end
 TELL_EVERY = 10.0  # seconds
+#: Paths of `plait.ops.attention` for narrow heads, the first being torch's own; how far another's results may be from
+#: its, relatively, and the seconds that timing them may take.
+ATTENTION, RIGHT, LONGEST_TIMING = ("sdpa", "narrow", "forgetting", "cudnn"), 2e-2, 40.0
+MOST_RUNS = 4096  # of a sitting
 SLACK = 1.3  # what a run may take longer than it should
 BUSY = 1.2e12  # FLOPs of a step that take as long as its launches
 GDN = f"gated-deltanet[head_dim={HEAD}] swiglu"
@@ -153,15 +159,22 @@ def python_sources() -> tuple[np.ndarray, np.ndarray]:
     return train, validation
 
 
-def text_of(path: Path, held_out: int) -> Any:
+def text_of(path: Path, held_out: int) -> tuple[Any, int]:
+    """A text and how many of its scored windows are held out. As many as half of them follow from the training text: a
+    model that knows it by heart does better there."""
     from plait.training.track import Text
 
     kept = np.load(path)
-    tokens = kept["validation"]
+    held = windows(kept["validation"], held_out)
+    rows = np.concatenate([held, windows(kept["train"], held_out // 2)])
+    return Text(kept["train"], rows[:, :-1], rows[:, 1:]), len(held)
+
+
+def windows(tokens: np.ndarray, wanted: int) -> np.ndarray:
+    """Windows from all over a text, with so many targets together or all it has."""
     there = (len(tokens) - 1) // SEQ_LEN
-    taken = np.linspace(0, there, min(there, held_out // SEQ_LEN), endpoint=False).astype(np.int64)
-    rows = tokens[taken[:, None] * SEQ_LEN + np.arange(SEQ_LEN + 1)].astype(np.int64)
-    return Text(kept["train"], rows[:, :-1], rows[:, 1:])
+    taken = np.linspace(0, there, min(there, wanted // SEQ_LEN), endpoint=False).astype(np.int64)
+    return np.asarray(tokens[taken[:, None] * SEQ_LEN + np.arange(SEQ_LEN + 1)].astype(np.int64))
 
 
 def track_of(job: Job, lr: float, text: Any, options: argparse.Namespace, compiled: bool) -> Any:
@@ -174,20 +187,21 @@ def track_of(job: Job, lr: float, text: Any, options: argparse.Namespace, compil
     track = Track(architecture(job.spec), [Replica(lr, 0)], [text], recipe, device=options.device, compiled=False)
     track.optimizer = replace(track.optimizer, fused=not options.unfused)
     if compiled:
-        compile_blocks(track)
+        compile_blocks(track, options.attention)
     return track
 
 
-def compile_blocks(track: Any) -> None:
+def compile_blocks(track: Any, attending: str) -> None:
     """Compile the blocks of a track before its first step, for whole batches only: a capture first reads a single row,
     which would be compiled as well. On a GPU the compiled blocks call the hand-written kernels, as they do for
     sequences longer than these."""
     import torch
 
     from plait.model.compiled_blocks import compile_blocks as compile_backbone
-    from plait.ops import attention, delta, gla
+    from plait.ops import attention, delta, gla, shortconv
 
-    delta.LONGEST_IN_GRAPH = gla.LONGEST_IN_GRAPH = attention.LONGEST_PLAIN = 0
+    delta.LONGEST_IN_GRAPH = gla.LONGEST_IN_GRAPH = shortconv.LONGEST_IN_GRAPH = attention.LONGEST_PLAIN = 0
+    attention.NARROW_IN_GRAPH = attending
     on_gpu = track.device.type == "cuda"
     backbone, stepper = track.template.model.backbone, track._stepper
     compile_backbone(
@@ -206,25 +220,74 @@ def compile_blocks(track: Any) -> None:
     scored, stepper._loss, track.score = track.score, loss_of_whole_batches, score
 
 
+def time_attention(results: Any, device: str) -> None:
+    """Milliseconds of both passes with heads of `HEAD` channels by each path of compiled blocks, and how far output and
+    gradients are from those of `sdpa`; sends the name of the fastest that is right."""
+    import torch
+
+    from plait.ops import attention
+
+    B, H = (256, 64) if device == "cuda" else (2, 2)
+    half = torch.bfloat16 if device == "cuda" else torch.float32
+    torch.manual_seed(0)
+    qkv = torch.randn(B, SEQ_LEN, 3 * H * HEAD, device=device, dtype=half, requires_grad=True)
+    given = torch.randn(B, SEQ_LEN, H, HEAD, device=device, dtype=half)
+    found, right, times = {}, [], {}
+    for path in ATTENTION:
+        attention.NARROW_IN_GRAPH = path
+
+        def attend() -> Any:
+            return attention.attention(*(x.unflatten(-1, (H, HEAD)) for x in qkv.chunk(3, dim=-1)))
+
+        try:
+            attend = torch.compile(attend, fullgraph=True, backend="inductor" if device == "cuda" else "aot_eager")
+            for repeat in range(13):
+                if repeat == 3:
+                    torch.cuda.synchronize() if device == "cuda" else None
+                    began = time.time()
+                out = attend()
+                (grad,) = torch.autograd.grad(out, qkv, given)
+            torch.cuda.synchronize() if device == "cuda" else None
+            times[path] = (time.time() - began) / 10
+        except Exception as error:
+            print(f"attention by {path}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+            continue
+        found[path] = [each.detach().float() for each in (out, grad)]
+        if "sdpa" not in found:
+            continue
+        off = max(float((a - b).norm() / b.norm()) for a, b in zip(found[path], found["sdpa"], strict=True))
+        print(f"attention by {path}: {1000 * times[path]:.2f} ms, {off:.1e} off", flush=True)
+        right += [path] * (off < RIGHT)
+    results.send(min(right, key=lambda path: times[path], default="sdpa"))
+
+
 class OutOfTime(Exception):
     pass
 
 
-def train(job: Job, factor: float, compiled: bool, text: Any, options: argparse.Namespace) -> Row | str:
+def train(
+    job: Job, factor: float, compiled: bool, place: int, given: tuple[Any, int], options: argparse.Namespace
+) -> Row | str:
     """Its row; or why there is none. Rows are written as they come. With `--cut` a large run that does not fit is
     annealed in time, and is of what FLOPs it has had by then."""
     lr, started = rate_of(job, factor), time.time()
+    text, held_out = given
     track = track_of(job, lr, text, options, compiled)
     track.advance_to(4)
+    told(f"{job.name} d={job.width} {job.budget:.0e}: 4 steps after {time.time() - started:.1f} s", options)
+    while options.turns and job.group > LARGE and not all(options.ended[:place]):
+        time.sleep(0.1)
     began, steps = time.time(), job.steps
-    told(f"{job.name} d={job.width} {job.budget:.0e}: 4 steps after {began - started:.1f} s", options)
 
     def in_time(step: int) -> None:
         if time.time() > options.stop:
             raise OutOfTime
 
     def annealed(steps: int) -> float:
-        return float(track.annealed(steps, decay_steps(steps), in_time).mean())
+        loss_N = track.annealed(steps, decay_steps(steps), in_time)[0]
+        loss, seen = float(loss_N[:held_out].mean()), float(loss_N[held_out:].mean())
+        told(f"{job.name} d={job.width}: {steps} steps, loss {loss:.4f}, on bytes trained on {seen:.4f}", options)
+        return loss
 
     passed = [replace(job, group=each, budget=each / options.shrink) for each in PASSED.get(job.group, ())]
     pause, recent, before, told_at = 0.0, began, track.step, began
@@ -241,13 +304,19 @@ def train(job: Job, factor: float, compiled: bool, text: Any, options: argparse.
         if options.cut and job.group > LARGE:
             cut = round(track.step / (1 - DECAY))  # the decay is still a fifth of all
             if track.step + LENIENT * left < LEAST_CUT * job.steps:
-                return f"less than half of {job.steps} steps of {1000 * each:.1f} ms fits"
+                if not passed or track.step + left < passed[0].steps:
+                    return f"less than half of {job.steps} steps of {1000 * each:.1f} ms fits"
+                job, passed = passed[0], passed[1:]  # the smaller budget alone
+                steps = job.steps
+                continue
             if left < cut - track.step + job.steps // 50 < steps - track.step:
                 steps = cut
         elif left < (steps - track.step) / (LENIENT if track.step < steps // 2 else 1):
             return f"{job.steps} steps of {1000 * each:.1f} ms do not fit"
         if stops and track.step == stops[0]:
             small = passed.pop(0)
+            if options.cut and steps - track.step < left < steps - track.step + decay_steps(small.steps):
+                continue  # the whole run fits if it does not anneal here
             row = row_of(small, annealed(small.steps), lr, small.steps, track.tokens_per_step, time.time() - began)
             write_row(row, options)
             pause += time.time() - recent
@@ -298,10 +367,10 @@ def work(pipe: Any, options: argparse.Namespace) -> None:
     text = text_of(options.text, options.held_out)
     pipe.send(None)
     while (asked := pipe.recv()) is not None:
-        job, factor, compiled = asked
+        job, factor, compiled, place = asked
         try:
             with plain_ops() if options.plain and options.plain in job.spec else nullcontext():
-                found = train(job, factor, compiled, text, options)
+                found = train(job, factor, compiled, place, text, options)
         except OutOfTime:
             found = "ran out of time"
         except Exception:
@@ -417,13 +486,20 @@ def run(options: argparse.Namespace) -> None:
     options.until, options.stop = began + options.seconds, began + options.seconds + GRACE
     options.out.mkdir(parents=True, exist_ok=True)
     options.text = Path(tempfile.mkdtemp()) / "text.npz"
+    context = multiprocessing.get_context("spawn")
+    if options.attention == "fastest":
+        fastest, theirs = context.Pipe()
+        context.Process(target=time_attention, args=(theirs, options.device), daemon=True).start()
     bytes_, validation = python_sources()
     np.savez(options.text, train=bytes_[: options.most_text], validation=validation)
     digests = " and ".join(sha256(each.tobytes()).hexdigest()[:12] for each in (bytes_, validation))
     print(f"{len(bytes_):,} bytes to train on, {len(validation):,} held out, sha256 {digests}", flush=True)
     sitting = Sitting(options, read_rows(options.have))
     print(f"{len(sitting.rows)} rows are there, {len(sitting.waiting)} wanted", flush=True)
-    context = multiprocessing.get_context("spawn")
+    if options.attention == "fastest":
+        options.attention = fastest.recv() if fastest.poll(LONGEST_TIMING) else "sdpa"
+        told(f"attention by {options.attention}", options)
+    options.ended = context.Array("b", MOST_RUNS)
     workers: dict[Any, tuple[int, Any]] = {}
 
     def start(number: int) -> None:
@@ -436,13 +512,14 @@ def run(options: argparse.Namespace) -> None:
     for number in range(options.workers):
         start(number)
     idle: set[Any] = set()
-    started = options.workers
+    started, places = options.workers, dict[int, int]()  # a process → which run of the sitting it has
     while sitting.under_way or (sitting.waiting and time.time() < options.until):
         for pipe in list(idle):
             if (given := sitting.next()) is not None:
                 number, _ = workers[pipe]
                 sitting.under_way[number] = given
-                pipe.send((*given, sitting.compiled(given[0])))
+                places[number] = max(places.values(), default=-1) + 1
+                pipe.send((*given, sitting.compiled(given[0]), places[number]))
                 idle.remove(pipe)
         if workers and len(idle) == len(workers):
             break  # nothing that waits can be trained
@@ -454,6 +531,7 @@ def run(options: argparse.Namespace) -> None:
                 found = "failed: the process ended"
             given = sitting.under_way.pop(number, None)
             if given is not None:
+                options.ended[places[number]] = True
                 job, factor = given
                 words = found if isinstance(found, str) else f"loss {float(found[4]):.4f} {found[13]} s"
                 print(f"{time.time() - began:4.0f} s {job.name:20s} d={job.width} {job.budget:.0e} ×{factor:g} "
@@ -599,6 +677,8 @@ def main() -> None:
     running.add_argument(
         "--cut", action="store_true", help="anneal large runs that do not fit in time, with fewer FLOPs"
     )
+    running.add_argument("--turns", action="store_true", help="one large run trains, the next is compiled meanwhile")
+    running.add_argument("--attention", choices=("fastest", *ATTENTION), default="sdpa", help="in compiled blocks")
     running.add_argument("--compiled", nargs="*", default=[], help="architectures whose blocks are compiled")
     running.add_argument("--unfused", action="store_true", help="update one parameter after the other")
     running.add_argument("--plain", default="", help="a mixer that is trained without its own kernels")
@@ -616,6 +696,7 @@ def main() -> None:
     timing.add_argument("--steps", type=int, default=20)
     timing.add_argument("--shrink", type=float, default=1.0)
     timing.add_argument("--unfused", action="store_true")
+    timing.add_argument("--attention", choices=ATTENTION, default="sdpa")
     joining = verbs.add_parser("join")
     joining.add_argument("folder", type=Path)
     joining.add_argument("--have", nargs="*", type=Path, default=[])
