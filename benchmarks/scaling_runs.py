@@ -315,8 +315,9 @@ def train(
             return f"{job.steps} steps of {1000 * each:.1f} ms do not fit"
         if stops and track.step == stops[0]:
             small = passed.pop(0)
-            if options.cut and steps - track.step < left < steps - track.step + decay_steps(small.steps):
-                continue  # the whole run fits if it does not anneal here
+            fits = left > steps - track.step
+            if options.straight or (options.cut and fits and left < steps - track.step + decay_steps(small.steps)):
+                continue  # the whole run may fit if it does not anneal here
             row = row_of(small, annealed(small.steps), lr, small.steps, track.tokens_per_step, time.time() - began)
             write_row(row, options)
             pause += time.time() - recent
@@ -677,6 +678,7 @@ def main() -> None:
     running.add_argument(
         "--cut", action="store_true", help="anneal large runs that do not fit in time, with fewer FLOPs"
     )
+    running.add_argument("--straight", action="store_true", help="anneal at budgets passed only if no more fits")
     running.add_argument("--turns", action="store_true", help="one large run trains, the next is compiled meanwhile")
     running.add_argument("--attention", choices=("fastest", *ATTENTION), default="sdpa", help="in compiled blocks")
     running.add_argument("--compiled", nargs="*", default=[], help="architectures whose blocks are compiled")
