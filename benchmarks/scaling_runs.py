@@ -17,8 +17,7 @@ GPU several workers share it: start `nvidia-cuda-mps-control -d` first; `--large
 time, and with `--turns` one of these trains while the next one compiles and waits. A row is written when its run has
 ended, so whatever stops this leaves a table, and rows of an earlier sitting (`--have`) are not trained again; runs that
 do not fit into `--seconds` are left out, or with `--cut` annealed in time. A large run is also annealed where it passes
-a smaller budget (`PASSED`), and resumes from before that. `--attention fastest` times the ways to attend with heads
-this narrow before anything else, and takes the fastest one that is right.
+a smaller budget (`PASSED`), and resumes from before that.
 """
 
 from __future__ import annotations
@@ -67,9 +66,6 @@ LEAST_LEFT = (15.0, 90.0)  # seconds with which a small and a large run are begu
 LENIENT = 1.15  # a run that is so much too slow in its first half goes on: others end
 GRACE = 8.0  # seconds after the end in which a decay under way may end
 TELL_EVERY = 10.0  # seconds
-#: Paths of `plait.ops.attention` for narrow heads, the first being torch's own; how far another's results may be from
-#: its, relatively, and the seconds that timing them may take.
-ATTENTION, RIGHT, LONGEST_TIMING = ("sdpa", "narrow", "forgetting", "cudnn"), 2e-2, 40.0
 MOST_RUNS = 4096  # of a sitting
 SLACK = 1.3  # what a run may take longer than it should
 BUSY = 1.2e12  # FLOPs of a step that take as long as its launches
@@ -187,11 +183,11 @@ def track_of(job: Job, lr: float, text: Any, options: argparse.Namespace, compil
     track = Track(architecture(job.spec), [Replica(lr, 0)], [text], recipe, device=options.device, compiled=False)
     track.optimizer = replace(track.optimizer, fused=not options.unfused)
     if compiled:
-        compile_blocks(track, options.attention)
+        compile_blocks(track)
     return track
 
 
-def compile_blocks(track: Any, attending: str) -> None:
+def compile_blocks(track: Any) -> None:
     """Compile the blocks of a track before its first step, for whole batches only: a capture first reads a single row,
     which would be compiled as well. On a GPU the compiled blocks call the hand-written kernels, as they do for
     sequences longer than these."""
@@ -201,7 +197,6 @@ def compile_blocks(track: Any, attending: str) -> None:
     from plait.ops import attention, delta, gla, shortconv
 
     delta.LONGEST_IN_GRAPH = gla.LONGEST_IN_GRAPH = shortconv.LONGEST_IN_GRAPH = attention.LONGEST_PLAIN = 0
-    attention.NARROW_IN_GRAPH = attending
     on_gpu = track.device.type == "cuda"
     backbone, stepper = track.template.model.backbone, track._stepper
     compile_backbone(
@@ -218,47 +213,6 @@ def compile_blocks(track: Any, attending: str) -> None:
         return scored(*given)
 
     scored, stepper._loss, track.score = track.score, loss_of_whole_batches, score
-
-
-def time_attention(results: Any, device: str) -> None:
-    """Milliseconds of both passes with heads of `HEAD` channels by each path of compiled blocks, and how far output and
-    gradients are from those of `sdpa`; sends the name of the fastest that is right."""
-    import torch
-
-    from plait.ops import attention
-
-    B, H = (256, 64) if device == "cuda" else (2, 2)
-    half = torch.bfloat16 if device == "cuda" else torch.float32
-    torch.manual_seed(0)
-    qkv = torch.randn(B, SEQ_LEN, 3 * H * HEAD, device=device, dtype=half, requires_grad=True)
-    given = torch.randn(B, SEQ_LEN, H, HEAD, device=device, dtype=half)
-    found, right, times = {}, [], {}
-    for path in ATTENTION:
-        attention.NARROW_IN_GRAPH = path
-
-        def attend() -> Any:
-            return attention.attention(*(x.unflatten(-1, (H, HEAD)) for x in qkv.chunk(3, dim=-1)))
-
-        try:
-            attend = torch.compile(attend, fullgraph=True, backend="inductor" if device == "cuda" else "aot_eager")
-            for repeat in range(13):
-                if repeat == 3:
-                    torch.cuda.synchronize() if device == "cuda" else None
-                    began = time.time()
-                out = attend()
-                (grad,) = torch.autograd.grad(out, qkv, given)
-            torch.cuda.synchronize() if device == "cuda" else None
-            times[path] = (time.time() - began) / 10
-        except Exception as error:
-            print(f"attention by {path}: {type(error).__name__}: {str(error)[:300]}", flush=True)
-            continue
-        found[path] = [each.detach().float() for each in (out, grad)]
-        if "sdpa" not in found:
-            continue
-        off = max(float((a - b).norm() / b.norm()) for a, b in zip(found[path], found["sdpa"], strict=True))
-        print(f"attention by {path}: {1000 * times[path]:.2f} ms, {off:.1e} off", flush=True)
-        right += [path] * (off < RIGHT)
-    results.send(min(right, key=lambda path: times[path], default="sdpa"))
 
 
 class OutOfTime(Exception):
@@ -488,18 +442,12 @@ def run(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     options.text = Path(tempfile.mkdtemp()) / "text.npz"
     context = multiprocessing.get_context("spawn")
-    if options.attention == "fastest":
-        fastest, theirs = context.Pipe()
-        context.Process(target=time_attention, args=(theirs, options.device), daemon=True).start()
     bytes_, validation = python_sources()
     np.savez(options.text, train=bytes_[: options.most_text], validation=validation)
     digests = " and ".join(sha256(each.tobytes()).hexdigest()[:12] for each in (bytes_, validation))
     print(f"{len(bytes_):,} bytes to train on, {len(validation):,} held out, sha256 {digests}", flush=True)
     sitting = Sitting(options, read_rows(options.have))
     print(f"{len(sitting.rows)} rows are there, {len(sitting.waiting)} wanted", flush=True)
-    if options.attention == "fastest":
-        options.attention = fastest.recv() if fastest.poll(LONGEST_TIMING) else "sdpa"
-        told(f"attention by {options.attention}", options)
     options.ended = context.Array("b", MOST_RUNS)
     workers: dict[Any, tuple[int, Any]] = {}
 
@@ -680,7 +628,6 @@ def main() -> None:
     )
     running.add_argument("--straight", action="store_true", help="anneal at budgets passed only if no more fits")
     running.add_argument("--turns", action="store_true", help="one large run trains, the next is compiled meanwhile")
-    running.add_argument("--attention", choices=("fastest", *ATTENTION), default="sdpa", help="in compiled blocks")
     running.add_argument("--compiled", nargs="*", default=[], help="architectures whose blocks are compiled")
     running.add_argument("--unfused", action="store_true", help="update one parameter after the other")
     running.add_argument("--plain", default="", help="a mixer that is trained without its own kernels")
@@ -698,7 +645,6 @@ def main() -> None:
     timing.add_argument("--steps", type=int, default=20)
     timing.add_argument("--shrink", type=float, default=1.0)
     timing.add_argument("--unfused", action="store_true")
-    timing.add_argument("--attention", choices=ATTENTION, default="sdpa")
     joining = verbs.add_parser("join")
     joining.add_argument("folder", type=Path)
     joining.add_argument("--have", nargs="*", type=Path, default=[])
