@@ -105,7 +105,7 @@ def attention_path(
     on_gpu = q_BMHD.is_cuda
     if on_gpu and expressible and M == N and q_BMHD.shape[2] == k_BNGD.shape[2] and takes(q_BMHD):
         widest, longest = NARROW_IN_GRAPH
-        wins = D <= widest and N <= longest
+        wins = widest >= D and longest >= N
         return "narrow" if wins or not torch.compiler.is_compiling() else "sdpa"
     # Stacked members (vmap) are one more batch to the tiles; torch's own op would take them one by one on a CPU.
     stacked = not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(q_BMHD)
