@@ -51,6 +51,7 @@ GROUPS = {
     1e15: (96, 128, 192, 256),
     1e16: (256, 320, 384, 448, 512, 640),
     2e16: (320, 384, 448, 512, 640, 768),
+    3e16: (1152,),
     1e17: (1024, 1152),  # as wide as leaves the text read about five times, as the widest before
 }
 SMALL_BATCH = 32  # sequences, below the budget of SEARCHED, where rates are the usual ones too
@@ -361,10 +362,13 @@ class Sitting:
         self.paces: list[float] = []  # seconds taken over those foretold
 
     def named(self, name: str) -> list[tuple[Job, float | None]]:
-        """`ARCHITECTURE@WIDTH@BUDGET`, and `@FACTOR` where the rate is not the best one found."""
-        architecture, width, budget, *factor = name.split("@")
-        given = float(factor[0]) if factor else None
+        """`ARCHITECTURE@WIDTH@BUDGET`, `@FACTOR` where the rate is not the best one found, and `@TOKENS` per step where
+        they are not the rule's."""
+        architecture, width, budget, *more = name.split("@")
+        given = float(more[0]) if more else None
         group = jobs([float(budget)], self.options.shrink)
+        if len(more) > 1:
+            group = [replace(job, batch=int(more[1]) // SEQ_LEN) for job in group]
         found = [(job, given) for job in group if (job.name, job.width) == (architecture, int(width))]
         if not found:
             raise SystemExit(f"--runs {name}: no such run in GROUPS and ARCHITECTURES")
@@ -621,7 +625,7 @@ def main() -> None:
     running.add_argument("--have", nargs="*", type=Path, default=[], help="rows that are not trained again")
     running.add_argument("--shrink", type=float, default=1.0, help="divide all budgets, for a rehearsal")
     running.add_argument(
-        "--runs", nargs="*", default=[], help="these alone, in order: ARCHITECTURE@WIDTH@BUDGET[@FACTOR]"
+        "--runs", nargs="*", default=[], help="these alone, in order: ARCHITECTURE@WIDTH@BUDGET[@FACTOR[@TOKENS]]"
     )
     running.add_argument(
         "--cut", action="store_true", help="anneal large runs that do not fit in time, with fewer FLOPs"
