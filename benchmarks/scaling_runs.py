@@ -14,10 +14,11 @@ one batch for a group, that leaves its largest size 500 steps, and a rate that f
 architecture at the group and width of `SEARCHED`. Steps are captured as CUDA graphs; `--compiled` names architectures
 whose blocks are compiled first, which takes seconds of every run and pays for long ones (`speed` measures both). On a
 GPU several workers share it: start `nvidia-cuda-mps-control -d` first; `--large` says how many large trainings go at a
-time, and with `--turns` one of these trains while the next one compiles and waits. A row is written when its run has
-ended, so whatever stops this leaves a table, and rows of an earlier sitting (`--have`) are not trained again; runs that
-do not fit into `--seconds` are left out, or with `--cut` annealed in time. A large run is also annealed where it passes
-a smaller budget (`PASSED`), and resumes from before that.
+time. With `--turns` one of these trains while the next one compiles and waits: that needs no MPS, under which the death
+of any process on the GPU is that of all. A row is written when its run has ended, so whatever stops this leaves a
+table, and rows of an earlier sitting (`--have`) are not trained again; runs that do not fit into `--seconds` are left
+out, or with `--cut` annealed in time. A large run is also annealed where it passes a smaller budget (`PASSED`), and
+resumes from before that.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ LEAST_LEFT = (15.0, 90.0)  # seconds with which a small and a large run are begu
 LENIENT = 1.15  # a run that is so much too slow in its first half goes on: others end
 GRACE = 8.0  # seconds after the end in which a decay under way may end
 TELL_EVERY = 10.0  # seconds
+LATE = 60.0  # seconds after which a failure is not one of compiling
 MOST_RUNS = 4096  # of a sitting
 SLACK = 1.3  # what a run may take longer than it should
 BUSY = 1.2e12  # FLOPs of a step that take as long as its launches
@@ -358,7 +360,7 @@ class Sitting:
         if options.runs:
             wanted = [each for name in options.runs for each in self.named(name)]
             self.waiting = [(j, f) for j, f in wanted if not (self.has(j) if f is None else self.row(j, f))]
-        self.failed: set[Job] = set()
+        self.failed: dict[Job, float] = {}  # → after how many seconds
         self.paces: list[float] = []  # seconds taken over those foretold
 
     def named(self, name: str) -> list[tuple[Job, float | None]]:
@@ -377,12 +379,12 @@ class Sitting:
     def compiled(self, job: Job) -> bool:
         """Large runs are, but not where that has failed: small ones end before it would have paid."""
         large = job.group > LARGE
-        return large and job.name in self.options.compiled and job not in self.failed
+        return large and job.name in self.options.compiled and self.failed.get(job, LATE) >= LATE
 
-    def after_failure(self, job: Job, factor: float) -> None:
-        """A run that failed is tried once more, without being compiled."""
+    def after_failure(self, job: Job, factor: float, seconds: float) -> None:
+        """A run that failed is tried once more; if that was soon, without being compiled."""
         if job not in self.failed:
-            self.failed.add(job)
+            self.failed[job] = seconds
             self.waiting.insert(0, (job, factor))
 
     def row(self, job: Job, factor: float) -> Row | None:
@@ -465,13 +467,14 @@ def run(options: argparse.Namespace) -> None:
     for number in range(options.workers):
         start(number)
     idle: set[Any] = set()
-    started, places = options.workers, dict[int, int]()  # a process → which run of the sitting it has
+    started = options.workers
+    places, begun = dict[int, int](), dict[int, float]()  # a process → which run of the sitting it has, and since when
     while sitting.under_way or (sitting.waiting and time.time() < options.until):
         for pipe in list(idle):
             if (given := sitting.next()) is not None:
                 number, _ = workers[pipe]
                 sitting.under_way[number] = given
-                places[number] = max(places.values(), default=-1) + 1
+                places[number], begun[number] = max(places.values(), default=-1) + 1, time.time()
                 pipe.send((*given, sitting.compiled(given[0]), places[number]))
                 idle.remove(pipe)
         if workers and len(idle) == len(workers):
@@ -495,7 +498,7 @@ def run(options: argparse.Namespace) -> None:
                     if sitting.at[job.name, "search"] == job and factor in FACTORS:
                         sitting.waiting[:0] = [(job, each) for each in sitting.further(job)]
                 if isinstance(found, str) and found.startswith("failed"):
-                    sitting.after_failure(job, factor)
+                    sitting.after_failure(job, factor, time.time() - begun[number])
             if isinstance(found, str) and ("CUDA" in found or "process ended" in found):
                 del workers[pipe]
                 if started < 2 * options.workers:
