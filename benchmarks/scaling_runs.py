@@ -14,9 +14,11 @@ one batch for a group, that leaves its largest size 500 steps, and a rate that f
 architecture at the group and width of `SEARCHED`. Steps are captured as CUDA graphs; `--compiled` names architectures
 whose blocks are compiled first, which takes seconds of every run and pays for long ones (`speed` measures both). On a
 GPU several workers share it: start `nvidia-cuda-mps-control -d` first; `--large` says how many large trainings go at a
-time. A row is written when its run has ended, so whatever stops this leaves a table, and rows of an earlier sitting
-(`--have`) are not trained again; runs that do not fit into `--seconds` are left out. A large run is also annealed where
-it passes a smaller budget (`PASSED`), and resumes from before that.
+time. With `--turns` one of these trains while the next one compiles and waits: that needs no MPS, under which the death
+of any process on the GPU is that of all. A row is written when its run has ended, so whatever stops this leaves a
+table, and rows of an earlier sitting (`--have`) are not trained again; runs that do not fit into `--seconds` are left
+out, or with `--cut` annealed in time. A large run is also annealed where it passes a smaller budget (`PASSED`), and
+resumes from before that.
 """
 
 from __future__ import annotations
@@ -50,12 +52,14 @@ GROUPS = {
     1e15: (96, 128, 192, 256),
     1e16: (256, 320, 384, 448, 512, 640),
     2e16: (320, 384, 448, 512, 640, 768),
+    3e16: (1152,),
+    1e17: (1024, 1152),  # as wide as leaves the text read about five times, as the widest before
 }
 SMALL_BATCH = 32  # sequences, below the budget of SEARCHED, where rates are the usual ones too
 SEARCHED = (1e14, 96)  # budget and width at which rates are tried
 #: Budgets that runs of a larger one pass: they are annealed there as well, and resume. The batch is the rule's for the
 #: smallest of them.
-PASSED = {1e16: (3e15,), 2e16: (1e16,)}
+PASSED = {1e16: (3e15,), 2e16: (1e16,), 1e17: (3e16,)}
 FACTORS = (1.0, 0.5, 2.0)  # of an architecture's usual rate
 TELLS = 0.005  # nats: where the best is at the edge and better by more, one further is tried
 LARGE = 2e15  # FLOPs from which on few runs go at a time
@@ -64,6 +68,8 @@ LEAST_LEFT = (15.0, 90.0)  # seconds with which a small and a large run are begu
 LENIENT = 1.15  # a run that is so much too slow in its first half goes on: others end
 GRACE = 8.0  # seconds after the end in which a decay under way may end
 TELL_EVERY = 10.0  # seconds
+LATE = 60.0  # seconds after which a failure is not one of compiling
+MOST_RUNS = 4096  # of a sitting
 SLACK = 1.3  # what a run may take longer than it should
 BUSY = 1.2e12  # FLOPs of a step that take as long as its launches
 GDN = f"gated-deltanet[head_dim={HEAD}] swiglu"
@@ -152,15 +158,22 @@ def python_sources() -> tuple[np.ndarray, np.ndarray]:
     return train, validation
 
 
-def text_of(path: Path, held_out: int) -> Any:
+def text_of(path: Path, held_out: int) -> tuple[Any, int]:
+    """A text and how many of its scored windows are held out. As many as half of them follow from the training text: a
+    model that knows it by heart does better there."""
     from plait.training.track import Text
 
     kept = np.load(path)
-    tokens = kept["validation"]
+    held = windows(kept["validation"], held_out)
+    rows = np.concatenate([held, windows(kept["train"], held_out // 2)])
+    return Text(kept["train"], rows[:, :-1], rows[:, 1:]), len(held)
+
+
+def windows(tokens: np.ndarray, wanted: int) -> np.ndarray:
+    """Windows from all over a text, with so many targets together or all it has."""
     there = (len(tokens) - 1) // SEQ_LEN
-    taken = np.linspace(0, there, min(there, held_out // SEQ_LEN), endpoint=False).astype(np.int64)
-    rows = tokens[taken[:, None] * SEQ_LEN + np.arange(SEQ_LEN + 1)].astype(np.int64)
-    return Text(kept["train"], rows[:, :-1], rows[:, 1:])
+    taken = np.linspace(0, there, min(there, wanted // SEQ_LEN), endpoint=False).astype(np.int64)
+    return np.asarray(tokens[taken[:, None] * SEQ_LEN + np.arange(SEQ_LEN + 1)].astype(np.int64))
 
 
 def track_of(job: Job, lr: float, text: Any, options: argparse.Namespace, compiled: bool) -> Any:
@@ -184,9 +197,9 @@ def compile_blocks(track: Any) -> None:
     import torch
 
     from plait.model.compiled_blocks import compile_blocks as compile_backbone
-    from plait.ops import attention, delta, gla
+    from plait.ops import attention, delta, gla, shortconv
 
-    delta.LONGEST_IN_GRAPH = gla.LONGEST_IN_GRAPH = attention.LONGEST_PLAIN = 0
+    delta.LONGEST_IN_GRAPH = gla.LONGEST_IN_GRAPH = shortconv.LONGEST_IN_GRAPH = attention.LONGEST_PLAIN = 0
     on_gpu = track.device.type == "cuda"
     backbone, stepper = track.template.model.backbone, track._stepper
     compile_backbone(
@@ -209,21 +222,29 @@ class OutOfTime(Exception):
     pass
 
 
-def train(job: Job, factor: float, compiled: bool, text: Any, options: argparse.Namespace) -> Row | str:
+def train(
+    job: Job, factor: float, compiled: bool, place: int, given: tuple[Any, int], options: argparse.Namespace
+) -> Row | str:
     """Its row; or why there is none. Rows are written as they come. With `--cut` a large run that does not fit is
     annealed in time, and is of what FLOPs it has had by then."""
     lr, started = rate_of(job, factor), time.time()
+    text, held_out = given
     track = track_of(job, lr, text, options, compiled)
     track.advance_to(4)
+    told(f"{job.name} d={job.width} {job.budget:.0e}: 4 steps after {time.time() - started:.1f} s", options)
+    while options.turns and job.group > LARGE and not all(options.ended[:place]):
+        time.sleep(0.1)
     began, steps = time.time(), job.steps
-    told(f"{job.name} d={job.width} {job.budget:.0e}: 4 steps after {began - started:.1f} s", options)
 
     def in_time(step: int) -> None:
         if time.time() > options.stop:
             raise OutOfTime
 
     def annealed(steps: int) -> float:
-        return float(track.annealed(steps, decay_steps(steps), in_time).mean())
+        loss_N = track.annealed(steps, decay_steps(steps), in_time)[0]
+        loss, seen = float(loss_N[:held_out].mean()), float(loss_N[held_out:].mean())
+        told(f"{job.name} d={job.width}: {steps} steps, loss {loss:.4f}, on bytes trained on {seen:.4f}", options)
+        return loss
 
     passed = [replace(job, group=each, budget=each / options.shrink) for each in PASSED.get(job.group, ())]
     pause, recent, before, told_at = 0.0, began, track.step, began
@@ -240,13 +261,20 @@ def train(job: Job, factor: float, compiled: bool, text: Any, options: argparse.
         if options.cut and job.group > LARGE:
             cut = round(track.step / (1 - DECAY))  # the decay is still a fifth of all
             if track.step + LENIENT * left < LEAST_CUT * job.steps:
-                return f"less than half of {job.steps} steps of {1000 * each:.1f} ms fits"
+                if not passed or track.step + left < passed[0].steps:
+                    return f"less than half of {job.steps} steps of {1000 * each:.1f} ms fits"
+                job, passed = passed[0], passed[1:]  # the smaller budget alone
+                steps = job.steps
+                continue
             if left < cut - track.step + job.steps // 50 < steps - track.step:
                 steps = cut
         elif left < (steps - track.step) / (LENIENT if track.step < steps // 2 else 1):
             return f"{job.steps} steps of {1000 * each:.1f} ms do not fit"
         if stops and track.step == stops[0]:
             small = passed.pop(0)
+            fits = left > steps - track.step
+            if options.straight or (options.cut and fits and left < steps - track.step + decay_steps(small.steps)):
+                continue  # the whole run may fit if it does not anneal here
             row = row_of(small, annealed(small.steps), lr, small.steps, track.tokens_per_step, time.time() - began)
             write_row(row, options)
             pause += time.time() - recent
@@ -297,10 +325,10 @@ def work(pipe: Any, options: argparse.Namespace) -> None:
     text = text_of(options.text, options.held_out)
     pipe.send(None)
     while (asked := pipe.recv()) is not None:
-        job, factor, compiled = asked
+        job, factor, compiled, place = asked
         try:
             with plain_ops() if options.plain and options.plain in job.spec else nullcontext():
-                found = train(job, factor, compiled, text, options)
+                found = train(job, factor, compiled, place, text, options)
         except OutOfTime:
             found = "ran out of time"
         except Exception:
@@ -332,14 +360,17 @@ class Sitting:
         if options.runs:
             wanted = [each for name in options.runs for each in self.named(name)]
             self.waiting = [(j, f) for j, f in wanted if not (self.has(j) if f is None else self.row(j, f))]
-        self.failed: set[Job] = set()
+        self.failed: dict[Job, float] = {}  # → after how many seconds
         self.paces: list[float] = []  # seconds taken over those foretold
 
     def named(self, name: str) -> list[tuple[Job, float | None]]:
-        """`ARCHITECTURE@WIDTH@BUDGET`, and `@FACTOR` where the rate is not the best one found."""
-        architecture, width, budget, *factor = name.split("@")
-        given = float(factor[0]) if factor else None
+        """`ARCHITECTURE@WIDTH@BUDGET`, `@FACTOR` where the rate is not the best one found, and `@TOKENS` per step where
+        they are not the rule's."""
+        architecture, width, budget, *more = name.split("@")
+        given = float(more[0]) if more else None
         group = jobs([float(budget)], self.options.shrink)
+        if len(more) > 1:
+            group = [replace(job, batch=int(more[1]) // SEQ_LEN) for job in group]
         found = [(job, given) for job in group if (job.name, job.width) == (architecture, int(width))]
         if not found:
             raise SystemExit(f"--runs {name}: no such run in GROUPS and ARCHITECTURES")
@@ -348,12 +379,12 @@ class Sitting:
     def compiled(self, job: Job) -> bool:
         """Large runs are, but not where that has failed: small ones end before it would have paid."""
         large = job.group > LARGE
-        return large and job.name in self.options.compiled and job not in self.failed
+        return large and job.name in self.options.compiled and self.failed.get(job, LATE) >= LATE
 
-    def after_failure(self, job: Job, factor: float) -> None:
-        """A run that failed is tried once more, without being compiled."""
+    def after_failure(self, job: Job, factor: float, seconds: float) -> None:
+        """A run that failed is tried once more; if that was soon, without being compiled."""
         if job not in self.failed:
-            self.failed.add(job)
+            self.failed[job] = seconds
             self.waiting.insert(0, (job, factor))
 
     def row(self, job: Job, factor: float) -> Row | None:
@@ -416,13 +447,14 @@ def run(options: argparse.Namespace) -> None:
     options.until, options.stop = began + options.seconds, began + options.seconds + GRACE
     options.out.mkdir(parents=True, exist_ok=True)
     options.text = Path(tempfile.mkdtemp()) / "text.npz"
+    context = multiprocessing.get_context("spawn")
     bytes_, validation = python_sources()
     np.savez(options.text, train=bytes_[: options.most_text], validation=validation)
     digests = " and ".join(sha256(each.tobytes()).hexdigest()[:12] for each in (bytes_, validation))
     print(f"{len(bytes_):,} bytes to train on, {len(validation):,} held out, sha256 {digests}", flush=True)
     sitting = Sitting(options, read_rows(options.have))
     print(f"{len(sitting.rows)} rows are there, {len(sitting.waiting)} wanted", flush=True)
-    context = multiprocessing.get_context("spawn")
+    options.ended = context.Array("b", MOST_RUNS)
     workers: dict[Any, tuple[int, Any]] = {}
 
     def start(number: int) -> None:
@@ -436,12 +468,14 @@ def run(options: argparse.Namespace) -> None:
         start(number)
     idle: set[Any] = set()
     started = options.workers
+    places, begun = dict[int, int](), dict[int, float]()  # a process → which run of the sitting it has, and since when
     while sitting.under_way or (sitting.waiting and time.time() < options.until):
         for pipe in list(idle):
             if (given := sitting.next()) is not None:
                 number, _ = workers[pipe]
                 sitting.under_way[number] = given
-                pipe.send((*given, sitting.compiled(given[0])))
+                places[number], begun[number] = max(places.values(), default=-1) + 1, time.time()
+                pipe.send((*given, sitting.compiled(given[0]), places[number]))
                 idle.remove(pipe)
         if workers and len(idle) == len(workers):
             break  # nothing that waits can be trained
@@ -453,6 +487,7 @@ def run(options: argparse.Namespace) -> None:
                 found = "failed: the process ended"
             given = sitting.under_way.pop(number, None)
             if given is not None:
+                options.ended[places[number]] = True
                 job, factor = given
                 words = found if isinstance(found, str) else f"loss {float(found[4]):.4f} {found[13]} s"
                 print(f"{time.time() - began:4.0f} s {job.name:20s} d={job.width} {job.budget:.0e} ×{factor:g} "
@@ -463,7 +498,7 @@ def run(options: argparse.Namespace) -> None:
                     if sitting.at[job.name, "search"] == job and factor in FACTORS:
                         sitting.waiting[:0] = [(job, each) for each in sitting.further(job)]
                 if isinstance(found, str) and found.startswith("failed"):
-                    sitting.after_failure(job, factor)
+                    sitting.after_failure(job, factor, time.time() - begun[number])
             if isinstance(found, str) and ("CUDA" in found or "process ended" in found):
                 del workers[pipe]
                 if started < 2 * options.workers:
@@ -593,11 +628,13 @@ def main() -> None:
     running.add_argument("--have", nargs="*", type=Path, default=[], help="rows that are not trained again")
     running.add_argument("--shrink", type=float, default=1.0, help="divide all budgets, for a rehearsal")
     running.add_argument(
-        "--runs", nargs="*", default=[], help="these alone, in order: ARCHITECTURE@WIDTH@BUDGET[@FACTOR]"
+        "--runs", nargs="*", default=[], help="these alone, in order: ARCHITECTURE@WIDTH@BUDGET[@FACTOR[@TOKENS]]"
     )
     running.add_argument(
         "--cut", action="store_true", help="anneal large runs that do not fit in time, with fewer FLOPs"
     )
+    running.add_argument("--straight", action="store_true", help="anneal at budgets passed only if no more fits")
+    running.add_argument("--turns", action="store_true", help="one large run trains, the next is compiled meanwhile")
     running.add_argument("--compiled", nargs="*", default=[], help="architectures whose blocks are compiled")
     running.add_argument("--unfused", action="store_true", help="update one parameter after the other")
     running.add_argument("--plain", default="", help="a mixer that is trained without its own kernels")

@@ -97,3 +97,22 @@ def test_models_that_are_built_at_once_fit_into_memory() -> None:
     assert wave == jobs[: len(wave)]
     assert 1 < len(wave) == ALL_MEMORY // MEMORY["ours", "360m"]
     assert _wave(jobs, {jobs[0]}) == jobs[:1]
+
+
+def test_a_scaling_run_that_failed_late_is_compiled_again_and_one_that_failed_soon_is_not() -> None:
+    """Late means that something else on the GPU died; soon, that its compiled blocks are at fault."""
+    import scaling_runs
+
+    options = SimpleNamespace(budgets=[], shrink=1.0, runs=["FoX@1152@3e16@2@65536"], compiled=["FoX"])
+    for seconds, compiled in ((scaling_runs.LATE + 1, True), (scaling_runs.LATE - 1, False)):
+        sitting = scaling_runs.Sitting(options, [])
+        ((job, factor),) = sitting.waiting
+        assert (job.batch * scaling_runs.SEQ_LEN, factor) == (65536, 2.0)
+        assert sitting.compiled(job)
+        sitting.waiting.clear()
+        sitting.after_failure(job, factor, seconds)
+        assert sitting.waiting == [(job, factor)]
+        assert sitting.compiled(job) == compiled
+        sitting.waiting.clear()
+        sitting.after_failure(job, factor, seconds)
+        assert not sitting.waiting  # once more, not for ever

@@ -196,6 +196,15 @@ def test_equals_are_not_told_apart() -> None:
     assert told <= 4  # one of ten is expected: either way at 95 %
 
 
+def test_nobody_is_better_by_two_budgets_alone() -> None:
+    """The intervals were validated with three and more: a probability by fewer is told, and no verdict."""
+    apart = [CHINCHILLA, surface(1.817, 300.0, 2085.0, 0.348, 0.366)]
+    parts = [simulated(s, Design(BUDGETS[:2]), 0.002, rng(k), name="TH"[k]) for k, s in enumerate(apart)]
+    (told,) = fit_laws(joined(parts), 1e21, draws=100).comparisons
+    assert told.probability > 0.95
+    assert told.verdict == CANNOT_SAY
+
+
 def test_what_is_too_wide_is_said() -> None:
     laws = fit_laws(simulated(CHINCHILLA, Design(np.array([1e18, 1.5e18]), 5), 0.02, rng(2)), 1e24, draws=100)
     assert any("do not determine" in note for note in notes(laws))
@@ -397,7 +406,8 @@ BAD = {
     "more compute should lower it": [{**row, "loss": 3.0} for row in _changed({})],
     "more compute should lower it. Look": [{**row, "loss": 10 - row["loss"]} for row in _changed({})],
     "row 4: loss is nan": _changed({"loss": float("nan")}),
-    "row 4: params is nan": _changed({"params": None}),
+    "row 4: params is empty": _changed({"params": None}),
+    "row 4: loss is inf, no number": _changed({"loss": "inf"}),
     "row 4: loss is -2": _changed({"loss": -2.0}),
     "row 4: flops is 0": _changed({"flops": 0.0}),
     "should hold numbers": _changed({"loss": "diverged"}),
@@ -473,7 +483,7 @@ def test_units_that_do_not_fit_together_and_too_few_budgets_are_noted() -> None:
     )
     told = "; ".join(document(fit_laws(runs_of(Table.of("runs.csv", odd)), 1e28, draws=20))["notes"])
     assert "FLOPs are 1e+06 times 6 · params · tokens" in told
-    assert "only two budgets; the intervals were validated with three or more" in told
+    assert "only two budgets with three sizes; the intervals were validated with three or more" in told
     told = "; ".join(document(fit_laws(runs_of(Table.of("runs.csv", clean)), 1e22, draws=20))["notes"])
     assert "6 · params · tokens" not in told
     assert "two budgets" not in told

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -226,6 +227,18 @@ def test_the_stated_path_is_the_one_that_runs(monkeypatch: pytest.MonkeyPatch) -
         torch.testing.assert_close(attention(q, k, v, **options), attention_reference(q, k, v, **options))
     assert ran == expected
     assert ran == ["tiled", "sdpa", "sdpa", "sdpa", "tiled", "tiled", "tiled"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "width", "compiling", "path"),
+    [(256, 16, True, "narrow"), (512, 16, True, "sdpa"), (256, 32, True, "sdpa"), (512, 32, False, "narrow")],
+)
+def test_narrow_heads_of_short_sequences_take_our_kernels_in_a_graph_too(
+    monkeypatch: pytest.MonkeyPatch, tokens: int, width: int, compiling: bool, path: str
+) -> None:
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiling)
+    on_gpu = cast("Tensor", SimpleNamespace(shape=(8, tokens, 4, width), is_cuda=True, dtype=torch.bfloat16))
+    assert attention_path(on_gpu, on_gpu) == path
 
 
 def test_half_precision_runs_in_fp32_and_returns_half() -> None:

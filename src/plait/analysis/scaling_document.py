@@ -182,8 +182,11 @@ def notes(laws: Laws) -> list[str]:
             budgets = ", ".join(f"{one.flops:.3g}" for one in outside)
             caveats.append(f"{whose}no optimum between the sizes trained at {budgets} FLOPs; left out of the parabolas")
         caveats += _alone(laws.runs, law.name, whose)
-        if len(law.groups) == 2:
-            caveats.append(f"{whose}only two budgets; the intervals were validated with three or more: train a third")
+        if law.few_budgets:
+            few = "one budget" if len(law.groups) == 1 else "two budgets"
+            caveats.append(
+                f"{whose}only {few} with three sizes; the intervals were validated with three or more: train a third"
+            )
         if law.cost.spread > ODD_COST:
             caveats.append(
                 f"{whose}FLOPs per token differ by up to {percent(law.cost.spread)} from {law.cost}, "

@@ -99,6 +99,11 @@ class Law:
         own, drawn = (one.overhead(self.target, self.cost, offset) for one in (self.surface, self.draws))
         return Estimate.of(own, drawn).over(4)
 
+    @property
+    def few_budgets(self) -> bool:
+        """Whether its groups are fewer than the three with which intervals were validated."""
+        return 0 < len(self.groups) < 3
+
     def loss_at_target(self) -> tuple[float, Floats]:
         return float(self.surface.optimum(self.target, self.cost)[2]), self.draws.optimum(self.target, self.cost)[2]
 
@@ -108,16 +113,22 @@ SURFACE = ("E", "A", "B", "alpha", "beta")
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two architectures at the target: the difference in loss, and the probability that the better one is better."""
+    """Two architectures at the target: the difference in loss, and the probability that the better one is better.
+    `validated`: both have as many budgets as intervals were validated with."""
 
     better: str
     worse: str
     probability: float
     difference: Estimate
+    validated: bool = True
+
+    @property
+    def sure(self) -> bool:
+        return self.validated and self.probability >= SURE
 
     @property
     def verdict(self) -> str:
-        return f"{self.better} is better" if self.probability >= SURE else CANNOT_SAY
+        return f"{self.better} is better" if self.sure else CANNOT_SAY
 
 
 @dataclass(frozen=True)
@@ -234,7 +245,8 @@ def _bracketed(groups: Sequence[Parabola], name: str) -> None:
 def _compare(one: Law, two: Law) -> Comparison:
     (low, low_B), (high, high_B) = one.loss_at_target(), two.loss_at_target()
     difference = Estimate.of(high - low, high_B - low_B)
-    return Comparison(one.name, two.name, float(np.mean(low_B < high_B)), difference)
+    validated = not (one.few_budgets or two.few_budgets)
+    return Comparison(one.name, two.name, float(np.mean(low_B < high_B)), difference, validated)
 
 
 __all__ = ["CANNOT_SAY", "CONFIDENCE", "Comparison", "Estimate", "Law", "Laws", "fit_laws"]

@@ -30,6 +30,7 @@ VOCABULARIES = ("vocab", "vocabulary", "tokenizer")
 SCATTER = 30
 LEAST_GROUPS = 2  # that an architecture's parabolas need
 PER_BYTE = "tokens_per_byte"
+INFINITE = ("inf", "+inf", "-inf", "infinity", "-infinity")
 #: What other trainers and papers call the columns, in lower case, words joined by underscores.
 ALIASES = {
     "flops": ("c", "compute", "training_flops", "train_flops", "total_flops", "training_compute", "flop"),
@@ -136,11 +137,14 @@ def _has(table: Table, name: str) -> bool:
 
 
 def _positive(table: Table, name: str) -> Floats:
-    values = table.numbers(name)
+    cells = table.column(name)
+    finite = [None if str(cell).lower() in INFINITE else cell for cell in cells]  # a text file's are text
+    values = Table(table.name, {name: finite}).numbers(name)
     if len(wrong := np.flatnonzero(~np.isfinite(values))):
+        cell = cells[wrong[0]]
         raise UserError(
-            f"{table.name}, row {wrong[0] + 1}: {name} is {values[wrong[0]]:g}, no number. Leave out runs that "
-            f"diverged or did not end: --where '{name}<1e300'."
+            f"{table.name}, row {wrong[0] + 1}: {name} is {'empty' if cell is None else f'{cell}, no number'}. Leave "
+            f"out runs that diverged or did not end: --where '{name}<1e300'."
         )
     if len(wrong := np.flatnonzero(values <= 0)):
         why = "a loss in nats per token is above 0" if name == "loss" else "it should be above 0"

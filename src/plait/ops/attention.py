@@ -34,6 +34,9 @@ from plait.ops.tiled_attention import mask_value, tiled_attention
 NARROW_HEAD = 16
 # Up to here a compiled graph may hold all scores at once.
 LONGEST_PLAIN = 512
+# Inside a compiled graph narrow heads of at most this width and length take our kernels: both passes of 64 heads of 16
+# and 256 × 256 tokens take 1.85 ms on an H200, torch's 3.24 (benchmarks/results/2026-11-16-h200-scaling.md).
+NARROW_IN_GRAPH = (16, 256)
 # By head width (the smallest that is not below): the length from which on cuDNN's attention is the fastest, forward and
 # backward, on a GPU of compute capability 9.0 (benchmarks/results/2026-11-16-h200-training.md). It plans every shape
 # anew, so it is for training alone, where shapes repeat.
@@ -101,7 +104,9 @@ def attention_path(
     expressible = plain and (M == N or not causal)
     on_gpu = q_BMHD.is_cuda
     if on_gpu and expressible and M == N and q_BMHD.shape[2] == k_BNGD.shape[2] and takes(q_BMHD):
-        return "sdpa" if torch.compiler.is_compiling() else "narrow"
+        widest, longest = NARROW_IN_GRAPH
+        wins = widest >= D and longest >= N
+        return "narrow" if wins or not torch.compiler.is_compiling() else "sdpa"
     # Stacked members (vmap) are one more batch to the tiles; torch's own op would take them one by one on a CPU.
     stacked = not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(q_BMHD)
     tiles_win = not on_gpu and (D < NARROW_HEAD or 256 < N <= 512 or stacked)

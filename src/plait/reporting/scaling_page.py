@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 
 from plait.analysis.scaling_document import ends, notes, number, shown
 from plait.analysis.scaling_findings import findings
-from plait.analysis.scaling_laws import CANNOT_SAY, SURE, Estimate, Law, Laws
+from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Law, Laws
 from plait.analysis.scaling_runs import ALL
 from plait.analysis.scaling_simulation import CHINCHILLA, pitfall
 from plait.reporting.charts import Panel, series_numbers
@@ -90,7 +90,7 @@ def _advice(laws: Laws) -> str:
         sizes = f"{CANNOT_SAY} how large"
     if best.name == ALL:
         return sizes
-    sure = all(one.probability >= SURE for one in laws.comparisons if one.better == best.name)
+    sure = all(one.sure for one in laws.comparisons if one.better == best.name)
     if not sure and found["N_star"].wide:
         return f"{CANNOT_SAY} which model, nor how large"
     return f"{best.name}, {sizes}" if sure else f"{best.name} or another ({CANNOT_SAY}), {sizes}"

@@ -218,7 +218,8 @@ def warnings(plan: Plan, corpus_tokens: int | None = None) -> list[str]:
     repeated = [run for run in plan.runs if corpus_tokens and run.tokens > corpus_tokens]
     if repeated and corpus_tokens:
         most = max(run.tokens for run in repeated) / corpus_tokens
-        found.append(f"{len(repeated)} runs read the text more than once, up to {most:.1f} times: D is not new tokens")
+        times = f"{most:,.{1 if most < 100 else 0}f}"
+        found.append(f"{len(repeated)} runs read the text more than once, up to {times} times: D is not new tokens")
     return found
 
 
