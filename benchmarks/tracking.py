@@ -31,12 +31,12 @@ import torch
 from tracking_page import page
 from tracking_sets import SETS
 
+from plait.core.random_streams import stream
 from plait.model.architecture import architecture
 from plait.model.cost import decoder_params, total_state
 from plait.ops.paths import plain_ops
 from plait.probing.protocol import curriculum
 from plait.records import provenance_of
-from plait.core.random_streams import stream
 from plait.tasks import Examples, Task, TaskData, baseline, chance, draw, make_data
 from plait.tasks.data import BLOCK, unseen
 from plait.training import ensemble, ensemble_step
@@ -196,6 +196,7 @@ def run(
         "state": total_state(arch),
         "accuracy": {**found, **{n: [record.others[n] for record in records] for n in longer}},
         "chance": chance(data[0].test),
+        "ceiling": {n: task.longer(int(n)).ceiling(data[0].train, data[0].test) for n in ("1", *longer)},
         "seconds": round(time.perf_counter() - began, 1),
         "cpu_seconds": round(time.process_time() - worked, 1),
         "path": next(path for path, one in PATHS.items() if one is kind) if fleet.device.type == "cuda" else "eager",

@@ -1,15 +1,15 @@
 """What a reader can know of RegBench: the posterior over automata, given the tokens so far.
 
-The law (`plait.tasks.language.RegBench`): 4 to `nodes` states and 4 to `vocab` symbols, uniformly; every state has one to
-three edges, with different symbols, to different states other than itself; a string takes each edge of a state with equal
-probability. A hypothesis is what the tokens so far need of an automaton: its states numbered as they were first met,
-and where every edge that was taken leads. Everything else is summed over in closed form. With k edges known of a
+The law (`plait.tasks.regbench`): 4 to `nodes` states and 4 to `vocab` symbols, uniformly; every state has one to
+three edges, with different symbols, to different states other than itself; a string takes each edge of a state with
+equal probability. A hypothesis is what the tokens so far need of an automaton: its states numbered as they were first
+met, and where every edge that was taken leads. Everything else is summed over in closed form. With k edges known of a
 state that was left n times, s states met, and n_j of them with j edges or more, a hypothesis has the weight
 
     ∏_states Σ_e≥k e!/(e−k)! e⁻ⁿ  ·  Σ_S (S−1)!/(S−s)! w(S−1)  ·  Σ_A A!/(A−c)! w(A),   w(x) = x^−n₁ (x−1)^−n₂ (x−2)^−n₃
 
-over edges e, states S and symbols A, of which c were seen. A symbol that a hypothesis does not know branches it, once per
-state that the edge may lead to. If there are more than `most`, the light ones are resampled so that all sums stay
+over edges e, states S and symbols A, of which c were seen. A symbol that a hypothesis does not know branches it, once
+per state that the edge may lead to. If there are more than `most`, the light ones are resampled so that all sums stay
 unbiased (Fearnhead & Clifford 2003); otherwise the posterior is exact. Left out is what the law refuses after drawing,
 about one automaton in nine: fewer than four states that are reached, or two that accept the same strings.
 
@@ -19,13 +19,14 @@ P  hypotheses      S  states      V  symbols      A  possible numbers of symbols
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
 EDGES = 3  # out of a state, at most
 FEWEST = 4  # states, and symbols
 TINY = 1e-12  # weight of a hypothesis that is dropped
-WIDEN = 10  # times as many hypotheses, where none agrees with the text
+WIDEN, WIDEST = 10, 100_000  # times as many hypotheses, where none agrees with the text, as long as there are fewer
 
 
 class Law:
@@ -43,16 +44,19 @@ class Law:
         self.states = np.stack(
             [_sum(by_states + _log(_falling(states - 1, max(s - 1, 0)) * (states >= s))) for s in range(nodes + 1)]
         )
-        by_size = _spread(counts, sizes_A)
-        #: [c, n₁, n₂, n₃, A], and summed over A
-        self.by_size = np.stack([by_size + _log(_falling(sizes_A, c) * (sizes_A >= c)) for c in range(vocab + 1)])
-        self.symbols = _sum(self.by_size)
+        self.by_size = _spread(counts, sizes_A)
         edges, left = np.arange(1.0, EDGES + 1), np.arange(length + 2)
         terms = np.stack([_log(_falling(edges, k)) - left[:, None] * np.log(edges) for k in range(EDGES + 1)])
         #: [k, n]: the sum over edges, and how many are expected beyond the known
         self.edges = _sum(terms)
         more = np.maximum(edges - np.arange(EDGES + 1)[:, None, None], 0)
         self.more = (np.exp(terms - self.edges[..., None]) * more).sum(axis=-1)
+
+    @cache  # noqa: B019 (a law lives as long as what was read by it)
+    def symbols(self, seen: int) -> tuple[np.ndarray, np.ndarray]:
+        """[n₁, n₂, n₃, A] where so many symbols were seen, and summed over A."""
+        found = self.by_size + _log(_falling(self.sizes_A, seen) * (self.sizes_A >= seen))
+        return found, _sum(found)
 
 
 def _falling(x: np.ndarray, k: int) -> np.ndarray:
@@ -122,9 +126,7 @@ class Posterior:
         parent, to, branched, at = parent[chosen], to[chosen], branched[chosen], at[chosen]
         self.edges_P, self.met_P, self.at_P = edges[chosen], met[chosen], to
         self.kept_P = self.kept_P[parent] + kept
-        self.to_PSV, self.known_PS, self.left_PS = (
-            held[parent] for held in (self.to_PSV, self.known_PS, self.left_PS)
-        )
+        self.to_PSV, self.known_PS, self.left_PS = (held[parent] for held in (self.to_PSV, self.known_PS, self.left_PS))
         rows = np.arange(len(parent))
         self.left_PS[rows, at] += 1
         self.known_PS[rows, at] += branched
@@ -153,7 +155,7 @@ class Posterior:
         return tuple((self.known_PS >= j).sum(axis=1) for j in range(1, EDGES + 1))
 
     def _log_sums(self, met: np.ndarray, counts: tuple[np.ndarray, ...]) -> np.ndarray:
-        found: np.ndarray = self.law.states[(met, *counts)] + self.law.symbols[(int(self.seen_V.sum()), *counts)]
+        found: np.ndarray = self.law.states[(met, *counts)] + self.law.symbols(int(self.seen_V.sum()))[1][counts]
         return found
 
     def allowed(self) -> np.ndarray:
@@ -163,7 +165,7 @@ class Posterior:
         weight_P = np.exp(log_weights - log_weights.max())
         known_P = self.known_PS[rows, self.at_P].astype(int)
         more_P = law.more[known_P, self.left_PS[rows, self.at_P]]
-        of_size_PA = law.by_size[(seen, *counts)]
+        of_size_PA = law.symbols(seen)[0][counts]
         of_size_PA = np.exp(of_size_PA - _sum(of_size_PA)[:, None]) / (law.sizes_A - known_P[:, None])
         one_seen_P = of_size_PA.sum(axis=1)
         one_new_P = (of_size_PA * np.maximum(law.sizes_A - seen, 0)).sum(axis=1) / max(law.vocab - seen, 1)
@@ -173,17 +175,16 @@ class Posterior:
         return found
 
 
-def answers(law: Law, tokens: Sequence[int], most: int, draw: np.random.Generator) -> tuple[list[int], list[float]]:
+def read_text(law: Law, tokens: Sequence[int], most: int, draw: np.random.Generator) -> list[tuple[int, float]]:
     """After every token the symbol that is most probably allowed, and that probability. A token that is no symbol ends
-    a string. Where no hypothesis is left, the text is read again with more of them."""
-    held = Posterior(law, most, draw)
-    symbols, probabilities = [], []
+    a string. Where no hypothesis is left, the text is read again with more of them; -1 where that is of no use."""
+    held, found = Posterior(law, most, draw), []
     try:
         for token in tokens:
             held.take(token) if token < law.vocab else held.begin()
             allowed_V = held.allowed()
-            symbols.append(int(allowed_V.argmax()))
-            probabilities.append(float(allowed_V.max()))
+            found.append((int(allowed_V.argmax()), float(allowed_V.max())))
     except NoHypothesis:
-        return answers(law, tokens, WIDEN * most, draw)
-    return symbols, probabilities
+        if most < WIDEST:
+            return read_text(law, tokens, WIDEN * most, draw)
+    return found + [(-1, 0.0)] * (len(tokens) - len(found))
