@@ -1,12 +1,12 @@
 """How much of RegBench can be known: two programs that read its sequences as a model does.
 
-    python benchmarks/regbench_reader.py [--sequences 100] [--hypotheses 2000 …] [--set vocab=8 length=64 …]
+    python benchmarks/regbench_reader.py [--sequences 100] [--hypotheses 1000 5000] [--set vocab=8 length=64 …]
 
 after the same piece   the symbol that came most often after the longest piece of the present string that came before
 of the posterior       knows the law by which automata are drawn, and nothing of the one at hand: it names the symbol
                        that is most probably allowed (`plait.tasks.automaton_posterior`). No program does better, but
-                       for the few automata that the law refuses, and if enough hypotheses are kept: more of them must
-                       change nothing, and the probability of what it names must be how often that is right.
+                       for the few automata that the law refuses, and if enough hypotheses are kept: with more of them
+                       nothing changes, and the probability of what it names is how often that is right.
 
 `plait.tasks.regbench.MEASURED` has the accuracies of the second, which is what a model's is compared with.
 """
@@ -19,13 +19,11 @@ import time
 import numpy as np
 
 from plait.core.random_streams import stream
-from plait.tasks import IGNORE, Examples, baseline
-from plait.tasks.automaton_posterior import Law, read_text
-from plait.tasks.regbench import RegBench
+from plait.tasks import IGNORE, baseline
+from plait.tasks.regbench import RegBench, read
 
 QUICK = ("vocab=8", "length=64", "nodes=6", "string=12")
 LENGTHS = (16, 32, 64, 128, 256, 512)
-TOLD = 25  # sequences after which the figures so far are told
 
 
 def after_the_same_piece(task: RegBench, tokens: list[int]) -> list[int]:
@@ -44,48 +42,31 @@ def after_the_same_piece(task: RegBench, tokens: list[int]) -> list[int]:
     return found
 
 
-def told(name: str, drawn: Examples, read: list[list[tuple[int, float]]], seconds: float) -> None:
-    """Accuracy up to every length, its standard error over sequences, and the probability that the reader gave."""
-    assert drawn.allowed_NTK is not None
-    count = len(read)
-    read_NT2 = np.array(read)
-    unread_NT = read_NT2[..., 0] < 0  # no hypothesis left, however many there were
-    scored_NT = (drawn.targets_NT[:count] != IGNORE) & ~unread_NT
-    right_NT = (read_NT2[..., :1] == drawn.allowed_NTK[:count]).any(axis=-1) & scored_NT
-    parts = []
-    for length in (length for length in LENGTHS if length <= scored_NT.shape[1]):
-        right_N, of_N = right_NT[:, :length].sum(axis=1), scored_NT[:, :length].sum(axis=1)
-        mean = right_N.sum() / of_N.sum()
-        error = (right_N - mean * of_N).std(ddof=1) / of_N.mean() / np.sqrt(count)
-        probability = read_NT2[:, :length, 1][scored_NT[:, :length]].mean()
-        parts.append(f"{length}: {mean:.4f} ± {error:.4f} (told {probability:.4f})")
-    lost = f", of which {unread_NT.any(axis=1).sum()} not to their end" if unread_NT.any() else ""
-    print(f"{name}, {count} sequences{lost}, {seconds / count:.2f} CPU s each: {'; '.join(parts)}", flush=True)
-
-
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--sequences", type=int, default=100)
-    asked.add_argument("--hypotheses", type=int, nargs="*", default=[2000])
+    asked.add_argument("--hypotheses", type=int, nargs="*", default=[1000, 5000])
     asked.add_argument("--set", nargs="*", default=QUICK, dest="settings")
     given = asked.parse_args()
     task = baseline("regbench").with_settings(dict(pair.split("=") for pair in given.settings))
     assert isinstance(task, RegBench)
-    drawn = task.generate(stream("what can be known"), given.sequences, training=False)
-    texts = drawn.inputs_NT.tolist()
-    print(task.label)
-    began = time.process_time()
-    pieces = [[(symbol, np.nan) for symbol in after_the_same_piece(task, text)] for text in texts]
-    told("after the same piece", drawn, pieces, time.process_time() - began)
-    law = Law(task.vocab, task.nodes, task.length)
+    drawn = task.generate(stream("readers of regbench"), given.sequences, training=False)
+    assert drawn.allowed_NTK is not None
+    pieces_NT = np.array([after_the_same_piece(task, text) for text in drawn.inputs_NT.tolist()])
+    right_NT = (pieces_NT[..., None] == drawn.allowed_NTK).any(axis=-1)
+    print(f"{task.label}, {given.sequences} sequences")
+    print(f"after the same piece: {right_NT[drawn.targets_NT != IGNORE].mean():.4f}", flush=True)
     for hypotheses in given.hypotheses:
-        began, draw = time.process_time(), np.random.default_rng(0)
-        read: list[list[tuple[int, float]]] = []
-        for text in texts:
-            read.append(read_text(law, text, hypotheses, draw))
-            if len(read) % TOLD == 0 or len(read) == len(texts):
-                name = f"of the posterior, {hypotheses:,} hypotheses"
-                told(name, drawn, read, time.process_time() - began)
+        began = time.process_time()
+        found = read(task, given.sequences, hypotheses)
+        parts = [
+            f"{length}: {found.accuracy_T[length - 1]:.4f} ± {found.error_T[length - 1]:.4f} "
+            f"(told {found.probability_T[length - 1]:.4f})"
+            for length in LENGTHS
+            if length <= task.length
+        ]
+        spent = (time.process_time() - began) / given.sequences
+        print(f"of the posterior, {hypotheses:,} hypotheses, {spent:.2f} CPU s each: {'; '.join(parts)}", flush=True)
 
 
 if __name__ == "__main__":

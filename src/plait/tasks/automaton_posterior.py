@@ -10,8 +10,10 @@ state that was left n times, s states met, and n_j of them with j edges or more,
 
 over edges e, states S and symbols A, of which c were seen. A symbol that a hypothesis does not know branches it, once
 per state that the edge may lead to. If there are more than `most`, the light ones are resampled so that all sums stay
-unbiased (Fearnhead & Clifford 2003); otherwise the posterior is exact. Left out is what the law refuses after drawing,
-about one automaton in nine: fewer than four states that are reached, or two that accept the same strings.
+unbiased (Fearnhead & Clifford 2003); otherwise the posterior is exact. The automaton at hand may be given: it is then
+always kept, at the weight that it has, where by lot it might be lost, and all others with it as they contradict the
+text. Left out is what the law refuses after drawing, about one automaton in nine: fewer than four states that are
+reached, or two that accept the same strings.
 
 P  hypotheses      S  states      V  symbols      A  possible numbers of symbols
 """
@@ -23,10 +25,12 @@ from functools import cache
 
 import numpy as np
 
+#: state → symbol → the next state; the first state is where strings begin
+Automaton = list[dict[int, int]]
+
 EDGES = 3  # out of a state, at most
 FEWEST = 4  # states, and symbols
 TINY = 1e-12  # weight of a hypothesis that is dropped
-WIDEN, WIDEST = 10, 100_000  # times as many hypotheses, where none agrees with the text, as long as there are fewer
 
 
 class Law:
@@ -82,13 +86,10 @@ def _spread(counts: Sequence[np.ndarray], x: np.ndarray) -> np.ndarray:
     return found
 
 
-class NoHypothesis(Exception):
-    """All that were kept contradict the text."""
-
-
 class Posterior:
-    def __init__(self, law: Law, most: int, draw: np.random.Generator) -> None:
-        self.law, self.most, self.draw = law, most, draw
+    def __init__(self, law: Law, most: int, draw: np.random.Generator, automaton: Automaton | None = None) -> None:
+        self.law, self.most, self.draw, self.automaton = law, most, draw, automaton
+        self.state, self.numbers, self.own = 0, {0: 0}, 0  # of the automaton at hand; its place among the hypotheses
         self.to_PSV = np.full((1, law.nodes, law.vocab), -1, dtype=np.int8)
         self.known_PS = np.zeros((1, law.nodes), dtype=np.int8)
         self.left_PS = np.zeros((1, law.nodes), dtype=np.int16)
@@ -100,7 +101,7 @@ class Posterior:
 
     def begin(self) -> None:
         """A string begins in the first state."""
-        self.at_P = np.zeros(len(self.at_P), dtype=int)
+        self.at_P, self.state = np.zeros(len(self.at_P), dtype=int), 0
 
     def take(self, symbol: int) -> None:
         """Go where the symbol leads: where its edge is known there, else to every state it may lead to."""
@@ -122,7 +123,9 @@ class Posterior:
         edges = self.edges_P[parent] + law.edges[known + branched, left + 1] - law.edges[known, left]
         met = np.maximum(self.met_P[parent], to + 1)
         counts = tuple(count[parent] + (branched & (known == j)) for j, count in enumerate(self._counts()))
-        chosen, kept = self._choose(edges + self.kept_P[parent] + self._log_sums(met, counts))
+        own = self._follow(symbol, parent, to)
+        chosen, kept = self._choose(edges + self.kept_P[parent] + self._log_sums(met, counts), own)
+        self.own = int(np.searchsorted(chosen, own))
         parent, to, branched, at = parent[chosen], to[chosen], branched[chosen], at[chosen]
         self.edges_P, self.met_P, self.at_P = edges[chosen], met[chosen], to
         self.kept_P = self.kept_P[parent] + kept
@@ -132,13 +135,19 @@ class Posterior:
         self.known_PS[rows, at] += branched
         self.to_PSV[rows[branched], at[branched], symbol] = to[branched]
 
-    def _choose(self, log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _follow(self, symbol: int, parent: np.ndarray, to: np.ndarray) -> int:
+        """Where the automaton at hand is among the hypotheses that the symbol leads to; -1 if it is not known."""
+        if self.automaton is None:
+            return -1
+        self.state = self.automaton[self.state][symbol]
+        number = self.numbers.setdefault(self.state, len(self.numbers))
+        return int(np.flatnonzero((parent == self.own) & (to == number))[0])
+
+    def _choose(self, log_weights: np.ndarray, own: int) -> tuple[np.ndarray, np.ndarray]:
         """Hypotheses to go on with, and the log of the factor by which each now weighs more."""
-        if not len(log_weights):
-            raise NoHypothesis
         weights = np.exp(log_weights - log_weights.max())
         weights /= weights.sum()
-        chosen = np.flatnonzero(weights > TINY)
+        chosen = np.flatnonzero((weights > TINY) | (np.arange(len(weights)) == own))
         if len(chosen) <= self.most:
             return chosen, np.zeros(len(chosen))
         weights = weights[chosen]
@@ -149,7 +158,10 @@ class Posterior:
         least = candidates[np.flatnonzero(heaviest[: self.most] <= candidates)[0]]
         upto = np.cumsum(np.minimum(weights / least, 1)) + self.draw.random()
         picked = np.floor(upto) > np.floor(np.concatenate([[upto[0] - min(weights[0] / least, 1)], upto[:-1]]))
-        return chosen[picked], np.log(np.maximum(least / weights[picked], 1))
+        certain = chosen == own
+        picked |= certain
+        more = np.where(certain, 1, np.maximum(least / weights, 1))
+        return chosen[picked], np.log(more[picked])
 
     def _counts(self) -> tuple[np.ndarray, ...]:
         return tuple((self.known_PS >= j).sum(axis=1) for j in range(1, EDGES + 1))
@@ -175,16 +187,14 @@ class Posterior:
         return found
 
 
-def read_text(law: Law, tokens: Sequence[int], most: int, draw: np.random.Generator) -> list[tuple[int, float]]:
+def read_text(
+    law: Law, tokens: Sequence[int], most: int, draw: np.random.Generator, automaton: Automaton
+) -> list[tuple[int, float]]:
     """After every token the symbol that is most probably allowed, and that probability. A token that is no symbol ends
-    a string. Where no hypothesis is left, the text is read again with more of them; -1 where that is of no use."""
-    held, found = Posterior(law, most, draw), []
-    try:
-        for token in tokens:
-            held.take(token) if token < law.vocab else held.begin()
-            allowed_V = held.allowed()
-            found.append((int(allowed_V.argmax()), float(allowed_V.max())))
-    except NoHypothesis:
-        if most < WIDEST:
-            return read_text(law, tokens, WIDEN * most, draw)
-    return found + [(-1, 0.0)] * (len(tokens) - len(found))
+    a string."""
+    held, found = Posterior(law, most, draw, automaton), []
+    for token in tokens:
+        held.take(token) if token < law.vocab else held.begin()
+        allowed_V = held.allowed()
+        found.append((int(allowed_V.argmax()), float(allowed_V.max())))
+    return found

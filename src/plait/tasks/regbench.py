@@ -21,12 +21,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from plait.core.random_streams import stream as random_stream
-from plait.tasks.automaton_posterior import EDGES, FEWEST, Law, read_text
+from plait.tasks.automaton_posterior import EDGES, FEWEST, Automaton, Law, read_text
 from plait.tasks.mqar import TRAIN_SIZES
 from plait.tasks.task import IGNORE, Examples, Task
-
-#: state → symbol → the next state; the first state is where strings begin
-Automaton = list[dict[int, int]]
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ class RegBench(Task):
         targets_NT = np.full_like(inputs_NT, IGNORE)
         allowed_NTK = np.full((count, self.length, EDGES), IGNORE, dtype=self.dtype)
         for row in range(count):
-            tokens, may_follow = self._text(stream, self.automaton(stream))
+            tokens, may_follow = self.text(stream, self.automaton(stream))
             inputs_NT[row] = tokens[:-1]
             for at, symbols in enumerate(may_follow):
                 if training or symbols:
@@ -92,7 +89,7 @@ class RegBench(Task):
             if len(found) >= FEWEST and len(set(classes(found))) == len(found):
                 return found
 
-    def _text(self, stream: np.random.Generator, automaton: Automaton) -> tuple[list[int], list[list[int]]]:
+    def text(self, stream: np.random.Generator, automaton: Automaton) -> tuple[list[int], list[list[int]]]:
         """`length + 1` tokens, and the symbols that may follow each but the last; none before a bar."""
         tokens: list[int] = []
         may_follow: list[list[int]] = []
@@ -150,7 +147,9 @@ def classes(automaton: Automaton) -> list[int]:
 
 #: (vocab, nodes, string) → length → the best accuracy, to ± 0.003: `benchmarks/regbench_reader.py` measured it.
 MEASURED: dict[tuple[int, int, int], dict[int, float]] = {
-    (8, 6, 12): {16: 0.757, 32: 0.845, 64: 0.913, 128: 0.955, 256: 0.977, 512: 0.989},
+    (8, 6, 12): {16: 0.753, 32: 0.844, 64: 0.912, 128: 0.954, 256: 0.977, 512: 0.989},
+    (18, 6, 49): {16: 0.690, 32: 0.820, 64: 0.904, 128: 0.952, 256: 0.976, 512: 0.988},
+    (18, 12, 49): {16: 0.643, 32: 0.762, 64: 0.854, 128: 0.920, 256: 0.958, 512: 0.978},
 }
 #: Elsewhere so many sequences are read, up to this length: seconds, to ± 0.01.
 SEQUENCES, HYPOTHESES, READ = 32, 1000, 512
@@ -166,19 +165,34 @@ def knowable(vocab: int, nodes: int, string: int, length: int) -> float:
     known = MEASURED.get((vocab, nodes, string), {})
     if not known or length < min(known):
         task = RegBench(vocab=vocab, nodes=nodes, string=string, length=min(length, READ))
-        known = {task.length: best_accuracy(task, SEQUENCES, HYPOTHESES)[-1]}
+        known = {task.length: float(read(task, SEQUENCES, HYPOTHESES).accuracy_T[-1])}
     mistakes = float(np.interp(length, list(known), [(1 - share) * at for at, share in known.items()]))
     return 1 - mistakes / length
 
 
-def best_accuracy(task: RegBench, sequences: int, hypotheses: int) -> np.ndarray:
-    """Of the best reader on so many sequences, up to every length that the task's has."""
-    law, draw = Law(task.vocab, task.nodes, task.length), random_stream("readers of regbench", task.as_dict())
-    drawn = task.generate(draw, sequences, training=False)
-    assert drawn.allowed_NTK is not None
-    read_NT2 = np.array([read_text(law, text, hypotheses, draw) for text in drawn.inputs_NT.tolist()])
-    read_NT = read_NT2[..., 0]
-    scored_NT = (drawn.targets_NT != IGNORE) & (read_NT >= 0)
-    right_NT = (read_NT[..., None] == drawn.allowed_NTK).any(axis=-1) & scored_NT
-    found: np.ndarray = right_NT.sum(axis=0).cumsum() / np.maximum(scored_NT.sum(axis=0).cumsum(), 1)
-    return found
+@dataclass(frozen=True)
+class Reading:
+    """Of the best reader, up to every length that a task's has."""
+
+    accuracy_T: np.ndarray
+    error_T: np.ndarray  # standard, from sequence to sequence
+    probability_T: np.ndarray  # that it gave its answers: its accuracy, if enough hypotheses are kept
+
+
+def read(task: RegBench, sequences: int, hypotheses: int) -> Reading:
+    """So many sequences: the same whatever the number of hypotheses."""
+    law = Law(task.vocab, task.nodes, task.length)
+    draw, lots = (random_stream("readers of regbench", task.as_dict(), part) for part in ("sequences", "hypotheses"))
+    scored_NT, right_NT, probability_NT = (np.zeros((sequences, task.length)) for _ in range(3))
+    for row in range(sequences):
+        automaton = task.automaton(draw)
+        tokens, may_follow = task.text(draw, automaton)
+        found = read_text(law, tokens[:-1], hypotheses, lots, automaton)
+        for at, ((symbol, probability), allowed) in enumerate(zip(found, may_follow, strict=True)):
+            if allowed:
+                scored_NT[row, at], right_NT[row, at], probability_NT[row, at] = 1, symbol in allowed, probability
+    of_NT, upto_NT = scored_NT.cumsum(axis=1), right_NT.cumsum(axis=1)
+    of_T = np.maximum(of_NT.sum(axis=0), 1)
+    accuracy_T = upto_NT.sum(axis=0) / of_T
+    error_T = (upto_NT - accuracy_T * of_NT).std(axis=0, ddof=1) * np.sqrt(sequences) / of_T
+    return Reading(accuracy_T, error_T, probability_NT.cumsum(axis=1).sum(axis=0) / of_T)
