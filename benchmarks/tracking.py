@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import multiprocessing
 import time
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,9 @@ from plait.model.cost import decoder_params, total_state
 from plait.ops.paths import plain_ops
 from plait.probing.protocol import curriculum
 from plait.records import provenance_of
-from plait.tasks import Examples, baseline, chance, draw, make_data
+from plait.tasks import Examples, Task, TaskData, baseline, chance, draw, make_data
+from plait.tasks.data import BLOCK, unseen
+from plait.tasks.task import stream
 from plait.training import ensemble, ensemble_step
 from plait.training.ensemble import Fleet, Member, MemberRecord, Plan, Split
 from plait.training.ensemble_step import Stepper
@@ -52,6 +55,24 @@ def split(examples: list[Examples]) -> Split:
     several = examples[0].allowed_NTK is not None
     parts = ("inputs_NT", "targets_NT", *(["allowed_NTK"] if several else []))
     return Split(*(torch.from_numpy(np.stack([getattr(e, part) for e in examples])) for part in parts))
+
+
+def block(task: Task, seed: int, number: int) -> Examples:
+    return task.generate(stream(task.as_dict(), seed, "train", number), BLOCK, training=True)
+
+
+def drawn(task: Task, seed: int, evaluation: int, processes: int) -> TaskData:
+    """What `make_data` draws, its training sequences by several processes."""
+    if processes == 1:
+        return make_data(task, seed, evaluation=evaluation)
+    task = task.seeded(seed)
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        blocks = pool.starmap(block, [(task, seed, number) for number in range(-(-task.train_size // BLOCK))])
+    parts = ("inputs_NT", "targets_NT")
+    train = Examples(*(np.concatenate([getattr(one, part) for one in blocks])[: task.train_size] for part in parts))
+    validation = unseen(task, seed, "validation", evaluation, [train])
+    test = unseen(task, seed, "test", evaluation, [train, validation])
+    return TaskData(task, seed, train, validation, test, task.ceiling(train, test))
 
 
 class Compiled(Fleet):
@@ -113,7 +134,7 @@ def run(
     task = baseline(chosen.task).with_settings(chosen.settings)
     seeds, steps = range(given.first_seed, given.first_seed + given.seeds), given.steps or chosen.steps
     points = [(lr, decay) for lr in given.lrs or chosen.lrs or (chosen.lr,) for decay in given.decays or chosen.decays]
-    data = [make_data(task, seed, evaluation=chosen.evaluation) for seed in seeds]
+    data = [drawn(task, seed, chosen.evaluation, given.processes) for seed in seeds]
     longer = {
         str(n): split([draw(task.longer(n), seed, "test", chosen.evaluation) for seed in seeds]) for n in chosen.lengths
     }
@@ -175,6 +196,7 @@ def run(
         "state": total_state(arch),
         "accuracy": {**found, **{n: [record.others[n] for record in records] for n in longer}},
         "chance": chance(data[0].test),
+        "ceiling": {n: task.longer(int(n)).ceiling(data[0].train, data[0].test) for n in ("1", *longer)},
         "seconds": round(time.perf_counter() - began, 1),
         "cpu_seconds": round(time.process_time() - worked, 1),
         "path": next(path for path, one in PATHS.items() if one is kind) if fleet.device.type == "cuda" else "eager",
@@ -242,6 +264,7 @@ def main() -> None:
         "--precision", choices=("fp32", "tf32", "bf16"), default="fp32", help="of matrix products on a GPU"
     )
     asked.add_argument("--path", choices=list(PATHS), default="compiled", help="on a GPU")
+    asked.add_argument("--processes", type=int, default=1, help="that draw the training sequences")
     asked.add_argument("--where", default="")
     asked.add_argument("--out", type=Path)
     given = asked.parse_args()

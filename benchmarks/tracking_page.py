@@ -46,7 +46,8 @@ def page(rows: list[dict[str, Any]]) -> str:
             ends = interval(np.array(row["accuracy"][told]))
             means = " | ".join(f"{np.mean(row['accuracy'][n]):.3f}" for n in lengths)
             by_seed = ", ".join(f"{value:.3f}" for value in row["accuracy"][told])
-            scaled = (np.mean(row["accuracy"][lengths[-1]]) - row["chance"]) / (1 - row["chance"])
+            known = row.get("ceiling", {}).get(lengths[-1], 1.0)
+            scaled = (np.mean(row["accuracy"][lengths[-1]]) - row["chance"]) / (known - row["chance"])
             steps = (
                 f"{row['steps']}" if row["steps"] == row.get("of", row["steps"]) else f"{row['steps']} of {row['of']}"
             )

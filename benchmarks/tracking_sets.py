@@ -203,7 +203,8 @@ SETS |= {
         ("depo", "depo", {"vocab": "128", "length": "32", "hops": "2", "queries": "4", "train_size": "100000"},
          NEAR_ATTENTION, 4, 256, 2e-3),
         ("regbench", "regbench",
-         {"vocab": "8", "length": "64", "nodes": "6", "string": "12", "train_size": "50000"},
+         {"vocab": "8", "length": "64", "nodes": "6", "string": "12", "train_size": "400000"},
          NEAR_ATTENTION, 4, 128, 2e-3),
+        ("regbench-whole", "regbench", {"train_size": "150000"}, NEAR_ATTENTION, 4, 64, 1e-3),
     )
 }  # fmt: skip

@@ -26,13 +26,14 @@ def looped(mixer: KimiDeltaAttention, x: Tensor, *, heads: int, width: int) -> T
         q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
         rate = mixer.log_rate_H.exp()[:, None] * F.softplus(mixer.decay(low[t])).view(heads, width)
         alpha = torch.diag_embed(torch.exp(-rate))
-        gates = strength[t].sigmoid() * mixer.strongest
+        gates = strength[t].sigmoid()
         if by_channel:
             erase, write = gates.view(2, heads, width)
+            erase = (2 if mixer.options.neg_eigval else 1) * erase  # what is written is not doubled
             state = (eye - k[:, :, None] * (erase * k)[:, None, :]) @ alpha @ state
             state = state + k[:, :, None] * (write * v)[:, None, :]
         else:
-            beta = gates[:, None, None]
+            beta = (2 if mixer.options.neg_eigval else 1) * gates[:, None, None]
             state = (eye - beta * k[:, :, None] * k[:, None, :]) @ alpha @ state + beta * k[:, :, None] * v[:, None, :]
         o = (q[:, None, :] @ state)[:, 0] / width**0.5
         o = o / (o.square().mean(-1, keepdim=True) + 1e-5).sqrt() * mixer.norm.weight
@@ -46,6 +47,7 @@ def looped(mixer: KimiDeltaAttention, x: Tensor, *, heads: int, width: int) -> T
         KdaOptions(head_dim=4, conv=3),
         KdaOptions(head_dim=4, heads=2, conv=3, neg_eigval=True),
         KdaOptions(head_dim=4, conv=3, write="channel"),
+        KdaOptions(head_dim=4, conv=3, write="channel", neg_eigval=True),
     ],
 )
 def test_forward_is_the_equation_of_the_paper(options: KdaOptions) -> None:

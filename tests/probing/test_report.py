@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait.model.architecture import architecture
-from plait.probing.report import Asked, Ran, _shortfall
+from plait.probing.report import Asked, Ran, _on_task, _shortfall
 from plait.probing.verdict import Comparison, Score, by_task
 
 
@@ -38,3 +38,12 @@ def test_who_is_best_at_which_task() -> None:
     assert (recall.best, recall.best_by_loss, recall.best_mixer) == ("a", "b", "attn")
     assert recall.mixers == pytest.approx({"attn": 0.85, "gla": 0.5})
     assert (copying.best, copying.best_by_loss, copying.best_mixer) == ("both", "b", "gla")
+
+
+def test_scaled_accuracy_is_of_what_can_be_known() -> None:
+    """Half the way from chance, 0.3, to the ceiling, 0.9; without longer lengths there is none."""
+    comparison = Comparison(["a"], ["regbench"], [Score("a", "regbench", "only", 0, 0.6, 1.0, 100)])
+    seed = {"seed": 0, "ceiling": 0.9, "accuracy": 0.6, "loss": 1.0, "chosen": 0}
+    found = _on_task(comparison, "a", "regbench", [seed | {"chance": 0.3, "lengths": {"2": 0.5}}])
+    assert (found.scaled, found.ceiling, found.chance) == (pytest.approx(0.5), 0.9, 0.3)
+    assert _on_task(comparison, "a", "regbench", [seed]).scaled is None

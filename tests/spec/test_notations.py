@@ -9,7 +9,7 @@ import pytest
 from plait.core.errors import UserError
 from plait.spec import load, parse, presets
 from plait.spec.errors import SpecError
-from plait.spec.notations import written
+from plait.spec.notations import CHANNEL, written
 
 
 def layers(name):
@@ -39,7 +39,45 @@ def test_layer_types():
 
 def test_flash_linear_attention():
     found = json.loads(written(layers("qwen3-next"), "fla"))
-    assert found == {"mixer": "gated-deltanet", "attn": {"layers": list(range(3, 48, 4))}}
+    every_fourth = {"layers": list(range(3, 48, 4))}
+    assert found == {"model_type": "gated_deltanet", "num_hidden_layers": 48, "attn": every_fourth}
+    assert json.loads(written(layers("smollm2-135m"), "fla")) == {"model_type": "transformer", "num_hidden_layers": 30}
+
+
+@pytest.mark.parametrize(
+    ("name", "notation"),
+    [
+        ("qwen3-next", "huggingface"),
+        ("qwen3-next", "fla"),
+        ("rwkv-7-1.5b", "fla"),
+        ("smollm2-135m", "fla"),
+        ("deepseek-v3", "fla"),
+        ("mamba2-1.3b", "huggingface"),
+        ("nemotron-h-8b", "huggingface"),
+        ("falcon-h1-7b", "huggingface"),
+    ],
+)
+def test_what_is_written_is_read_back(name, notation):
+    """Sequence mixers, in their places: a notation says nothing of what stands behind them."""
+    kinds = [layer.name for layer in layers(name) if layer.name not in CHANNEL]
+    assert [layer.name for layer in load(written(layers(name), notation)).layers if layer.name not in CHANNEL] == kinds
+
+
+@pytest.mark.parametrize(
+    ("family", "mixer"),
+    [("qwen3_next", "gated-deltanet"), ("kimi_linear", "kda"), ("nemotron_h", "mamba2"), ("minimax", "retnet")],
+)
+def test_which_recurrent_layer_a_model_has(family, mixer):
+    """transformers has one word for all of them."""
+    spec = load(json.dumps({"model_type": family, "layer_types": ["linear_attention", "attention"]}))
+    assert [layer.name for layer in spec.layers[::2]] == [mixer, "attn"]
+
+
+def test_attention_by_an_index_is_no_linear_attention():
+    spec = parse("d=64 vocab=8 | sparse-attn mlp xl-attn mlp")
+    words = ["indexed_attention", "full_attention"]
+    assert json.loads(written(spec.layers, "huggingface")) == words
+    assert [layer.name for layer in load(json.dumps(words)).layers[::2]] == ["sparse-attn", "attn"]
 
 
 @pytest.mark.parametrize(
@@ -48,6 +86,7 @@ def test_flash_linear_attention():
         ("kimi-linear", "megatron", "no symbol for kda"),
         ("kimi-linear", "fla", "this has kda, mla"),
         ("hymba-1.5b", "fla", "no parallel mixers in one layer"),
+        ("mad-hyena-swiglu", "fla", "no model of hyena"),
         ("kimi-linear", "megatorn", "Did you mean 'megatron'"),
     ],
 )
@@ -84,7 +123,8 @@ def test_a_configuration_of_flash_linear_attention_is_read():
     assert [str(layer) for layer in spec.layers[::2]] == ["gla[heads=4]"] * 2 + ["attn[heads=8,window=32]"] + [
         "gla[heads=4]"
     ] * 2 + ["attn[heads=8,window=32]"]
-    assert json.loads(written(spec.layers, "fla")) == {"mixer": "gla", "attn": {"layers": [2, 5]}}
+    found = {"model_type": "gla", "num_hidden_layers": 6, "attn": {"layers": [2, 5]}}
+    assert json.loads(written(spec.layers, "fla")) == found
 
 
 @pytest.mark.parametrize(
@@ -94,6 +134,7 @@ def test_a_configuration_of_flash_linear_attention_is_read():
         ({"layer_types": ["full_attention", "ring"]}, "no layer type ring"),
         ({"model_type": "gla", "attn": {"layers": [7]}}, "not among the 2"),
         ({"hidden_size": "wide"}, "whole numbers"),
+        ({"layer_types": "full_attention"}, "must be a list of words"),
     ],
 )
 def test_a_configuration_that_cannot_be_read(change, message):

@@ -7,6 +7,7 @@ import pytest
 from plait.model.architecture import architecture
 from plait.tasks import SUITES, baseline
 from plait.tasks.controls import CONTROLS, Control
+from plait.tasks.task import stream
 
 
 def test_every_task_beside_mads_has_one() -> None:
@@ -20,6 +21,10 @@ def test_the_setting_and_the_model_are_there(name: str) -> None:
     assert task.name == name
     assert architecture(f"d=128 vocab=8 | {control.model.split()[0]}").text
     assert 0 < control.accuracy <= control.ceiling
+    assert control.solves
+    if not task.ceiling_by_training:
+        nothing = task.generate(stream("ceiling"), 1, training=False)
+        assert control.ceiling == pytest.approx(task.ceiling(nothing, nothing), abs=5e-4)
 
 
 def test_what_does_not_solve_is_marked() -> None:

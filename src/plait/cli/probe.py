@@ -234,20 +234,22 @@ def print_report(shown: ProbeResult) -> None:
 
 
 def _print_lengths(shown: ProbeResult, tasks: list[str]) -> None:
-    """Accuracy where sequences are longer than in training, beside that of the most frequent answer."""
+    """Accuracy where sequences are longer than in training, and at its length between chance and the best possible."""
     out = console()
     for task in (task for task in tasks if shown.architectures[0].tasks[task].lengths):
         first = shown.architectures[0].tasks[task]
-        columns = ["1×", *(f"{factor}×" for factor in first.lengths)]
+        columns = ["1×", *(f"{factor}×" for factor in first.lengths), "scaled"]
         made = table(**{f"{SHORT.get(task, task)} at": "left"}, **dict.fromkeys(columns, "right"))
         for row in shown.architectures:
             found = row.tasks[task]
             values = [found.accuracy, *found.lengths.values()]
             whole = [f" / {value:.2f}" for value in found.exact.values()] or [""] * len(values)
-            made.add_row(plain(row.name), *(f"{value:.2f}{exact}" for value, exact in zip(values, whole, strict=True)))
+            cells = [f"{value:.2f}{exact}" for value, exact in zip(values, whole, strict=True)]
+            made.add_row(plain(row.name), *cells, "" if found.scaled is None else f"{found.scaled:.2f}")
         out.print(made)
         exact = "; after / the fraction of sequences without a mistake" if first.exact else ""
-        out.print(f"times the training length; chance {first.chance:.2f}{exact}", style="dim")
+        best = f" and 1 at {first.ceiling:.2f}, the best possible" if first.ceiling < 1 else ""
+        out.print(f"times the training length; scaled: 0 at chance, {first.chance:.2f}{best}{exact}", style="dim")
 
 
 def _table(shown: ProbeResult, tasks: list[str], *, intervals: bool) -> Table:

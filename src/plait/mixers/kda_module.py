@@ -5,7 +5,9 @@
 
 q, k and v come from a short convolution with silu; q and k then have length 1 in each head. A is one number per head,
 b one per channel. `neg_eigval`: β_t = 2 σ(w_β·x_t). `write=channel` is Gated DeltaNet 2, which erases and writes per
-channel, e = σ(W_e x), w = σ(W_w x):   S_t = (I − k_t (e_t ∘ k_t)ᵀ) diag(α_t) S_{t−1} + k_t (w_t ∘ v_t)ᵀ.
+channel, e = σ(W_e x), of which `neg_eigval` makes twice as much, and w = σ(W_w x):
+
+    S_t = (I − k_t (e_t ∘ k_t)ᵀ) diag(α_t) S_{t−1} + k_t (w_t ∘ v_t)ᵀ
 
 Kimi Team 2025, arXiv:2510.26692; negative eigenvalues: Grazzi et al. 2024, arXiv:2411.12537.
 
@@ -69,12 +71,12 @@ class KimiDeltaAttention(ConvolvedMixer):
         q, k = q.to(self.state_dtype), k.to(self.state_dtype)
         step = F.softplus(self.decay(low).to(self.state_dtype)).unflatten(-1, (self.heads, self.width))
         g = -self.log_rate_H.to(step.dtype).exp()[:, None] * step
-        strength = self.strongest * strength.to(self.state_dtype).sigmoid()
+        strength = strength.to(self.state_dtype).sigmoid()
         k = unit_length(k)
         if self.by_channel:
             erase, write = strength.unflatten(-1, (2, self.heads, self.width)).unbind(-3)
-            return unit_length(q), k, erase * k, write * v, g
-        return unit_length(q), strength[..., None] * k, k, v, g
+            return unit_length(q), k, self.strongest * erase * k, write * v, g
+        return unit_length(q), self.strongest * strength[..., None] * k, k, v, g
 
     def _combine(self, x: Tensor, o: Tensor, low: Tensor) -> Tensor:
         flat = self.norm(o).flatten(-2).to(x.dtype)

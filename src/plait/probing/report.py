@@ -22,7 +22,7 @@ class TaskEstimate(Summary):
     ceiling: float  # the best possible accuracy
     diverged: bool  # at every seed and learning rate
     chance: float | None  # the accuracy of the most frequent answer, where lengths were asked for
-    scaled: float | None  # (accuracy - chance) / (1 - chance)
+    scaled: float | None  # (accuracy - chance) / (ceiling - chance)
     lengths: dict[str, float]  # accuracy on longer sequences, by how many times as long
     exact: dict[str, float]  # share of sequences in which every answer is right, by how many times as long; 1: as here
 
@@ -152,13 +152,14 @@ def _on_task(comparison: Comparison, name: str, task: str, seeds: Sequence[SeedR
     found = summary(comparison, name, task)
     # Only with longer sequences are these recorded, and exact matches only since they are counted.
     chance = _mean([one["chance"] for one in seeds]) if "lengths" in seeds[0] else None
+    ceiling = _mean([one["ceiling"] for one in seeds])
     return TaskEstimate(
         **vars(found),
         seeds=len(comparison.seeds[task]),
-        ceiling=_mean([one["ceiling"] for one in seeds]),
+        ceiling=ceiling,
         diverged=all(one["chosen"] is None for one in seeds),
         chance=chance,
-        scaled=None if chance is None else (found.accuracy - chance) / (1 - chance),
+        scaled=None if chance is None else (found.accuracy - chance) / (ceiling - chance),
         lengths=_mean_by_length([one.get("lengths") for one in seeds]),
         exact=_mean_by_length([one.get("exact") for one in seeds]),
     )

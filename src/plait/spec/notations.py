@@ -3,10 +3,12 @@
     megatron       one symbol per mixer: `--hybrid-layer-pattern M-M*-` (read back by `megatron:M-M*-`)
     huggingface    one word per layer, a sequence mixer with what follows it: full_attention, sliding_attention, …
                    (`layer_types` means the same)
-    fla            which layers of a model of one recurrent mixer are softmax attention: {"attn": {"layers": [3, 7]}}
+    fla            which layers of a model of one recurrent mixer are softmax attention:
+                   {"model_type": "gla", "num_hidden_layers": 8, "attn": {"layers": [3, 7]}}
 
 A notation says which mixer stands where, not its sizes. A configuration (a model's config.json) has both: `from_config`
-reads the widths, heads and layers of one.
+reads the widths, heads and layers of one, or the layers alone where it says no more, which is how the last two are read
+back. Hugging Face has one word for all recurrent layers; the configuration's `model_type` says which they are.
 """
 
 from __future__ import annotations
@@ -32,10 +34,15 @@ MEGATRON = {
     "moe": "E",
 }
 CHANNEL = ("mlp", "swiglu", "moe", "identity")
-#: Hugging Face's words for what transformers has layers of.
-LAYER_TYPES = {"mamba": "mamba", "mamba2": "mamba", "mla": "full_attention", "fox": "full_attention"}
-
-
+#: Hugging Face's words for what transformers has layers of; linear_attention for every other mixer.
+LAYER_TYPES = {
+    "mamba": "mamba",
+    "mamba2": "mamba",
+    "mla": "full_attention",
+    "fox": "full_attention",
+    "xl-attn": "full_attention",
+    "sparse-attn": "indexed_attention",
+}
 #: Mixers that are not whole without another layer.
 TIED = ("cross-attn", "gmu", "zamba2")
 
@@ -64,8 +71,13 @@ def written(layers: Sequence[Layer], notation: str) -> str:
     others = sorted({layer.name for layer in sequence if layer.name != "attn"})
     if len(others) > 1:
         raise UserError(f"flash-linear-attention mixes attention with one other mixer; this has {', '.join(others)}.")
+    kinds = {mixer: kind for kind, mixer in RECURRENT.items()}
+    if others and others[0] not in kinds:
+        raise UserError(f"flash-linear-attention has no model of {others[0]}; it has {', '.join(kinds)}.")
     places = [i for i, layer in enumerate(sequence) if layer.name == "attn"]
-    return json.dumps({"mixer": others[0] if others else "attn", "attn": {"layers": places}})
+    kind = kinds[others[0]] if others else "transformer"
+    mixed = {"attn": {"layers": places}} if others and places else {}
+    return json.dumps({"model_type": kind, "num_hidden_layers": len(sequence), **mixed})
 
 
 def _layer_type(layer: Layer) -> str:
@@ -76,7 +88,7 @@ def _layer_type(layer: Layer) -> str:
     return LAYER_TYPES.get(layer.name, "linear_attention")
 
 
-#: A configuration's `model_type`, or a word of its `layer_types` → the mixer; what is not here is attention.
+#: flash-linear-attention's `model_type` → the mixer; what is not here is attention.
 RECURRENT = {
     "gla": "gla",
     "linear_attn": "linear",
@@ -89,19 +101,35 @@ RECURRENT = {
     "rwkv7": "rwkv7",
     "mamba": "mamba",
     "mamba2": "mamba2",
+    "mamba3": "mamba3",
+    "mla": "mla",
+    "forgetting_transformer": "fox",
 }
-WORDS = {"full_attention", "sliding_attention", "chunked_attention", "linear_attention", "mamba", "hybrid"}
+#: transformers' `model_type` → what its recurrent layers are; gated DeltaNet where it is not here.
+LINEAR = {
+    **dict.fromkeys(("bamba", "falcon_h1", "granitemoehybrid", "mamba2", "nemotron_h", "zamba2"), "mamba2"),
+    **dict.fromkeys(("falcon_mamba", "jamba", "mamba", "zamba"), "mamba"),
+    "kimi_linear": "kda",
+    "minimax": "retnet",
+}
+ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
+WORDS = ATTENTION | {"indexed_attention", "linear_attention", "mamba", "hybrid"}
+EARLIER_WORDS = {"attention": "full_attention", "deepseek_sparse_attention": "indexed_attention"}
 
 
 def is_config(data: Mapping[str, Any]) -> bool:
-    """Whether plain data is a model's configuration and not a spec."""
-    return "layers" not in data and "num_hidden_layers" in data and "hidden_size" in data
+    """Whether plain data is a model's configuration, or part of one, and not a spec."""
+    return "layers" not in data and ("num_hidden_layers" in data or "layer_types" in data)
 
 
 def from_config(data: Mapping[str, Any]) -> dict[str, object]:
     """A configuration of Hugging Face or flash-linear-attention as a spec's plain data: its header and its layers."""
-    d, layers = data["hidden_size"], data["num_hidden_layers"]
-    if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in (d, layers)):
+    words = data.get("layer_types")
+    if words is not None and not (isinstance(words, list | tuple) and words):
+        raise UserError("layer_types must be a list of words, one per layer.")
+    d, layers = data.get("hidden_size"), data.get("num_hidden_layers", len(words or ()))
+    sizes = (layers,) if d is None else (d, layers)
+    if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes):
         raise UserError("hidden_size and num_hidden_layers must be whole numbers above 0.")
     kinds = _kinds(data, layers)
     channel: dict[str, object] = {"mixer": "swiglu"}
@@ -113,20 +141,21 @@ def from_config(data: Mapping[str, Any]) -> dict[str, object]:
         body.append(_mixer(kind, data, d))
         if not alone:
             body.append(channel)
-    header = {"d": d, "vocab": data.get("vocab_size", 50257), "tie": bool(data.get("tie_word_embeddings", False))}
-    return {**header, "layers": body}
+    header = {"vocab": data.get("vocab_size", 50257), "tie": bool(data.get("tie_word_embeddings", False))}
+    return {**({} if d is None else {"d": d}), **header, "layers": body}
 
 
 def _kinds(data: Mapping[str, Any], layers: int) -> list[str]:
     """Of every layer: a word of `layer_types`, or a recurrent mixer."""
     if (words := data.get("layer_types")) is not None:
-        unknown = sorted({str(word) for word in words} - WORDS)
+        words = [EARLIER_WORDS.get(str(word), str(word)) for word in words]
+        unknown = sorted(set(words) - WORDS)
         if unknown or len(words) != layers:
             wrong = (
                 f"no layer type {', '.join(unknown)}" if unknown else f"{len(words)} layer types for {layers} layers"
             )
             raise UserError(f"{wrong}; known: {', '.join(sorted(WORDS))}.")
-        return [str(word) for word in words]
+        return words
     usual = str(data.get("model_type", ""))
     attn = data.get("attn") or {}
     places = set(attn.get("layers", ())) if isinstance(attn, Mapping) else set()
@@ -135,12 +164,18 @@ def _kinds(data: Mapping[str, Any], layers: int) -> list[str]:
     return ["full_attention" if i in places or usual not in RECURRENT else usual for i in range(layers)]
 
 
-def _mixer(kind: str, data: Mapping[str, Any], d: int) -> dict[str, object]:
+def _mixer(kind: str, data: Mapping[str, Any], d: int | None) -> dict[str, object]:
     if kind == "hybrid":
         return {"parallel": [_mixer("full_attention", data, d), {"mixer": "mamba2"}]}
+    if kind == "indexed_attention":
+        return {"mixer": "sparse-attn"}
+    family = str(data.get("model_type", ""))
+    if kind == "mamba" and "layer_types" in data:
+        return {"mixer": LINEAR.get(family, "mamba2")}
     if kind == "linear_attention":
-        width = data.get("linear_key_head_dim")
-        return {"mixer": "gated-deltanet", **({"head_dim": width} if isinstance(width, int) else {})}
+        mixer, width = LINEAR.get(family, "gated-deltanet"), data.get("linear_key_head_dim")
+        sized = mixer == "gated-deltanet" and isinstance(width, int)
+        return {"mixer": mixer, **({"head_dim": width} if sized else {})}
     if kind in RECURRENT:
         heads = data.get("num_heads") if kind in ("gla", "linear_attn", "retnet") else None
         width = data.get("head_dim") if kind in ("delta_net", "gated_deltanet", "rwkv6", "rwkv7", "mamba2") else None
@@ -154,5 +189,5 @@ def _mixer(kind: str, data: Mapping[str, Any], d: int) -> dict[str, object]:
     width, theta = data.get("head_dim"), data.get("rope_theta")
     found = {"mixer": "attn", "heads": heads, "window": window, "theta": theta}
     found["kv_heads"] = groups if groups != heads else None
-    found["head_dim"] = width if isinstance(heads, int) and width != d // heads else None
+    found["head_dim"] = width if isinstance(heads, int) and d is not None and width != d // heads else None
     return {key: value for key, value in found.items() if value is not None}

@@ -64,7 +64,7 @@ def load(text_or_path: str | os.PathLike[str]) -> Spec:
     looks_like_file = given.lower().endswith(_SUFFIXES) and "|" not in given and "\n" not in given
     if isinstance(text_or_path, os.PathLike) or (looks_like_file and os.path.exists(given)):
         return _load_file(Path(given))
-    if given.lstrip().startswith("{"):
+    if given.lstrip().startswith(("{", '["')):
         from plait.spec.serial import from_json
 
         return from_json(given)

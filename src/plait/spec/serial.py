@@ -29,6 +29,8 @@ def to_dict(spec: Spec) -> Json:
 
 def from_dict(data: object) -> Spec:
     """The spec that plain data describes; the inverse of `to_dict`."""
+    if isinstance(data, list) and data and all(isinstance(word, str) for word in data):
+        data = {"layer_types": data}
     if not isinstance(data, Mapping):
         raise SpecError(f"expected a mapping with header keys and 'layers', got {type(data).__name__}")
     values = _string_keys(data, "")
