@@ -471,9 +471,9 @@ library the mean of two. Learning rates are the table's, for races with and with
 of this length cannot afford at a tenth of the cost, is not counted.
 
 Where the shortfall comes from: one seed trained to the end reaches a Spearman correlation of 0.94, not 1, for the noise
-between seeds, though it is half of the truth; with the other seed alone it has 0.85. The four best on english end within
-1.2 % of each other, one of them with seeds 3 % apart. What the race does after the screening changes little: who overtakes
-whom between a quarter and the end is not seen before.
+between seeds, though it is half of the truth; with the other seed alone it has 0.85. The four best on english end
+within 1.2 % of each other, one of them with seeds 3 % apart. What the race does after the screening changes little: who
+overtakes whom between a quarter and the end is not seen before.
 """.strip().split("\n")
 
 
