@@ -10,6 +10,8 @@ late decides. Here the architectures of the table are trained for about as much 
     small-batch     a quarter of the steps, with a quarter of the batch
     tiny-batch      all of the steps, with a sixteenth of the batch
     tiny-mixed      the same on texts that are in part copied
+    tiny-some       the same of the second kind alone, with both seeds
+    three-short     all of the steps, with three sequences of 240 tokens (8.8 % of the tokens), in part copied
     one-sequence    all of the steps, with a thirty-second of the batch
     half-sequence   all of the steps, with one sequence of half the length: a sixty-fourth of the tokens of a step,
                     and a sixteenth where a step has 8 sequences
@@ -21,9 +23,9 @@ after the other, so that a window is either; in *some* every second piece of 8 t
 
 A setup is one track (`plait.training.track`) per architecture, with the table's learning rate times a factor, and is
 scored on annealed branches: the held-out loss; the loss of bytes that repeat the context (the three bytes before them,
-and they themselves, occur earlier in the window) and of all others; and, on copied text, the loss of copies. Setups
-are trained in the order of `SETUPS`, each with all architectures, the slowest first; every training is a process of its
-own; whatever ends a run leaves what was scored.
+and they themselves, occur earlier in the window) and of all others. Setups are trained in the order of `SETUPS`, each
+with all architectures, the slowest first; every training is a process of its own; whatever ends a run leaves what was
+scored.
 """
 
 from __future__ import annotations
@@ -44,11 +46,9 @@ import numpy as np
 import truth
 
 SEEDS = (3, 4)  # none of the truth table's
-PIECES = {"copied": (24, 121), "short": (8, 33), "some": (8, 33)}  # bytes of a piece of copied text, from and below
-SHARE = {"some": 0.5}  # of the pieces that have a copy, where not all have
-KINDS = ("plain", *PIECES, "half")
-AFTER = 4  # bytes of a copy by which a reader can know that it is one
-WINDOWS = {"plain": 256, "copied": 128}  # held out
+# Of kinds of copied text: bytes of a piece, from and below, and the share of the pieces that have a copy.
+COPIES = {"copied": ((24, 121), 1.0), "short": ((8, 33), 1.0), "some": ((8, 33), 0.5)}
+WINDOWS = 256  # held out, of the truth table's length; as many bytes of others
 SCORED_AT_ONCE = 64
 DIFFERENT = 0.2  # relative: a recorded gradient that is not the plain one but for bf16
 START = 25  # seconds that a training needs at least before its first score
@@ -75,6 +75,8 @@ SETUPS = {
         Setup("small-batch", 1, 8, (("plain", 0.5), ("copied", 0.5)), (128, 256, 512, 1024), seeds=SEEDS[:1]),
         Setup("tiny-batch", 1, 2, (("plain", 0.35), ("short", 0.35)), (1024, 2048, 4096)),
         Setup("tiny-mixed", 1, 2, (("half", 0.35), ("some", 0.35)), (2048, 4096), seeds=SEEDS[:1]),
+        Setup("tiny-some", 1, 2, (("some", 0.35),), (1024, 2048, 4096)),
+        Setup("three-short", 1, 3, (("some", 0.4),), (1024, 2048, 4096), seq_len=240),
         Setup("half-sequence", 1, 1, (("short", 0.2),), (1024, 2048, 4096), seq_len=truth.SEQ_LEN // 2),
         Setup("one-sequence", 1, 1, (("short", 0.25),), (1024, 2048, 4096)),
         Setup("narrow", 4, 32, (("plain", 2.0), ("short", 2.0)), (512, 1024, 2048, 4096), seeds=SEEDS[:1]),
@@ -119,20 +121,6 @@ def architectures(names: list[str], factor: int) -> dict[str, Any]:
     return found
 
 
-def copied(tokens: np.ndarray, rng: np.random.Generator, kind: str = "copied") -> tuple[np.ndarray, np.ndarray]:
-    """Text in which every piece is followed by its copy, and which bytes a reader of copies can foresee."""
-    pieces, foreseen, begin = [], [], 0
-    while begin < len(tokens):
-        piece = tokens[begin : begin + int(rng.integers(*PIECES[kind]))]
-        begin += len(piece)
-        pieces.append(piece)
-        foreseen.append(np.zeros(len(piece), bool))
-        if kind not in SHARE or rng.random() < SHARE[kind]:
-            pieces.append(piece)
-            foreseen.append(np.arange(len(piece)) >= AFTER)
-    return np.concatenate(pieces), np.concatenate(foreseen)
-
-
 @dataclass(frozen=True)
 class HeldOut:
     """Windows of one text, and sets of their targets by name."""
@@ -146,37 +134,36 @@ class HeldOut:
         return HeldOut(self.inputs_NT[:count], self.targets_NT[:count], parts)
 
 
+def copied(tokens: np.ndarray, kind: str, rng: np.random.Generator) -> np.ndarray:
+    """Pieces of the text, of which a share, drawn at random, is followed by a copy."""
+    lengths, share = COPIES[kind]
+    pieces = np.split(tokens, np.cumsum(rng.integers(*lengths, size=len(tokens) // lengths[0] + 1)))
+    return np.concatenate([piece for piece in pieces for _ in range(1 + (rng.random() < share))])
+
+
 @lru_cache(maxsize=1)
-def read_texts(path: Path, tokens: int, seq_len: int) -> tuple[list[str], list[Any], list[list[HeldOut]]]:
-    """Names of the texts; the track's texts, of all `KINDS` in turn; held-out windows, plain and copied, by text."""
+def read_texts(path: Path, tokens: int, setup: Setup) -> tuple[list[str], list[Any], list[HeldOut]]:
+    """Names of the texts; the track's texts, of all of the setup's kinds in turn; held-out windows by text."""
     from plait.racing.screening import repeats
     from plait.training.track import Text
 
     kept = np.load(path)
-    windows = {kind: count * truth.SEQ_LEN // seq_len for kind, count in WINDOWS.items()}
     names = list(dict.fromkeys(key.split("/")[0] for key in kept.files))
     texts, held_out = [], []
     for name in names:
-        rng = np.random.default_rng(7)
         train, validation = kept[f"{name}/train"], kept[f"{name}/validation"]
-        plain = Text.cut(name, train, validation, seq_len, windows["plain"] * seq_len)
+        plain = Text.cut(name, train, validation, setup.seq_len, WINDOWS * truth.SEQ_LEN)
         mask_NT = repeats(plain.inputs_NT, plain.targets_NT)
-        sets = [
-            HeldOut(plain.inputs_NT, plain.targets_NT,
-                    {"loss": np.ones_like(mask_NT), "repeats": mask_NT, "others": ~mask_NT})
-        ]  # fmt: skip
-        many, foreseen = copied(validation[: windows["copied"] * seq_len], rng)
-        rows = np.arange(windows["copied"])[:, None] * seq_len + np.arange(seq_len + 1)
-        mask_NT = foreseen[rows[:, 1:]]
-        sets.append(
-            HeldOut(many[rows[:, :-1]].astype(np.int64), many[rows[:, 1:]].astype(np.int64),
-                    {"copies": mask_NT, "first": ~mask_NT})
-        )  # fmt: skip
-        kinds = {kind: copied(train[:tokens], rng, kind)[0] for kind in PIECES}
-        kinds["half"] = np.concatenate([train[: len(kinds["short"])], kinds["short"]])
-        texts.append(plain)
-        texts += [Text(kinds[kind], plain.inputs_NT, plain.targets_NT) for kind in KINDS[1:]]
-        held_out.append(sets)
+        parts = {"loss": np.ones_like(mask_NT), "repeats": mask_NT, "others": ~mask_NT}
+        held_out.append(HeldOut(plain.inputs_NT, plain.targets_NT, parts))
+
+        def of_kind(kind: str, train: np.ndarray = train) -> np.ndarray:
+            if kind == "half":
+                short = of_kind("short")
+                return np.concatenate([train[: len(short)], short])
+            return train if kind == "plain" else copied(train[:tokens], kind, np.random.default_rng(7))
+
+        texts += [Text(of_kind(kind), plain.inputs_NT, plain.targets_NT) for kind, _ in setup.kinds]
     return names, texts, held_out
 
 
@@ -230,8 +217,8 @@ def timed(track: Any, steps: int) -> float:
     return (time.perf_counter() - began) / steps
 
 
-def score(track: Any, held_out: list[list[HeldOut]]) -> list[dict[str, float]]:
-    """For every replica: mean losses of the parts of the plain and of the copied windows of its text."""
+def score(track: Any, held_out: list[HeldOut], kinds: int) -> list[dict[str, float]]:
+    """For every replica: mean losses of the parts of its text's windows."""
     import torch
 
     from plait.training.ensemble_step import precision
@@ -240,19 +227,16 @@ def score(track: Any, held_out: list[list[HeldOut]]) -> list[dict[str, float]]:
     with torch.no_grad():
         for m, replica in enumerate(track.replicas):
             params = {name: p[m] for name, p in track.params.items()}
-            row: dict[str, float] = {}
-            for windows in held_out[replica.text // len(KINDS)]:
-                losses = []
-                for begin in range(0, len(windows.inputs_NT), SCORED_AT_ONCE):
-                    rows = slice(begin, begin + SCORED_AT_ONCE)
-                    inputs = torch.from_numpy(windows.inputs_NT[rows]).to(track.device)
-                    targets = torch.from_numpy(windows.targets_NT[rows]).to(track.device)
-                    with precision(track.device):
-                        logits = track._forward(params, inputs).float()
-                    losses.append(-logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0].cpu().numpy())
-                loss_NT = np.concatenate(losses)
-                row |= {part: float(loss_NT[mask_NT].mean()) for part, mask_NT in windows.parts.items()}
-            found.append(row)
+            windows, losses = held_out[replica.text // kinds], []
+            for begin in range(0, len(windows.inputs_NT), SCORED_AT_ONCE):
+                rows = slice(begin, begin + SCORED_AT_ONCE)
+                inputs = torch.from_numpy(windows.inputs_NT[rows]).to(track.device)
+                targets = torch.from_numpy(windows.targets_NT[rows]).to(track.device)
+                with precision(track.device):
+                    logits = track._forward(params, inputs).float()
+                losses.append(-logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0].cpu().numpy())
+            loss_NT = np.concatenate(losses)
+            found.append({part: float(loss_NT[mask_NT].mean()) for part, mask_NT in windows.parts.items()})
     return found
 
 
@@ -266,14 +250,14 @@ def train(
     def say(what: str) -> None:
         print(f"{time.time() - ends:6.0f} s  {setup.name} {name}: {what}", flush=True)
 
-    names, texts, held_out = read_texts(options.texts, options.tokens, setup.seq_len)
+    names, texts, held_out = read_texts(options.texts, options.tokens, setup)
     if options.rehearse:
-        held_out = [[s.first(4) for s in sets] for sets in held_out]
+        held_out = [windows.first(4) for windows in held_out]
     recipe = track_recipe(Recipe(batch=1 if options.rehearse else setup.batch, seq_len=setup.seq_len), truth.WARMUP)
     replicas = [
-        Replica(factor * rate, seed, len(KINDS) * text + KINDS.index(kind))
+        Replica(factor * rate, seed, len(setup.kinds) * text + place)
         for text in range(len(names))
-        for kind, factor in setup.kinds
+        for place, (_, factor) in enumerate(setup.kinds)
         for seed in setup.seeds
     ]
     began = time.time()
@@ -285,14 +269,14 @@ def train(
         "flops_per_token": model_cost(arch, seq=truth.SEQ_LEN).flops / truth.SEQ_LEN,
         "seconds_per_step": seconds_per_step, "way": way, "done": False,
         "runs": [
-            {"text": names[r.text // len(KINDS)], "kind": KINDS[r.text % len(KINDS)], "seed": r.seed, "lr": r.lr,
-             "factor": r.lr / rate, "annealed": []}
+            {"text": names[r.text // len(setup.kinds)], "kind": setup.kinds[r.text % len(setup.kinds)][0],
+             "seed": r.seed, "lr": r.lr, "factor": r.lr / rate, "annealed": []}
             for r in replicas
         ],
     }  # fmt: skip
     path = options.out / f"{setup.name}.{name}.json"
     scored: list[dict[str, float]] = []
-    track.score = lambda *_: scored.extend(score(track, held_out)) or np.zeros((len(replicas), 1))
+    track.score = lambda *_: scored.extend(score(track, held_out, len(setup.kinds))) or np.zeros((len(replicas), 1))
     for steps in range(3, 5) if options.rehearse else setup.scored:
         decay = max(1, round(truth.DECAY * steps))
         if time.time() + 1.1 * (steps - track.step) * seconds_per_step + 8 > ends:
@@ -321,14 +305,6 @@ def work(item: Item, options: argparse.Namespace, ends: float) -> None:
         raise SystemExit(1) from None  # after a failed capture nothing works in this process
 
 
-def faulty(arch: Any, setup: Setup) -> bool:
-    """Whether this needs kernels that fail, and with them everything that shares the GPU: the delta rule with heads of
-    fewer than 32 channels, unless they are padded."""
-    from plait.ops import delta
-
-    return setup.shrink > 1 and "deltanet" in arch.text and not hasattr(delta, "padded_width")
-
-
 def run(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     ends = time.time() + options.seconds
@@ -345,7 +321,7 @@ def run(options: argparse.Namespace) -> None:
         for setup in (SETUPS[name] for name in options.setups)
         for again in (False, True)
         for name, arch in architectures(names, setup.shrink).items()
-        if ((setup.name, name) in have) == again and not faulty(arch, setup)
+        if ((setup.name, name) in have) == again
     ]
     context = multiprocessing.get_context("spawn")
     running: list[tuple[Any, Item]] = []
