@@ -18,7 +18,7 @@ from plait.device.profile import Profile
 from plait.records import Record, Store
 from plait.searching.job import Request, default_objectives, search_front
 from plait.searching.local_profile import local_profile
-from plait.searching.validation import DocumentRow, Validated, describe, document, measured_row, validate
+from plait.searching.validation import Validated, describe, document, measured_row, validate
 
 METHOD = "nsga2"
 ACROSS = 5  # further models of the front that are measured, spread over it
@@ -40,20 +40,20 @@ class Found:
     profile: Profile
     record: Record
     size: str
-    front: list[DocumentRow]
+    front: list[dict[str, Any]]
     measured: Validated
-    few: list[DocumentRow]
-    plain: DocumentRow | None
+    few: list[dict[str, Any]]
+    plain: dict[str, Any] | None
 
-    def candidates(self) -> dict[str, DocumentRow]:
+    def candidates(self) -> dict[str, dict[str, Any]]:
         """The few and the Transformer by the name of their pattern, the largest first. Of several models with one
         pattern only the largest is kept."""
-        found: dict[str, DocumentRow] = {}
+        found: dict[str, dict[str, Any]] = {}
         for row in sorted([*self.few, *([self.plain] if self.plain else [])], key=lambda row: -row[self.size]):
             found.setdefault(pattern_name(row["spec"]), row)
         return found
 
-    def document(self) -> dict[str, object]:
+    def document(self) -> dict[str, Any]:
         return document(self.record, self.measured)
 
 
@@ -111,7 +111,7 @@ def _transformers(
 
 def _measured(
     config: DesignConfig, front: Front, size: str, plain_rows: Sequence[Row], store: Store, on_progress: OnProgress
-) -> tuple[Validated, list[DocumentRow], DocumentRow | None]:
+) -> tuple[Validated, list[dict[str, Any]], dict[str, Any] | None]:
     chosen = few_of(compositions(front.rows, size), config.few)
     if not chosen:
         raise UserError(
@@ -120,7 +120,7 @@ def _measured(
         )
     plain_composition = sorted(plain_rows, key=lambda row: -row[size])
     total, done = len(chosen) + bool(plain_composition) + ACROSS, 0
-    dropped: list[DocumentRow] = []
+    dropped: list[dict[str, Any]] = []
 
     def report() -> None:
         on_progress("measure", NEARLY * done / total, f"{done} of {total} models")
@@ -130,7 +130,7 @@ def _measured(
         def measure(spec: str, again: bool) -> Record:
             return known.measure(spec, again=again)
 
-        def first_within(composition: Sequence[Row]) -> DocumentRow | None:
+        def first_within(composition: Sequence[Row]) -> dict[str, Any] | None:
             nonlocal done
             report()
             found = None
@@ -166,7 +166,7 @@ def _measured(
     return measured, few, plain
 
 
-def _none_left(what: str, dropped: Sequence[DocumentRow]) -> UserError:
+def _none_left(what: str, dropped: Sequence[dict[str, Any]]) -> UserError:
     unmeasured = [row for row in dropped if row["measurement"] is None]
     if unmeasured:
         return UserError(

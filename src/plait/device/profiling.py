@@ -119,13 +119,14 @@ def extend_profile(
     settings: Sequence[Setting],
     *,
     seconds: float,
+    seed: int = 0,
     on_progress: OnPoint | None = None,
 ) -> None:
     """Add points to a profile within so many seconds: nothing is begun that would not end in time, judged by how long
     the last ones took. Only what a prediction needs at the very least is measured in any case."""
     if not component_sets or not settings:
         raise UserError("a profile needs at least one space and one setting.")
-    rng = np.random.default_rng([0, len(profile.points)])
+    rng = np.random.default_rng([seed, len(profile.points)])
     begun = time.monotonic()
     took = {"part": 0.0, "check": 0.0}  # seconds: the slowest lately
     checks = 0
