@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 import plait as package
-from plait.cli.main import main
+from plait.cli.main import app, main
 
 MISTAKES = {
     "unknown mixer": (("show", "d=64 | atn"), "spec:1:8: unknown mixer 'atn'. Did you mean 'attn'?"),
@@ -109,22 +110,34 @@ def test_a_mistake_is_one_message(plait: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "message"),
     [
-        ("shwo",),
-        ("show",),
-        ("show", "attn", "--seq", "0"),
-        ("show", "attn", "--sqe", "1"),
-        ("check", "attn", "--d", "x"),
+        ("shwo", "no such command 'shwo'. Did you mean 'show'? See: plait --help"),
+        ("task list", "no such command 'list'. Known: show. See: plait task --help"),
+        ("--vrsion", "no such option: --vrsion"),
+        ("show", "missing argument"),
+        ("show attn --seq 0", "0 is not in the range x>=1. See: plait show --help"),
+        ("show attn --sqe 1", "no such option: --sqe"),
+        ("check attn --d x", "'x' is not a valid int"),
     ],
-    ids=" ".join,
 )
-def test_a_wrong_command_line_is_explained(plait: Any, arguments: tuple[str, ...]) -> None:
-    ran = plait(*arguments)
+def test_a_wrong_command_line_is_one_message_as_well(plait: Any, arguments: str, message: str) -> None:
+    ran = plait(*arguments.split())
     assert ran.returncode == 2
     assert ran.stdout == ""
-    assert "Usage: " in ran.stderr
-    assert "Traceback" not in ran.stderr
+    assert ran.stderr.startswith("plait: ")
+    assert len(ran.stderr.splitlines()) == 1
+    assert message in ran.stderr
+
+
+@pytest.mark.parametrize("verb", ["train", "probe", "design"])
+def test_help_fits_80_columns_with_every_name_whole(plait: Any, verb: str) -> None:
+    shown = plait(verb, "--help").stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "<bool>" not in shown
+    options = {name for command in [get_command(app).commands[verb]] for o in command.params for name in o.opts}
+    assert all(name in shown for name in options if name.startswith("--"))
+    assert "…" not in shown.replace("bpe:SIZE …", "")
 
 
 def test_the_program_itself_leaves_with_code_2(program: Any) -> None:

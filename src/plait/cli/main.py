@@ -36,6 +36,7 @@ from plait.cli import (
     task,
     train,
 )
+from plait.cli.help import fit_help, usage_as_message
 from plait.cli.output import guard_streams
 from plait.core.errors import UserError
 from plait.core.registry import Table
@@ -58,9 +59,15 @@ class Verbs(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Replace an experiment file among the arguments by the options it holds."""
+        fit_help(args)
         if any(argument.endswith(experiment.ENDINGS) for argument in args):
             args = experiment.expanded(self, ctx, args)
-        return super().parse_args(ctx, args)
+        with usage_as_message():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        with usage_as_message():
+            return super().invoke(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)

@@ -7,6 +7,7 @@ part of the time goes to whole models, which tell how far the sum of the parts i
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from datetime import datetime, timezone
 import numpy as np
 
 from plait.core.errors import UserError
+from plait.core.units import duration
 from plait.device.features import EMBEDDING_AND_HEAD, Components, Features, of_embedding_and_head, of_layer
 from plait.device.memory import MemoryMeter
 from plait.device.parts import PartMeter
@@ -119,11 +121,13 @@ def extend_profile(
     settings: Sequence[Setting],
     *,
     seconds: float,
+    most: float = math.inf,
     seed: int = 0,
     on_progress: OnPoint | None = None,
 ) -> None:
     """Add points to a profile within so many seconds: nothing is begun that would not end in time, judged by how long
-    the last ones took. Only what a prediction needs at the very least is measured in any case."""
+    the last ones took. Only what a prediction needs at the very least is measured in any case; a machine on which that
+    takes longer than `most` is refused."""
     if not component_sets or not settings:
         raise UserError("a profile needs at least one space and one setting.")
     rng = np.random.default_rng([seed, len(profile.points)])
@@ -142,7 +146,16 @@ def extend_profile(
     def fits(sort: str, until: float) -> bool:
         return time.monotonic() - begun + took[sort] <= until
 
+    def require_time() -> None:
+        if (taken := time.monotonic() - begun) > most:
+            raise UserError(
+                f"this machine is too slow or too busy for that time: {len(profile.points)} measurements for its "
+                f"profile took {duration(taken)}, and predictions need more. They are kept: run the same command "
+                "again, with a longer --time, or when the machine is quiet."
+            )
+
     def check(meter: PartMeter) -> None:
+        require_time()
         components, setting = (
             component_sets[checks % len(component_sets)],
             settings[checks // len(component_sets) % len(settings)],
@@ -161,6 +174,7 @@ def extend_profile(
                 left_for_checks = (LEAST_CHECKS - checks) * took["check"]
                 if not fits("part", min(FOR_PARTS * seconds, seconds - left_for_checks)):
                     break
+            require_time()
             start = time.monotonic()
             # Kinds without a fit have an infinite error; they take turns.
             group = max(groups, key=lambda one: (one.doubt() * one.share**0.5, -len(one.points)))
