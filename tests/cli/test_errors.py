@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 import plait as package
 from plait.cli.main import app, main
@@ -116,9 +118,9 @@ def test_a_mistake_is_one_message(plait: Any, name: str) -> None:
         ("task list", "no such command 'list'. Known: show. See: plait task --help"),
         ("--vrsion", "no such option: --vrsion"),
         ("show", "missing argument"),
-        ("show attn --seq 0", "0 is not in the range x>=1. See: plait show --help"),
+        ("show attn --seq 0", "invalid value for '--seq-len' / '--seq'"),
         ("show attn --sqe 1", "no such option: --sqe"),
-        ("check attn --d x", "'x' is not a valid int"),
+        ("check attn --d x", "invalid value for '--d'"),
     ],
 )
 def test_a_wrong_command_line_is_one_message_as_well(plait: Any, arguments: str, message: str) -> None:
@@ -131,13 +133,13 @@ def test_a_wrong_command_line_is_one_message_as_well(plait: Any, arguments: str,
 
 
 @pytest.mark.parametrize("verb", ["train", "probe", "design"])
-def test_help_fits_80_columns_with_every_name_whole(plait: Any, verb: str) -> None:
-    shown = plait(verb, "--help").stdout
+def test_help_fits_80_columns_with_every_name_whole(verb: str) -> None:
+    shown = CliRunner().invoke(app, [verb, "--help"], env={"COLUMNS": "80", "NO_COLOR": "1"}).stdout
     assert max(map(len, shown.splitlines())) <= 80
     assert "<bool>" not in shown
-    options = {name for command in [get_command(app).commands[verb]] for o in command.params for name in o.opts}
-    assert all(name in shown for name in options if name.startswith("--"))
-    assert "…" not in shown.replace("bpe:SIZE …", "")
+    shown_options = [option for option in get_command(app).commands[verb].params if not option.hidden]
+    names = {name for option in shown_options for name in option.opts if name.startswith("--")}
+    assert {name for name in names if name not in shown} == set()
 
 
 def test_the_program_itself_leaves_with_code_2(program: Any) -> None:
@@ -172,3 +174,36 @@ def test_ctrl_c_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         main()
     assert left.value.code == 130
     assert capsys.readouterr() == ("", "plait: interrupted\n")
+
+
+OUT = "self.output(gate * s_BTD), {"
+BROKEN = {
+    "forward": ("self.output(gate * self.nothing), {", "broken.py, line 45, in extend: AttributeError: 'MyMixer'"),
+    "backward": (f"Raises.apply({OUT[:-3]}), {{", "broken.py, line 66, in backward: RuntimeError: no way back"),
+    "shape": (f"{OUT[:-3]}[..., :1], {{", "a mixer returned (2, 8, 1) for an input of (2, 8, 16)"),
+}
+RAISES = """
+
+class Raises(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        raise RuntimeError("no way back")
+"""
+
+
+@pytest.mark.parametrize("where", BROKEN)
+def test_a_mistake_in_a_users_mixer_is_one_message(plait: Any, tmp_path: Path, where: str) -> None:
+    broken, message = BROKEN[where]
+    template = files("plait").joinpath("model/mixer_template.txt").read_text()
+    assert OUT in template
+    (tmp_path / "broken.py").write_text(template.replace(OUT, broken) + RAISES)
+    small = ("--steps", "1", "--batch", "2", "--seq-len", "8", "--data", "builtin:language")
+    ran = plait("train", "d=16 | my-mixer", "--mixers", "broken.py", *small)
+    assert ran.returncode == 2, ran.stderr
+    assert ran.stderr.startswith("plait: ")
+    assert len(ran.stderr.splitlines()) == 1
+    assert message in ran.stderr

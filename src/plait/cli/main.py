@@ -40,6 +40,7 @@ from plait.cli.help import fit_help, usage_as_message
 from plait.cli.output import guard_streams
 from plait.core.errors import UserError
 from plait.core.registry import Table
+from plait.core.user_files import users_fault
 
 # Read when torch is first imported. Threads that wait by spinning, OpenMP's default, make a training 15 times slower as
 # soon as another process wants one of the cores; sleeping ones cost next to nothing.
@@ -165,7 +166,7 @@ def _raised_by_plait(left: SystemExit) -> bool:
 def main() -> None:
     guard_streams()
     try:
-        app()
+        app(prog_name="plait")
     except UserError as wrong:
         print(f"plait: {wrong}", file=sys.stderr)
         sys.exit(2)
@@ -184,3 +185,8 @@ def main() -> None:
     except KeyboardInterrupt:
         print("plait: interrupted", file=sys.stderr)
         sys.exit(130)
+    except Exception as wrong:
+        if not (fault := users_fault(wrong)):
+            raise
+        print(f"plait: {fault}", file=sys.stderr)
+        sys.exit(2)
