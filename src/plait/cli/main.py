@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -45,6 +46,9 @@ from plait.core.user_files import users_fault
 # Read when torch is first imported. Threads that wait by spinning, OpenMP's default, make a training 15 times slower as
 # soon as another process wants one of the cores; sleeping ones cost next to nothing.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+#: The system's reasons why nothing can be written.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 #: Verbs of installed packages, as functions whose arguments are the options.
 VERBS: Table[Callable[..., Any]] = Table("verb", {}, group="plait.verbs")
@@ -185,6 +189,13 @@ def main() -> None:
     except KeyboardInterrupt:
         print("plait: interrupted", file=sys.stderr)
         sys.exit(130)
+    except OSError as wrong:
+        if wrong.errno not in NO_ROOM:
+            raise
+        where = wrong.filename or "what was asked for"
+        print(f"plait: cannot write {where}: {wrong.strerror}.", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would try once more to write the rest
+        sys.exit(2)
     except Exception as wrong:
         if not (fault := users_fault(wrong)):
             raise

@@ -91,7 +91,9 @@ def users_fault(wrong: BaseException) -> str:
     found = ""
     for frame, line in traceback.walk_tb(wrong.__traceback__):
         if str(frame.f_globals.get("__name__", "")).startswith(MODULE):
-            found = f"{frame.f_code.co_filename}, line {line}, in {frame.f_code.co_name}"
+            path = Path(frame.f_code.co_filename)
+            shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+            found = f"{shown}, line {line}, in {frame.f_code.co_name}"
     said = str(wrong).strip().splitlines()[:1]
     return found and ": ".join([found, type(wrong).__name__, *said])
 
