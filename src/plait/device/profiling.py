@@ -133,29 +133,32 @@ def extend_profile(
     rng = np.random.default_rng([seed, len(profile.points)])
     begun = time.monotonic()
     took = {"part": 0.0, "check": 0.0}  # seconds: the slowest lately
-    checks = 0
+    checks = added = needed = 0  # whole models, points, and those that a prediction needs at least
 
     def add(sort: str, start: float, point: Point) -> None:
-        now = time.monotonic()
+        nonlocal added
+        now, added = time.monotonic(), added + 1
         took[sort] = max(now - start, FORGET * took[sort])
         profile.points.append(point)
         profile.made = datetime.now(timezone.utc).isoformat(timespec="seconds")
         if on_progress is not None:
-            on_progress(point, min(1.0, (now - begun) / seconds))
+            on_progress(point, min(1.0, (now - begun) / seconds, added / needed))
 
     def fits(sort: str, until: float) -> bool:
         return time.monotonic() - begun + took[sort] <= until
 
+    def too_late() -> bool:
+        return most < math.inf and time.monotonic() - begun > most
+
     def require_time() -> None:
-        if (taken := time.monotonic() - begun) > most:
+        if too_late():
             raise UserError(
                 f"this machine is too slow or too busy for that time: {len(profile.points)} measurements for its "
-                f"profile took {duration(taken)}, and predictions need more. They are kept: run the same command "
-                "again, with a longer --time, or when the machine is quiet."
+                f"profile took {duration(time.monotonic() - begun)}, and predictions need more. They are kept: run the "
+                "same command again, with a longer --time, or when the machine is quiet."
             )
 
     def check(meter: PartMeter) -> None:
-        require_time()
         components, setting = (
             component_sets[checks % len(component_sets)],
             settings[checks // len(component_sets) % len(settings)],
@@ -165,6 +168,7 @@ def extend_profile(
     with threads(settings[0]), MemoryMeter() as memory:
         meter = PartMeter(settings[0], memory)
         groups = _groups(component_sets, settings, profile, rng)
+        needed = LEAST_CHECKS + sum(max(0, min(LEAST, len(group.left)) - len(group.points)) for group in groups)
         usual = _layers_per_model(component_sets, rng)
         while groups:
             if not any(group.barely_begun for group in groups):
@@ -185,7 +189,7 @@ def extend_profile(
             group.points.append((candidate.features, point))
             _set_shares(groups, usual)
             add("part", start, point)
-        while checks < LEAST_CHECKS or fits("check", seconds):
+        while not checks or (checks < LEAST_CHECKS and not too_late()) or fits("check", seconds):
             check(meter)
             checks += 1
     profile.seconds += time.monotonic() - begun
