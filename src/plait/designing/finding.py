@@ -194,9 +194,8 @@ def _measured(
         clock.cut["measure"] = f"{end.known} of {total} models were measured"
         if plain_composition and plain is None and end.known <= len(chosen):
             clock.cut["measure"] += ", no plain Transformer among them"
-    on_progress(
-        "measure", 1.0, f"{len(few)} compositions of mixers, {measured.measured} models from all over the front"
-    )
+    others = f"{measured.measured} model{'s' * (measured.measured != 1)} from all over the front"
+    on_progress("measure", 1.0, f"{len(few)} compositions of mixers, {others}")
     return measured, few, plain
 
 
