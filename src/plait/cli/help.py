@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
-from plait.core.errors import UserError
-
 NAMES = 30  # characters of the names of an option, with its type; longer ones take two lines
 FLAG = "<bool>"  # what typer calls the type of an option without a value
-UsageError: Any = typer.BadParameter.__base__  # click's own, or that of the copy inside typer
 
 
 class OptionsTable(Table):
@@ -32,26 +26,15 @@ class OptionsTable(Table):
         super().add_row(*cells, **others)
 
 
-def fit_help(arguments: Sequence[str]) -> None:
-    """Prepare for help, if these arguments ask for it."""
-    if len(arguments) < 2 or {"-h", "--help"} & set(arguments):
-        from typer import rich_utils
+def fit_help() -> None:
+    """From now on help has two columns."""
+    from typer import rich_utils
 
-        rich_utils.Table = OptionsTable  # type: ignore[misc]
-
-
-@contextmanager
-def usage_as_message() -> Iterator[None]:
-    """What typer would print in a box, as a `UserError`."""
-    try:
-        yield
-    except UsageError as wrong:
-        if type(wrong).__name__ == "NoArgsIsHelpError":
-            raise
-        raise UserError(_message(wrong)) from None
+    rich_utils.Table = OptionsTable  # type: ignore[misc]
 
 
-def _message(wrong: Any) -> str:
+def message_of(wrong: Any) -> str:
+    """What typer would print in a box, as one line that says where to look."""
     text = wrong.format_message().replace("\n", " ").rstrip(". ")
     text = text[:1].lower() + text[1:] + ("" if text.endswith("?") else ".")
     if wrong.ctx is None:

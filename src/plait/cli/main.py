@@ -37,7 +37,7 @@ from plait.cli import (
     task,
     train,
 )
-from plait.cli.help import fit_help, usage_as_message
+from plait.cli.help import fit_help, message_of
 from plait.cli.output import guard_streams
 from plait.core.errors import UserError
 from plait.core.registry import Table
@@ -54,6 +54,14 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 VERBS: Table[Callable[..., Any]] = Table("verb", {}, group="plait.verbs")
 
 
+UsageError: Any = typer.BadParameter.__base__  # click's own, or that of the copy inside typer
+
+
+def _as_message(wrong: Any) -> Exception:
+    """A mistake on the command line as one message like all others; a group without a command shows its help."""
+    return wrong if type(wrong).__name__ == "NoArgsIsHelpError" else UserError(message_of(wrong))
+
+
 class Verbs(TyperGroup):
     """plait's own verbs, then those of installed packages, which are looked up only for the help or an unknown verb."""
 
@@ -64,15 +72,20 @@ class Verbs(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Replace an experiment file among the arguments by the options it holds."""
-        fit_help(args)
+        if len(args) < 2 or {"-h", "--help"} & set(args):
+            fit_help()
         if any(argument.endswith(experiment.ENDINGS) for argument in args):
             args = experiment.expanded(self, ctx, args)
-        with usage_as_message():
+        try:
             return super().parse_args(ctx, args)
+        except UsageError as wrong:
+            raise _as_message(wrong) from None
 
     def invoke(self, ctx: Any) -> Any:
-        with usage_as_message():
+        try:
             return super().invoke(ctx)
+        except UsageError as wrong:
+            raise _as_message(wrong) from None
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)

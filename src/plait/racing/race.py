@@ -21,7 +21,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from plait.analysis.curve_library import Known
@@ -292,7 +292,8 @@ class _Race:
                 Leg(self.course, archs[name], (Replica(self.rates[name], 0),), self._next(name), self.runs)
                 for name in decision.train
             ]
-            found = self.pool.run(legs, lambda done, total: self._report("racing"))
+            cost = sum(self.state.cost_of(name) for name in decision.train)
+            found = self.pool.run(legs, partial(self._report_round, cost))
             for name, (records,) in zip(decision.train, found, strict=True):
                 self.records[name].append(records)
             self._note_slowdown({name: records for name, (records,) in zip(decision.train, found, strict=True)})
@@ -322,6 +323,10 @@ class _Race:
     def _next(self, name: str) -> tuple[int, ...]:
         return (self.rungs[self.state.reached[name]],)
 
-    def _report(self, stage: str) -> None:
+    def _report_round(self, cost: float, done: float, total: float) -> None:
+        self._report("racing", cost * done / total)
+
+    def _report(self, stage: str, more: float = 0.0) -> None:
+        """`more`: what was spent in a round that has not ended."""
         limit = self.state.limit * self.state.whole
-        self.on_stage(stage, min(1.0, self.state.spent / limit) if limit else 1.0)
+        self.on_stage(stage, min(1.0, (self.state.spent + more) / limit) if limit else 1.0)
