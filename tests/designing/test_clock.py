@@ -23,6 +23,7 @@ from plait.space.constraints import Limits
 
 LATE = 1.15  # of the time given: when a design ends at the latest
 GIVEN = 300.0
+TOO_LATE, REACHED = clock.LATE, clock.StageEnd.reached  # which the fixture turns off
 
 
 class FakeTime:
@@ -77,6 +78,8 @@ def loaded(bench: Bench, monkeypatch: pytest.MonkeyPatch, load: float) -> tuple[
         return train(config, spec, corpus, recipe, tokens, *others)
 
     monkeypatch.setattr(latency, "measure_latency", measured)
+    monkeypatch.setattr(clock, "LATE", TOO_LATE)
+    monkeypatch.setattr(clock.StageEnd, "reached", REACHED)
     monkeypatch.setattr(job, "FEW", 0)  # a search with iterations, also in a small space
     monkeypatch.setattr(finding, "local_profile", profiled)
     monkeypatch.setattr(finding, "search_front", searched)

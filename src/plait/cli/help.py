@@ -30,12 +30,12 @@ def fit_help() -> None:
     """From now on help has two columns."""
     from typer import rich_utils
 
-    rich_utils.Table = OptionsTable  # type: ignore[misc]
+    vars(rich_utils)["Table"] = OptionsTable
 
 
 def message_of(wrong: Any) -> str:
     """What typer would print in a box, as one line that says where to look."""
-    text = wrong.format_message().replace("\n", " ").rstrip(". ")
+    text: str = wrong.format_message().replace("\n", " ").rstrip(". ")
     text = text[:1].lower() + text[1:] + ("" if text.endswith("?") else ".")
     if wrong.ctx is None:
         return text

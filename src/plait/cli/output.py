@@ -192,7 +192,7 @@ class ProgressLines:
         done = f", {math.floor(100 * share + 1e-9)} %" if share is not None else ""  # 100 % at the end alone
         left = f", {words}" if (words := time_left(self._left)) else ""
         passed = f"after {duration(now - self._began)}{left}"
-        print(f"plait: {what}{done} {passed}{f'; {more}' if more else ''}", file=self._out, flush=True)
+        print(f"plait: {what.rstrip()}{done} {passed}{f'; {more}' if more else ''}", file=self._out, flush=True)
 
 
 def time_left(left: TimeLeft) -> str:
