@@ -16,6 +16,7 @@ from plait.cli.main import app
 @pytest.fixture
 def metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["numpy>=1.26", "not-there-at-all>=2", "torch>=2.10 ; extra == 'fast'", 'nor[that]==1 ; extra == "other"']
+    lines.append('plait[fast] ; extra == "other"')
     monkeypatch.setattr(doctor, "requires", lambda package: lines)
 
 
@@ -27,6 +28,7 @@ def test_what_is_needed_is_bad_and_what_is_optional_missing() -> None:
     assert found["packages: core"].fix == "pip install plait"
     assert (found["packages: fast"].status, found["packages: fast"].fix) == ("good", "")
     assert (found["packages: other"].status, found["packages: other"].fix) == ("missing", "pip install 'plait[other]'")
+    assert found["packages: other"].found == "without nor"
 
 
 def test_a_process_that_ends_is_no_success() -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
 
 import plait as package
-from plait.cli.main import main
+from plait.cli.main import app, main
 
 MISTAKES = {
     "unknown mixer": (("show", "d=64 | atn"), "spec:1:8: unknown mixer 'atn'. Did you mean 'attn'?"),
@@ -109,22 +114,34 @@ def test_a_mistake_is_one_message(plait: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "message"),
     [
-        ("shwo",),
-        ("show",),
-        ("show", "attn", "--seq", "0"),
-        ("show", "attn", "--sqe", "1"),
-        ("check", "attn", "--d", "x"),
+        ("shwo", "no such command 'shwo'. Did you mean 'show'? See: plait --help"),
+        ("task list", "no such command 'list'. Known: show. See: plait task --help"),
+        ("--vrsion", "no such option: --vrsion"),
+        ("show", "missing argument"),
+        ("show attn --seq 0", "invalid value for '--seq-len' / '--seq'"),
+        ("show attn --sqe 1", "no such option: --sqe"),
+        ("check attn --d x", "invalid value for '--d'"),
     ],
-    ids=" ".join,
 )
-def test_a_wrong_command_line_is_explained(plait: Any, arguments: tuple[str, ...]) -> None:
-    ran = plait(*arguments)
+def test_a_wrong_command_line_is_one_message_as_well(plait: Any, arguments: str, message: str) -> None:
+    ran = plait(*arguments.split())
     assert ran.returncode == 2
     assert ran.stdout == ""
-    assert "Usage: " in ran.stderr
-    assert "Traceback" not in ran.stderr
+    assert ran.stderr.startswith("plait: ")
+    assert len(ran.stderr.splitlines()) == 1
+    assert message in ran.stderr
+
+
+@pytest.mark.parametrize("verb", ["train", "probe", "design"])
+def test_help_fits_80_columns_with_every_name_whole(verb: str) -> None:
+    shown = CliRunner().invoke(app, [verb, "--help"], env={"COLUMNS": "80", "NO_COLOR": "1"}).stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "<bool>" not in shown
+    shown_options = [option for option in get_command(app).commands[verb].params if not option.hidden]
+    names = {name for option in shown_options for name in option.opts if name.startswith("--")}
+    assert {name for name in names if name not in shown} == set()
 
 
 def test_the_program_itself_leaves_with_code_2(program: Any) -> None:
@@ -132,6 +149,17 @@ def test_the_program_itself_leaves_with_code_2(program: Any) -> None:
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "unknown mixer 'atn'" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no /dev/full here")
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_full_disk_is_one_message(tmp_path: Path, more: tuple[str, ...]) -> None:
+    code = "import sys; from plait.__main__ import main; sys.argv[0] = 'plait'; main()"
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-c", code, "show", "d=64 | gla mlp", *more]
+        ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, check=False)
+    assert ran.returncode == 2
+    assert ran.stderr == "plait: cannot write what was asked for: No space left on device.\n"
 
 
 def test_a_caret_points_at_the_culprit(plait: Any) -> None:
@@ -159,3 +187,35 @@ def test_ctrl_c_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         main()
     assert left.value.code == 130
     assert capsys.readouterr() == ("", "plait: interrupted\n")
+
+
+OUT = "self.output(gate * s_BTD), {"
+BROKEN = {
+    "forward": ("self.output(gate * self.nothing), {", r"broken\.py, line \d+, in extend: AttributeError: 'MyMixer'"),
+    "backward": (f"Raises.apply({OUT[:-3]}), {{", r"broken\.py, line \d+, in backward: RuntimeError: no way back"),
+    "shape": (f"{OUT[:-3]}[..., :1], {{", r"a mixer returned \(2, 8, 1\) for an input of \(2, 8, 16\)"),
+}
+RAISES = """
+
+class Raises(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        raise RuntimeError("no way back")
+"""
+
+
+@pytest.mark.parametrize("where", BROKEN)
+def test_a_mistake_in_a_users_mixer_is_one_message(plait: Any, tmp_path: Path, where: str) -> None:
+    broken, message = BROKEN[where]
+    template = files("plait").joinpath("model/mixer_template.txt").read_text()
+    assert OUT in template
+    (tmp_path / "broken.py").write_text(template.replace(OUT, broken) + RAISES)
+    small = ("--steps", "1", "--batch", "2", "--seq-len", "8", "--data", "builtin:language")
+    ran = plait("train", "d=16 | my-mixer", "--mixers", "broken.py", *small)
+    assert ran.returncode == 2, ran.stderr
+    assert len(ran.stderr.splitlines()) == 1
+    assert re.match(f"plait: {message}", ran.stderr), ran.stderr

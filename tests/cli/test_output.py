@@ -8,9 +8,10 @@ import json
 import math
 
 import pytest
+from rich.console import Console
 
 from plait.cli import output
-from plait.cli.output import ProgressLines, print_json, progress_bar
+from plait.cli.output import ProgressLines, print_json, print_rows, progress_bar
 
 
 def test_numbers_that_json_has_not_are_null(capsys: pytest.CaptureFixture[str]) -> None:
@@ -18,6 +19,21 @@ def test_numbers_that_json_has_not_are_null(capsys: pytest.CaptureFixture[str]) 
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
         "a": None, "b": [1.5, None, {"c": [None, "NaN"]}], "d": True,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 26])
+def test_long_columns_are_never_squeezed_out(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "console", lambda: Console(width=width, highlight=False))
+    rows = [{"params": f"{n}00 k", "limits": "within, noisy", "layers": "(gla swiglu)x12"} for n in (1, 22)]
+    print_rows({"params": "right", "limits": "left", "layers": "left"}, rows, ("layers",))
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    if width == 80:
+        assert lines[1] == " 100 k  within, noisy  (gla swiglu)x12"
+    else:
+        assert lines[2:4] == [" 100 k  within, noisy", "    (gla swiglu)x12"]
+    assert max(map(len, lines)) <= width
 
 
 def test_progress_in_a_log_is_a_line_now_and_then() -> None:

@@ -141,3 +141,18 @@ with filled_folder(Path(sys.argv[1]), force=False) as scratch:
     assert done.returncode == 0
     assert sorted(path.name for path in target.iterdir()) == ["a", "b", "c"]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    """Nor a device: as root, a draft in /dev would take its place."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with atomic_write(pipe) as draft:
+        draft.write_text("through it")
+    assert os.read(reader, 100) == b"through it"
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    with atomic_write(Path("/dev/null")) as draft:
+        assert draft.parent != Path("/dev")
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)

@@ -31,6 +31,28 @@ def test_names_are_text() -> None:
     assert "0.1235" in html
 
 
+@dataclass(frozen=True)
+class Losses(Result):
+    ROWS = "models"
+    models: tuple[dict[str, Any], ...] = ()
+
+    def headline(self) -> str:
+        return "b is best."
+
+
+def test_printed_it_is_a_table_of_plain_text() -> None:
+    models = {"name": "a", "loss": 1.25, "params": 12345}, {"name": "longer", "loss": None, "params": 7}
+    assert str(Losses(models)).splitlines() == [
+        "b is best.",
+        "name    loss  params",
+        "a       1.25  12,345",
+        "longer             7",
+    ]
+    assert str(Losses(models[:1])).splitlines()[1:] == ["name    a", "loss    1.25", "params  12,345"]
+    assert str(Losses(({"name": "x\n" * 500},))).endswith("x x …")
+    assert str(Losses()) == "b is best."
+
+
 def test_of_a_long_table_the_first_rows_are_shown() -> None:
     html = card([{"row": i} for i in range(MOST_ROWS + 5)])
     assert html.count("<tr>") == MOST_ROWS + 1

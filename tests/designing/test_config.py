@@ -35,7 +35,7 @@ def config(seconds: float) -> DesignConfig:
 
 def test_shares_leave_time_for_the_rest() -> None:
     given = config(300)
-    assert 150 < sum(given.share(stage) for stage in SHARES) < 255
+    assert 255 < sum(given.share(stage) for stage in SHARES) < 295  # starting up takes some, too
     assert given.few == 7
     assert len(given.tasks) == 2
     assert config(60).few == 4

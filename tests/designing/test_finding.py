@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from plait.algorithms.front import Front
 from plait.core.errors import UserError
 from plait.designing import finding
+from plait.designing.clock import Clock
 from plait.designing.config import DesignConfig
 from plait.designing.finding import Found, _measured
 from plait.device import latency, memory
@@ -28,7 +30,7 @@ def test_a_front_that_mixes_no_tokens_is_refused(tmp_path: Path) -> None:
     rows = [{"spec": "d=64 vocab=256 | mlp mlp", "size": 2}, {"spec": "d=64 vocab=256 | mlp", "size": 1}]
     front = Front("small-hybrid", "nsga2", [{"objective": "size", "maximise": True}], rows, 2, 2, {})
     with open_store(f"sqlite:///{tmp_path}/plait.db") as store, pytest.raises(UserError, match="along the sequence"):
-        _measured(config, front, "size", [], store, lambda *_: None)
+        _measured(config, front, "size", [], Clock(config, store, time.perf_counter()), lambda *_: None)
 
 
 class Machine:
@@ -62,7 +64,7 @@ def measured_on(machine: Machine, folder: Path, monkeypatch: pytest.MonkeyPatch)
     config = DesignConfig(load_space("small-hybrid"), Setting(seq=16), limits, "builtin:language", 20, runs=folder)
     front = Front("small-hybrid", "nsga2", [{"objective": "size", "maximise": True}], [large, small], 2, 2, {})
     with open_store(f"sqlite:///{folder}/plait.db") as store:
-        return _measured(config, front, "size", [plain], store, lambda *_: None)
+        return _measured(config, front, "size", [plain], Clock(config, store, time.perf_counter()), lambda *_: None)
 
 
 def test_a_model_too_large_to_measure_gives_way_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,14 +104,15 @@ def test_candidates_come_largest_first_and_once_per_pattern() -> None:
 def test_transformers_obey_the_users_constraints(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def search_front(request: Any, *_: Any) -> Any:
+    def search(name: str, request: Any, *_: Any) -> Any:
         asked.append(request)
         raise UserError("none")
 
-    monkeypatch.setattr(finding, "search_front", search_front)
+    monkeypatch.setattr(finding, "_search", search)
     nothing: Any = None
     config = DesignConfig(
         load_space("small-hybrid"), Setting(seq=64), Limits(), "builtin:language", 600, constraints=("layers <= 3",)
     )
-    assert finding._transformers(config, ["decoder_params", "flops"], nothing, nothing) == []
+    clock = Clock(config, nothing, 0.0)
+    assert finding._transformers(config, ["decoder_params", "flops"], nothing, clock) == []
     assert list(asked[0].constraints) == ["layers <= 3", "count(attn) == 1 * layers"]

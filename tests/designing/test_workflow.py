@@ -97,6 +97,8 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setitem(briefs.SHARES, "train", 0.1)
     # Six seconds are too short for any probe: they have to do.
     monkeypatch.setattr(clock, "WORTH", -math.inf)
+    monkeypatch.setattr(clock, "LATE", math.inf)
+    monkeypatch.setattr(clock.StageEnd, "reached", lambda self, done: False)  # a busy machine cuts nothing here
     monkeypatch.setattr(probing, "run_budget", lambda *a, **k: run_budget(*a, **{**k, "overrun": True}))
     return made
 

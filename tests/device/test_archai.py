@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from plait.core.errors import UserError
@@ -26,3 +29,11 @@ def test_it_sums_up_outputs_and_leaves_the_weights_out() -> None:
 def test_whole_sequences_only() -> None:
     with pytest.raises(UserError, match="whole sequences"):
         measure_archai(architecture("d=32 vocab=9 | attn[heads=2]"), Setting(mode="decode"))
+
+
+def test_counting_does_not_import_the_compiler() -> None:
+    """Which takes four seconds of a core, in every process that measures."""
+    code = "import sys, torch; from plait.device.archai import LiveTensors as L\nwith L() as t: torch.zeros(3)\n"
+    code += "print(t.peak, 'torch._dynamo' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["12", "False"]

@@ -96,7 +96,9 @@ def test_a_users_mixer_may_print_and_raise(meter: MemoryMeter, tmp_path: Path) -
     load_mixer(str(tmp_path / "loud.py"))
     arch = architecture("d=32 vocab=50 | my-loud mlp")
     assert meter.measure(arch, Setting(seq=8)).weights > 0
-    with pytest.raises(UserError, match=r"was not measured: TypeError: nine tokens\.$"):
+    with pytest.raises(
+        UserError, match=r"was not measured: .*loud.py, line \d+, in _project: TypeError: nine tokens\.$"
+    ):
         meter.measure(arch, Setting(seq=9))
 
 

@@ -75,6 +75,22 @@ def test_a_short_time_still_covers_every_kind() -> None:
 
 
 @pytest.mark.usefixtures("clock")
+def test_what_is_needed_at_least_is_not_waited_for_without_end() -> None:
+    """A slow machine is refused, with its points kept; resumed, or with few whole models, the profile is made."""
+    profile, told = Profile.here(SETTING), []
+    with pytest.raises(UserError, match=r"too slow or too busy for that time: .* They are kept"):
+        extend_profile(
+            profile, [COMPONENTS], [SETTING], seconds=0.5, most=2.0, on_progress=lambda point, over: told.append(over)
+        )
+    assert 0 < len(profile.points) < 4 * LEAST
+    assert max(told) < 0.9  # of what is needed, although the time is up
+    before = len(profile.points)
+    extend_profile(profile, [COMPONENTS], [SETTING], seconds=0.5, most=2.0)
+    assert len(profile.points) > before
+    assert 1 <= len(profile.of("model")) < LEAST_CHECKS
+
+
+@pytest.mark.usefixtures("clock")
 def test_nothing_is_measured_twice() -> None:
     profile = Profile.here(SETTING)
     extend_profile(profile, [COMPONENTS], [SETTING], seconds=10)

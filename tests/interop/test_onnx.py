@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+
 import pytest
 import torch
 
 from plait.core.errors import UserError
 from plait.interop.onnx import NEEDED, check_onnx, export_onnx
 from plait.model import build
+from plait.model.user_mixers import load_mixer
 
 for package in NEEDED:
     pytest.importorskip(package)
@@ -64,6 +67,21 @@ def test_a_mixer_without_a_form_is_named(tmp_path):
     with pytest.raises(UserError, match=r"hyena-experts.* cannot be expressed in ONNX"):
         export_onnx(model, tmp_path / "model.onnx", 8)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_mixer_of_plait_new_has_one_and_a_constant_batch_is_explained(tmp_path):
+    template = files("plait").joinpath("model/mixer_template.txt").read_text()
+    (tmp_path / "fits.py").write_text(template.replace('"my-mixer"', '"fits"'))
+    (tmp_path / "fixed.py").write_text(
+        template.replace('"my-mixer"', '"fixed"').replace("init_state(x_BTD.shape[0])", "init_state(len(x_BTD))")
+    )
+    for name in ("fits", "fixed"):
+        load_mixer(tmp_path / f"{name}.py")
+    file = tmp_path / "model.onnx"
+    export_onnx(build("d=16 vocab=11 | fits"), file, 8)
+    assert check_onnx(build("d=16 vocab=11 | fits"), file, 8) <= 1e-4
+    with pytest.raises(UserError, match=r"fixed cannot be expressed in ONNX .* write x.shape\[0\], not len\(x\)"):
+        export_onnx(build("d=16 vocab=11 | fixed"), tmp_path / "other.onnx", 8)
 
 
 @pytest.mark.parametrize(

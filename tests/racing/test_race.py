@@ -93,6 +93,48 @@ def test_it_costs_what_it_may_and_stops_those_that_cannot_win(monkeypatch: pytes
     assert most["bad"] < most["steady"]
 
 
+def test_a_race_in_a_given_time_ends_earlier_where_trainings_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the seconds in the records, so that a race that was killed goes on alike."""
+    speed = 1e-5
+    monkeypatch.setattr("plait.racing.race.RATES_AT_MOST", 0.0)  # no search of rates
+    run, trained = Pool.run, dict[float, int]()
+
+    def slowed(slowdown: float) -> Any:
+        def at(self: Pool, legs: list[Leg], on_tokens: Any = None) -> list[list[list[Record]]]:
+            found = run(self, legs, on_tokens)
+            for ((record,),) in found:
+                record.result["seconds"] = slowdown * speed * (record.result["tokens"] + COURSE.held_out)
+            return found
+
+        return at
+
+    for slowdown in (1.0, 4.0):
+        monkeypatch.setattr(Pool, "run", slowed(slowdown))
+        pool, those = Pool(), contenders()
+        found = race(those, 1e6, pool, Path("nowhere"), speed=dict.fromkeys(CURVES, speed), seconds=8.0)  # type: ignore[arg-type]
+        trained[slowdown] = sum(steps for _, steps, _ in pool.legs)
+        assert found.slowdown == pytest.approx(slowdown, rel=0.2)
+        assert found.slowed == (slowdown > 1)
+    assert trained[4.0] < 0.6 * trained[1.0]
+
+
+def test_progress_is_told_during_a_round_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, told = Pool.run, []
+
+    def telling(self: Pool, legs: list[Leg], on_tokens: Any = None) -> list[list[list[Record]]]:
+        for done in (0.0, 0.5, 1.0):
+            on_tokens(done, 1.0)
+        return run(self, legs, on_tokens)
+
+    monkeypatch.setattr(Pool, "run", telling)
+    race(
+        contenders(), 3e3, Pool(), Path("nowhere"), speed=dict.fromkeys(CURVES, 1e-5), limit=0.9,  # type: ignore[arg-type]
+        on_stage=lambda stage, share: told.append(share),
+    )  # fmt: skip
+    assert told == sorted(told)
+    assert len(set(told[:3])) == 3  # in the first round
+
+
 def test_a_target_of_few_steps_is_said_to_be_one() -> None:
     """The warm-up of these takes 4 steps of 128 tokens each."""
     for target, said in ((3e3, True), (1e6, False)):

@@ -74,8 +74,9 @@ def _packages() -> Iterator[Finding]:
     for line in requires("plait") or []:
         requirement, _, marker = line.partition(";")
         extra = marker.partition("extra ==")[2].strip(" \"'") or CORE_EXTRA
-        if extra not in NOT_FOR_USERS:
-            extras.setdefault(extra, []).append(_name_of(requirement))
+        name = _name_of(requirement)
+        if extra not in NOT_FOR_USERS and name != "plait":  # an extra of its own that another one includes
+            extras.setdefault(extra, []).append(name)
     for extra, names in extras.items():
         found = {name: _version(name) for name in names}
         absent = [name for name, there in found.items() if there is None]
@@ -108,7 +109,7 @@ def _version(package: str) -> str | None:
 def _processor() -> Iterator[Finding]:
     import torch
 
-    yield Finding("processor", "good", f"{cpu_model()}, {cores()} cores, {torch.get_num_threads()} threads in torch")
+    yield Finding("processor", "good", f"{cpu_model()}, {cores()} cores; threads of torch: {torch.get_num_threads()}")
     works = _tried("try_bf16")
     detail = "products run" if works else "bf16 products crash the process: train in fp32, the default on a CPU"
     yield Finding("bf16 on the processor", "good" if works else "missing", detail)

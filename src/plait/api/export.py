@@ -45,7 +45,7 @@ class ImportResult(Result):
 def export(
     run: str | Path | OpenRun,
     to: str,
-    output: str | Path | None = None,
+    out: str | Path | None = None,
     *,
     length: int | None = None,
     force: bool = False,
@@ -57,7 +57,7 @@ def export(
     to      hf: a folder for Hugging Face's transformers, with its code for programs without plait; native: of
             transformers' own classes, such as LlamaForCausalLM, for models that are such; gguf: a file for llama.cpp,
             of those that are a Llama, Qwen2 or Qwen3; onnx: a file
-    output  default: RUN-hf, RUN-native, RUN.gguf or RUN.onnx
+    out     default: RUN-hf, RUN-native, RUN.gguf or RUN.onnx
     length  onnx: the longest input; default: the training length
     force   overwrite existing files
     runs    folder of the trained models
@@ -68,7 +68,7 @@ def export(
         raise UserError(f"--to {to}: known: {', '.join(FORMATS)}.{did_you_mean(to, FORMATS)}")
     load_mixers(mixers)
     opened = run_of(run, runs)
-    target = Path(output or (f"{opened.name}.{to}" if to in ("onnx", "gguf") else f"{opened.name}-{to}"))
+    target = Path(out or (f"{opened.name}.{to}" if to in ("onnx", "gguf") else f"{opened.name}-{to}"))
     check_free(target, force=force)  # before anything long
     if to == "gguf":
         return _gguf(opened, target, force)
@@ -137,8 +137,8 @@ def _digest(folder: Path) -> str:
     return found.hexdigest()
 
 
-def import_weights(folder: str | Path, output: str | Path, *, force: bool = False) -> ImportResult:
-    """Make a run, `output`, of a GPT-2, OPT, Llama (SmolLM2), Mistral, Qwen2, Qwen3, Mamba or Mamba-2 model
+def import_weights(folder: str | Path, out: str | Path, *, force: bool = False) -> ImportResult:
+    """Make a run, `out`, of a GPT-2, OPT, Llama (SmolLM2), Mistral, Qwen2, Qwen3, Mamba or Mamba-2 model
     in a local Hugging Face folder."""
     from plait.core.files import check_free, filled_folder
     from plait.interop.hf import weights_of
@@ -146,7 +146,7 @@ def import_weights(folder: str | Path, output: str | Path, *, force: bool = Fals
     from plait.records import record_key
     from plait.training.run import Run
 
-    source, target = Path(folder), Path(output)
+    source, target = Path(folder), Path(out)
     check_free(target, force=force)  # before anything long
     model, tokenizer = import_hf(source)
     if tokenizer is None:

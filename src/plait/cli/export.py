@@ -49,7 +49,8 @@ def command(
         out.print("the file has no tokenizer: GGUF supports only bytes and byte-level BPE")
     if found.load_with:
         out.print(f"[green]checked[/]: {found.text_tokens_compared} tokens of a sample text, all equal")
-        first = "" if found.to == "native" else "import plait.interop.hf_model, then "
+        alone = found.to == "native" or "trust_remote_code" in found.load_with
+        first = "" if alone else "import plait.interop.hf_model, then "
         out.print(f"{first}{found.load_with}")
 
 

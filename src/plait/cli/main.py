@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -36,16 +37,29 @@ from plait.cli import (
     task,
     train,
 )
+from plait.cli.help import fit_help, message_of
 from plait.cli.output import guard_streams
 from plait.core.errors import UserError
 from plait.core.registry import Table
+from plait.core.user_files import users_fault
 
 # Read when torch is first imported. Threads that wait by spinning, OpenMP's default, make a training 15 times slower as
 # soon as another process wants one of the cores; sleeping ones cost next to nothing.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+#: The system's reasons why nothing can be written.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+
 #: Verbs of installed packages, as functions whose arguments are the options.
 VERBS: Table[Callable[..., Any]] = Table("verb", {}, group="plait.verbs")
+
+
+UsageError: Any = typer.BadParameter.__base__  # click's own, or that of the copy inside typer
+
+
+def _as_message(wrong: Any) -> Exception:
+    """A mistake on the command line as one message like all others; a group without a command shows its help."""
+    return wrong if type(wrong).__name__ == "NoArgsIsHelpError" else UserError(message_of(wrong))
 
 
 class Verbs(TyperGroup):
@@ -58,9 +72,20 @@ class Verbs(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Replace an experiment file among the arguments by the options it holds."""
+        if len(args) < 2 or {"-h", "--help"} & set(args):
+            fit_help()
         if any(argument.endswith(experiment.ENDINGS) for argument in args):
             args = experiment.expanded(self, ctx, args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except UsageError as wrong:
+            raise _as_message(wrong) from None
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UsageError as wrong:
+            raise _as_message(wrong) from None
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)
@@ -158,7 +183,7 @@ def _raised_by_plait(left: SystemExit) -> bool:
 def main() -> None:
     guard_streams()
     try:
-        app()
+        app(prog_name="plait")
     except UserError as wrong:
         print(f"plait: {wrong}", file=sys.stderr)
         sys.exit(2)
@@ -177,3 +202,15 @@ def main() -> None:
     except KeyboardInterrupt:
         print("plait: interrupted", file=sys.stderr)
         sys.exit(130)
+    except OSError as wrong:
+        if wrong.errno not in NO_ROOM:
+            raise
+        where = wrong.filename or "what was asked for"
+        print(f"plait: cannot write {where}: {wrong.strerror}.", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would try once more to write the rest
+        sys.exit(2)
+    except Exception as wrong:
+        if not (fault := users_fault(wrong)):
+            raise
+        print(f"plait: {fault}", file=sys.stderr)
+        sys.exit(2)

@@ -7,16 +7,22 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import IO, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from plait.core.progress import OnProgress, ignore
 from plait.core.units import TimeLeft, duration, parse_duration, percent, short
+
+if TYPE_CHECKING:
+    from rich.align import AlignMethod
 
 FIRST_LINE, LAST_LINE = 3.0, 120.0  # seconds to the first line of progress in a log, and at most between two
 
@@ -127,6 +133,34 @@ def table(title: str | None = None, **columns: str) -> Table:
     return made
 
 
+LEAST_WIDTH = 24  # characters for a column of long text, such as a spec
+
+
+def print_rows(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]], long: Collection[str]) -> None:
+    """A table with columns of `long` text, which may wrap; each on a line of its own below its row where the terminal
+    is too narrow for them beside the others. Cells are markup."""
+    out = console()
+    narrow = {name: side for name, side in columns.items() if name not in long}
+    widths = {name: max(cell_len(name), *(Text.from_markup(row[name]).cell_len for row in rows)) for name in narrow}
+    left = out.width - sum(width + 2 for width in widths.values())
+    if left >= LEAST_WIDTH * (len(columns) - len(narrow)):
+        made = table(**columns)
+        for name, column in zip(columns, made.columns, strict=True):
+            column.no_wrap = name not in long
+        for row in rows:
+            made.add_row(*(row[name] for name in columns))
+        out.print(made)
+        return
+    for row in [{name: f"[bold]{name.replace('_', ' ')}[/]" for name in columns}, *rows]:
+        cells = {name: Text.from_markup(row[name]) for name in columns}
+        for name, side in narrow.items():
+            cells[name].align(cast("AlignMethod", side), widths[name])
+        gap = "  " if left >= 0 else " "
+        out.print(Text(gap).join(cells[name] for name in narrow))
+        for text in (cells[name] for name in columns if name in long and cells[name]):
+            out.print(Padding(text, (0, 0, 0, 4)))
+
+
 def count(number: float) -> str:
     """A whole number with thousands separators: 12,345,678."""
     return f"{round(number):,}"
@@ -158,7 +192,7 @@ class ProgressLines:
         done = f", {math.floor(100 * share + 1e-9)} %" if share is not None else ""  # 100 % at the end alone
         left = f", {words}" if (words := time_left(self._left)) else ""
         passed = f"after {duration(now - self._began)}{left}"
-        print(f"plait: {what}{done} {passed}{f'; {more}' if more else ''}", file=self._out, flush=True)
+        print(f"plait: {what.rstrip()}{done} {passed}{f'; {more}' if more else ''}", file=self._out, flush=True)
 
 
 def time_left(left: TimeLeft) -> str:

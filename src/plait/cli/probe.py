@@ -70,7 +70,7 @@ def command(
             )  # fmt: skip
         except KeyboardInterrupt:
             display.stop()
-            console().print("interrupted; everything is saved. The same command resumes.")
+            console(stderr=True).print("interrupted; everything is saved. The same command resumes.")
             raise typer.Exit(130) from None
     if as_json:
         print_json(found.as_dict())

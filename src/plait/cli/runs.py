@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 import typer
 
 from plait.cli.options import AsJson, Runs, StoreUrl
-from plait.cli.output import console, finite, plain, print_json, table
+from plait.cli.output import console, finite, plain, print_json, print_rows, table
 from plait.core.errors import UserError
 from plait.records.record import flat
 
@@ -191,11 +191,10 @@ def _print_table(found: Sequence[Record]) -> None:
     """One row per record: what tells it from the others of its kind, and the first numbers of its result."""
     if not found:
         return
-    made = table(key="left", kind="left", started="left", seconds="right", config="left", result="left")
+    sides = {"key": "left", "kind": "left", "started": "left", "seconds": "right", "config": "left", "result": "left"}
     same = _common_fields(found)
-    for record in found:
-        made.add_row(*map(plain, _cells(record, same)))
-    console().print(made)
+    rows = [dict(zip(sides, map(plain, _cells(record, same)), strict=True)) for record in found]
+    print_rows(sides, rows, ("config", "result"))
 
 
 def _print_lines(records: Iterator[Record]) -> bool:

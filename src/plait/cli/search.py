@@ -24,7 +24,7 @@ from plait.cli.options import (
     TokensPerSecond,
     limit_options,
 )
-from plait.cli.output import console, count, plain, print_json, progress_bar, table
+from plait.cli.output import console, count, plain, print_json, print_rows, progress_bar, table
 from plait.core.units import digits, short
 from plait.device.quantities import Setting, in_rows
 
@@ -178,12 +178,7 @@ def print_front(found: FrontResult) -> None:
     filled = [name for name in rows[0] if any(row[name] for row in rows)]
     if all(row["active"] == row["params"] for row in rows):
         filled.remove("active")
-    made = table(**{name: "left" if name in ("limits", *LONG) else "right" for name in filled})
-    for name, column in zip(filled, made.columns, strict=True):
-        column.no_wrap = name not in LONG
-    for row in rows:
-        made.add_row(*(row[name] for name in filled))
-    out.print(made)
+    print_rows({name: "left" if name in ("limits", *LONG) else "right" for name in filled}, rows, LONG)
     setting, cost, spent = found.setting, found.cost, found.spent
     where = f"{setting['device']}, {setting['threads']} thread{'s' * (setting['threads'] > 1)}"
     out.print(

@@ -17,6 +17,7 @@ import json
 import math
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -30,8 +31,17 @@ from plait.core.errors import UserError
 def atomic_write(path: Path) -> Iterator[Path]:
     """An empty temporary file to write; at the end of the block it replaces `path`, on any error it is removed.
 
-    It is called `.{path.name}.…`, in the same folder. Only a process that is killed leaves one behind.
+    It is called `.{path.name}.…`, in the same folder. Only a process that is killed leaves one behind. A device or a
+    pipe, such as /dev/stdout, is written to and not replaced.
     """
+    if _is_stream(path):
+        with tempfile.TemporaryDirectory(prefix="plait-") as folder:
+            draft = Path(folder) / path.name
+            draft.touch()
+            yield draft
+            with path.open("wb") as stream:
+                stream.write(draft.read_bytes())
+        return
     remove_leftovers(path)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=_draft_prefix(path))
     os.close(handle)
@@ -46,6 +56,15 @@ def atomic_write(path: Path) -> Iterator[Path]:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether a path is a device or a pipe, or a link of the system's to one, as /dev/stdout is."""
+    if os.path.dirname(os.path.abspath(path)) == "/dev":
+        return path.exists()
+    with suppress(OSError):
+        return not (stat.S_ISREG(mode := path.lstat().st_mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode))
+    return False
 
 
 def _draft_prefix(path: Path) -> str:

@@ -1,8 +1,9 @@
-"""What the functions of `plait` return: frozen dataclasses, and how they look in a notebook.
+"""What the functions of `plait` return: frozen dataclasses, and how they look when printed or in a notebook.
 
 `as_dict()` is what `--json` prints, `rows()` the table that a person would look at, `to_frame()` that table as a pandas
-DataFrame. A notebook displays a result by itself, as a `card`: a headline, a figure and a table. All text is escaped;
-a figure is an SVG inside an image of its own, so that neither its style nor a name in it can reach the page.
+DataFrame; `print` shows it as text. A notebook displays a result by itself, as a `card`: a headline, a figure and a
+table. All text is escaped; a figure is an SVG inside an image of its own, so that neither its style nor a name in it
+can reach the page.
 """
 
 from __future__ import annotations
@@ -75,6 +76,29 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def text_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table as plain text: numbers to the right, long cells cut; a single row as two columns, names and values."""
+    names = _columns(rows)
+    if len(rows) == 1:
+        cells = [[str(name), _cut(_text(rows[0][name]))] for name in names]
+        right = [False, False]
+    else:
+        names = list(_telling(names, rows))
+        cells = [[str(name) for name in names], *([_cut(_text(row.get(name))) for name in names] for row in rows)]
+        right = [all(row.get(name) is None or _is_number(row[name]) for row in rows) for name in names]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = (
+        "  ".join(cell.rjust(w) if r else cell.ljust(w) for cell, w, r in zip(line, widths, right, strict=True))
+        for line in cells
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _cut(text: str) -> str:
+    line = text.replace("\n", " ")
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 2].rstrip()} …"
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -123,6 +147,10 @@ class Result:
     def figure(self) -> str:
         """An SVG chart; empty where there is none."""
         return ""
+
+    def __str__(self) -> str:
+        """What `print` shows: the headline and the table, as plain text."""
+        return "\n".join(filter(None, (self.headline(), text_table(self.rows()))))
 
     def _repr_html_(self) -> str:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from typing import Any, TypeVar
 from plait.core.errors import UserError, did_you_mean
 
 Found = TypeVar("Found")
+MODULE = "plait_user_"  # the beginning of the names of modules that are users' files
 
 _announcing = True
 _announced: set[Path] = set()
@@ -72,6 +74,18 @@ def class_from_file(path: Path, base: type[Found], attribute: str = "", text: st
     return next(iter(found.values()))
 
 
+def users_fault(wrong: BaseException) -> str:
+    """Where in a user's file an exception was raised, and what it says; empty if it did not come through one."""
+    found = ""
+    for frame, line in traceback.walk_tb(wrong.__traceback__):
+        if str(frame.f_globals.get("__name__", "")).startswith(MODULE):
+            path = Path(frame.f_code.co_filename)
+            shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+            found = f"{shown}, line {line}, in {frame.f_code.co_name}"
+    said = str(wrong).strip().splitlines()[:1]
+    return found and ": ".join([found, type(wrong).__name__, *said])
+
+
 def _read(path: Path) -> str:
     if not path.is_file():
         raise UserError(f"there is no file {path}.")
@@ -99,7 +113,7 @@ def _run(path: Path, attribute: str, text: str) -> ModuleType:
     # keep their classes, and pickle finds the right ones.
     _announce(path.resolve())
     what = f"{path.resolve()}:{attribute}\n{text}"
-    name = f"plait_user_{path.stem}_{hashlib.sha256(what.encode()).hexdigest()[:16]}"
+    name = f"{MODULE}{path.stem}_{hashlib.sha256(what.encode()).hexdigest()[:16]}"
     module = ModuleType(name)
     module.__file__ = str(path)
     sys.modules[name] = module

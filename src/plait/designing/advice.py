@@ -31,7 +31,8 @@ def advice(document: DesignDocument) -> str:
 
 
 def advice_points(document: DesignDocument) -> list[str]:
-    """Sentences: what to take, why, what it beats, other budgets, abilities, what would change the choice, training."""
+    """Sentences: what to take, why, what it beats, other budgets, abilities, what would change the choice, training,
+    what there was no time for."""
     said = [
         _what(document),
         _why(document),
@@ -41,6 +42,7 @@ def advice_points(document: DesignDocument) -> list[str]:
         _can_do(document),
         _change(document),
         _trained(document),
+        _cut(document),
     ]
     return [sentence for sentence in said if sentence]
 
@@ -194,6 +196,16 @@ def _trained(d: DesignDocument) -> str:
     return (
         f"Trained for {result['seconds']:.0f} s on {short(result['tokens'])} tokens of {result['data']} it reaches "
         f"{text}{entropy} on held-out text{_as_forecast(d)}."
+    )
+
+
+def _cut(d: DesignDocument) -> str:
+    """What a busy machine left no time for; absent from designs of earlier versions."""
+    cut = d.get("cut")
+    if not cut:
+        return ""
+    return (
+        f"The time was too short for everything on this machine, at its load: {'; '.join(cut)}; give a longer --time."
     )
 
 

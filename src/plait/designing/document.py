@@ -73,5 +73,6 @@ class DesignDocument(_Summary):
     not_distinguishable: list[str]
     plain: str | None  # the Transformer's pattern
     train: Row
+    cut: list[str]  # what was ended or shortened for lack of time
     stages: dict[str, float]  # seconds
     plait: str

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from plait.algorithms.front import Front, Row
 from plait.algorithms.predicted import DevicePredictor
+from plait.algorithms.search import Search
 from plait.core.errors import UserError
+from plait.designing.clock import Clock
 from plait.designing.compositions import compositions, few_of, pattern_name
 from plait.designing.config import NEARLY, DesignConfig, OnProgress
 from plait.device.measurements import Measurements
 from plait.device.predictor import predictor_of
 from plait.device.profile import Profile
-from plait.records import Record, Store
+from plait.records import Record
 from plait.searching.job import Request, default_objectives, search_front
 from plait.searching.local_profile import local_profile
 from plait.searching.validation import Validated, describe, document, measured_row, validate
@@ -23,6 +25,7 @@ from plait.searching.validation import Validated, describe, document, measured_r
 METHOD = "nsga2"
 ACROSS = 5  # further models of the front that are measured, spread over it
 TRIES = 3  # models of a composition that are measured before it is given up as above the limits
+LEAST = 2  # compositions that are measured within the limits, however late it is
 PLAIN = "attn"  # the mixer of the plain Transformer that everything is compared with
 
 
@@ -57,7 +60,7 @@ class Found:
         return document(self.record, self.measured)
 
 
-def find(config: DesignConfig, store: Store, on_progress: OnProgress, seconds: dict[str, float]) -> Found:
+def find(config: DesignConfig, clock: Clock, on_progress: OnProgress, seconds: dict[str, float]) -> Found:
     """Everything that can be found without training. Writes into `seconds` how long each stage took."""
     begun = time.perf_counter()
     profile = local_profile(
@@ -65,6 +68,7 @@ def find(config: DesignConfig, store: Store, on_progress: OnProgress, seconds: d
         config.setting,
         config.runs,
         seconds=config.share("profile"),
+        most=clock.profile_most,
         on_progress=lambda point, over: on_progress("profile", NEARLY * over, f"{point.what} {point.spec}"),
     )
     on_progress("profile", 1.0, f"{len(profile.points)} measurements")
@@ -78,24 +82,43 @@ def find(config: DesignConfig, store: Store, on_progress: OnProgress, seconds: d
         config.space, config.setting, objectives, config.limits, config.constraints, METHOD, seed=config.seed
     )
 
-    def step(search: Any) -> None:
+    def step(search: Search) -> None:
         on_progress("search", NEARLY * search.iteration / search.iterations, f"{search.evaluated:,} candidates")
 
-    record = search_front(request, predictor, store, config.runs, step)
-    plain_rows = _transformers(config, objectives, predictor, store)
+    record = _search("the search", request, predictor, clock, step)
+    plain_rows = _transformers(config, objectives, predictor, clock)
     front = Front.from_dict(record.result)
     on_progress("search", 1.0, f"{record.result['evaluated']:,} candidates, {len(front)} on the front")
     seconds["search"] = time.perf_counter() - begun
     begun = time.perf_counter()
     size = objectives[0]
-    measured, few, plain = _measured(config, front, size, plain_rows, store, on_progress)
+    measured, few, plain = _measured(config, front, size, plain_rows, clock, on_progress)
     seconds["measure"] = time.perf_counter() - begun
     rows = [describe(row, config.limits, None) for row in front.rows]
     return Found(profile, record, size, rows, measured, few, plain)
 
 
+def _search(
+    name: str,
+    request: Request,
+    predictor: DevicePredictor,
+    clock: Clock,
+    on_step: Callable[[Search], object] | None = None,
+) -> Record:
+    """The search's record; of one that ended early if its time was up."""
+    whole = request.search(predictor, clock.store)
+    end = clock.end_of("search", whole.key)
+    in_time = replace(request, cut=end.known)
+    record = search_front(
+        in_time, predictor, clock.store, clock.config.runs, on_step, lambda search: end.reached(search.iteration)
+    )
+    if end.known is not None and end.known < whole.iterations:
+        clock.cut[name] = f"{name} ended after {end.known} of {whole.iterations} iterations"
+    return record
+
+
 def _transformers(
-    config: DesignConfig, objectives: Sequence[str], predictor: DevicePredictor, store: Store
+    config: DesignConfig, objectives: Sequence[str], predictor: DevicePredictor, clock: Clock
 ) -> Sequence[Row]:
     """The front of the same search among Transformers alone; empty if there are none within the limits."""
     slots = [slot for slot in config.space.slots if any(option and option.name == PLAIN for option in slot.options)]
@@ -104,14 +127,15 @@ def _transformers(
     only = [*config.constraints, f"count({PLAIN}) == {len(slots)} * layers"]
     request = Request(config.space, config.setting, objectives, config.limits, only, METHOD, seed=config.seed)
     try:
-        return Front.from_dict(search_front(request, predictor, store, config.runs).result).rows
+        return Front.from_dict(_search("the search among Transformers", request, predictor, clock).result).rows
     except UserError:  # no Transformer holds the limits
         return []
 
 
 def _measured(
-    config: DesignConfig, front: Front, size: str, plain_rows: Sequence[Row], store: Store, on_progress: OnProgress
+    config: DesignConfig, front: Front, size: str, plain_rows: Sequence[Row], clock: Clock, on_progress: OnProgress
 ) -> tuple[Validated, list[dict[str, Any]], dict[str, Any] | None]:
+    """A model of each composition, the Transformer, and some from all over the front, as long as there is time."""
     chosen = few_of(compositions(front.rows, size), config.few)
     if not chosen:
         raise UserError(
@@ -120,12 +144,13 @@ def _measured(
         )
     plain_composition = sorted(plain_rows, key=lambda row: -row[size])
     total, done = len(chosen) + bool(plain_composition) + ACROSS, 0
+    end = clock.end_of("measure", " ".join(row["spec"] for composition in chosen for row in composition[:1]))
     dropped: list[dict[str, Any]] = []
 
     def report() -> None:
         on_progress("measure", NEARLY * done / total, f"{done} of {total} models")
 
-    with Measurements(store, config.setting) as known:
+    with Measurements(clock.store, config.setting) as known:
 
         def measure(spec: str, again: bool) -> Record:
             return known.measure(spec, again=again)
@@ -143,11 +168,15 @@ def _measured(
             done += 1
             return found
 
-        few = [row for composition in chosen if (row := first_within(composition)) is not None]
+        few: list[dict[str, Any]] = []
+        for composition in chosen:
+            if len(few) >= LEAST and end.reached(done):
+                break
+            few += [row] if (row := first_within(composition)) is not None else []
         if not few:
             raise _none_left("model", dropped)
         dropped.clear()
-        plain = first_within(plain_composition) if plain_composition else None
+        plain = first_within(plain_composition) if plain_composition and not end.reached(done) else None
         # Transformers measured above a limit are an answer: none is within it. If none could be measured at all, there
         # is no answer and nothing to compare with.
         if dropped and not plain and not any(row["measurement"] for row in dropped):
@@ -159,10 +188,14 @@ def _measured(
             ACROSS,
             measure,
             lambda now, of: on_progress("measure", NEARLY * (done + now) / total, f"{done + now} of {total} models"),
+            lambda now: end.reached(done + now),
         )
-    on_progress(
-        "measure", 1.0, f"{len(few)} compositions of mixers, {measured.measured} models from all over the front"
-    )
+    if end.known is not None:
+        clock.cut["measure"] = f"{end.known} of {total} models were measured"
+        if plain_composition and plain is None and end.known <= len(chosen):
+            clock.cut["measure"] += ", no plain Transformer among them"
+    others = f"{measured.measured} model{'s' * (measured.measured != 1)} from all over the front"
+    on_progress("measure", 1.0, f"{len(few)} compositions of mixers, {others}")
     return measured, few, plain
 
 

@@ -4,8 +4,8 @@ Size and composition decide which models enter the race. The race on the user's 
 training budget. The probe reports what each pattern can do, which does not foretell its loss.
 
 Every stage reuses what an earlier call left in the store and in the run folder, so that a call after an interruption
-does only what is missing. On a busy machine the race gets less time, and the probe, which decides nothing, is left out
-(`clock`).
+does only what is missing. On a busy machine stages end with what they have when their time is up, and the probe, which
+decides nothing, is left out (`clock`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import plait
@@ -131,10 +132,11 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
     """Run all stages. `started`: when the user's time began, as `time.perf_counter` counts."""
     began, clock = time.time(), time.perf_counter() if started is None else started
     seconds: dict[str, float] = {}
-    found = find(config, store, on_progress, seconds)
+    stage_clock = Clock(config, store, clock)
+    found = find(config, stage_clock, on_progress, seconds)
     rows = found.candidates()
     begun = time.perf_counter()
-    stage_clock = Clock(config, store, clock, [row["spec"] for row in rows.values()])
+    stage_clock = replace(stage_clock, specs=[row["spec"] for row in rows.values()])
     outcome = probe(config, rows, store, on_progress, stage_clock)
     comparison = None if outcome is None else compare(outcome)
     on_progress("probe", 1.0, "left out: too little time" if outcome is None else f"{len(outcome.records)} trainings")
@@ -146,7 +148,12 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
     on_progress("race", 1.0, raced.document["verdict"])
     seconds["race"] = time.perf_counter() - begun
     begun = time.perf_counter()
-    trained = train(config, rows[pick]["spec"], corpus, raced.recipe, raced.tokens[pick], store, on_progress)
+    if raced.race.slowed:
+        stage_clock.cut["race"] = (
+            f"trainings of the race took {raced.race.slowdown:.1f} times as long as timed before it"
+        )
+    tokens = stage_clock.tokens(raced.tokens[pick], raced.race.slowdown)
+    trained = train(config, rows[pick]["spec"], corpus, raced.recipe, tokens, store, on_progress)
     seconds["train"] = time.perf_counter() - begun
     plain = pattern_name(found.plain["spec"]) if found.plain else None
     document: DesignDocument = {
@@ -169,6 +176,7 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
         "not_distinguishable": [pick, *(p["b"] for p in raced.document["paired"] if p["verdict"] != pick)],
         "plain": plain,
         "train": trained,
+        "cut": list(stage_clock.cut.values()),
         "stages": {name: round(took, 1) for name, took in seconds.items()},
         "plait": plait.__version__,
     }

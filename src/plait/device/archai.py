@@ -37,6 +37,11 @@ class LiveTensors(TorchDispatchMode):
         self.live = self.peak = self.made = 0
         self._alive: set[int] = set()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here; torch's guard against it would import the compiler, four seconds of a core."""
+        return False
+
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

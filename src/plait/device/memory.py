@@ -34,7 +34,7 @@ import torch
 
 from plait.core.errors import UserError
 from plait.core.process import SAFE, python_command
-from plait.core.user_files import MixerSource, announce_nothing
+from plait.core.user_files import MixerSource, announce_nothing, users_fault
 from plait.device.latency import give_back
 from plait.device.quantities import Setting
 from plait.device.workload import Workload
@@ -258,7 +258,9 @@ def _measure_in_child(request: Request) -> Peak | Failure:
 def _measure_or_explain(request: Request) -> Peak | Failure:
     try:
         return measure_here(request["spec"], Setting(**request["setting"]))
-    except (UserError, RuntimeError, MemoryError) as wrong:
-        return {"error": str(wrong) or type(wrong).__name__}
+    except UserError as wrong:
+        return {"error": str(wrong)}
+    except (RuntimeError, MemoryError) as wrong:
+        return {"error": users_fault(wrong) or str(wrong) or type(wrong).__name__}
     except Exception as wrong:  # a user's mixer may raise anything
-        return {"error": f"{type(wrong).__name__}: {wrong}"}
+        return {"error": users_fault(wrong) or f"{type(wrong).__name__}: {wrong}"}

@@ -7,6 +7,7 @@ part of the time goes to whole models, which tell how far the sum of the parts i
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from datetime import datetime, timezone
 import numpy as np
 
 from plait.core.errors import UserError
+from plait.core.units import duration
 from plait.device.features import EMBEDDING_AND_HEAD, Components, Features, of_embedding_and_head, of_layer
 from plait.device.memory import MemoryMeter
 from plait.device.parts import PartMeter
@@ -119,28 +121,42 @@ def extend_profile(
     settings: Sequence[Setting],
     *,
     seconds: float,
+    most: float = math.inf,
     seed: int = 0,
     on_progress: OnPoint | None = None,
 ) -> None:
     """Add points to a profile within so many seconds: nothing is begun that would not end in time, judged by how long
-    the last ones took. Only what a prediction needs at the very least is measured in any case."""
+    the last ones took. Only what a prediction needs at the very least is measured in any case; a machine on which that
+    takes longer than `most` is refused."""
     if not component_sets or not settings:
         raise UserError("a profile needs at least one space and one setting.")
     rng = np.random.default_rng([seed, len(profile.points)])
     begun = time.monotonic()
     took = {"part": 0.0, "check": 0.0}  # seconds: the slowest lately
-    checks = 0
+    checks = added = needed = 0  # whole models, points, and those that a prediction needs at least
 
     def add(sort: str, start: float, point: Point) -> None:
-        now = time.monotonic()
+        nonlocal added
+        now, added = time.monotonic(), added + 1
         took[sort] = max(now - start, FORGET * took[sort])
         profile.points.append(point)
         profile.made = datetime.now(timezone.utc).isoformat(timespec="seconds")
         if on_progress is not None:
-            on_progress(point, min(1.0, (now - begun) / seconds))
+            on_progress(point, min(1.0, (now - begun) / seconds, added / needed))
 
     def fits(sort: str, until: float) -> bool:
         return time.monotonic() - begun + took[sort] <= until
+
+    def too_late() -> bool:
+        return most < math.inf and time.monotonic() - begun > most
+
+    def require_time() -> None:
+        if too_late():
+            raise UserError(
+                f"this machine is too slow or too busy for that time: {len(profile.points)} measurements for its "
+                f"profile took {duration(time.monotonic() - begun)}, and predictions need more. They are kept: run the "
+                "same command again, with a longer --time, or when the machine is quiet."
+            )
 
     def check(meter: PartMeter) -> None:
         components, setting = (
@@ -152,6 +168,7 @@ def extend_profile(
     with threads(settings[0]), MemoryMeter() as memory:
         meter = PartMeter(settings[0], memory)
         groups = _groups(component_sets, settings, profile, rng)
+        needed = LEAST_CHECKS + sum(max(0, min(LEAST, len(group.left)) - len(group.points)) for group in groups)
         usual = _layers_per_model(component_sets, rng)
         while groups:
             if not any(group.barely_begun for group in groups):
@@ -161,6 +178,7 @@ def extend_profile(
                 left_for_checks = (LEAST_CHECKS - checks) * took["check"]
                 if not fits("part", min(FOR_PARTS * seconds, seconds - left_for_checks)):
                     break
+            require_time()
             start = time.monotonic()
             # Kinds without a fit have an infinite error; they take turns.
             group = max(groups, key=lambda one: (one.doubt() * one.share**0.5, -len(one.points)))
@@ -171,7 +189,7 @@ def extend_profile(
             group.points.append((candidate.features, point))
             _set_shares(groups, usual)
             add("part", start, point)
-        while checks < LEAST_CHECKS or fits("check", seconds):
+        while not checks or (checks < LEAST_CHECKS and not too_late()) or fits("check", seconds):
             check(meter)
             checks += 1
     profile.seconds += time.monotonic() - begun

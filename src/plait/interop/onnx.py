@@ -145,10 +145,14 @@ def _culprit(arch: Architecture, wrong: Exception) -> str:
         assert isinstance(alone, LanguageModel | Encoder)
         try:
             _program(alone, 16)
-        except Exception:
+        except Exception as why:
+            wrong = why
             refused.append(layer)
     if refused:
-        return f"{', '.join(refused)} cannot be expressed in ONNX for any batch size."
+        found = f"{', '.join(refused)} cannot be expressed in ONNX for any batch size."
+        if "specialized it to be a constant" in str(wrong):
+            found += " Its code makes a size a constant: write x.shape[0], not len(x), and take no int() of a shape."
+        return found
     return f"no single layer is the cause; the exporter says: {str(wrong).strip().splitlines()[0]}"
 
 

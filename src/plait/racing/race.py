@@ -21,7 +21,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from plait.analysis.curve_library import Known
@@ -68,6 +68,12 @@ class Raced:
     decision: Decision
     cost: float
     seconds: float
+    slowdown: float = 1.0  # of the last round: seconds over those expected by the timing before the race
+
+    @property
+    def slowed(self) -> bool:
+        """Whether the race was cut short because trainings took longer than the slack allows for."""
+        return self.slowdown > SLACK
 
     @property
     def target(self) -> int:
@@ -164,7 +170,7 @@ def race(
         scoring = SCORING * course.held_out * sum(speed.values()) * len(rungs)
         whole = sum(speed[c.name] for c in contenders) * rungs[-1] * course.tokens_per_step
         limit = max(0.0, seconds * pool.workers / SLACK - scoring) / whole
-    race_ = _Race(list(contenders), rungs, speed, limit, pool, runs, on_stage)
+    race_ = _Race(list(contenders), rungs, speed, limit, pool, runs, on_stage, timed=seconds is not None)
     if rates is not None:
         race_.rates = dict(rates)
     else:
@@ -173,7 +179,7 @@ def race(
     decision = race_.run()
     return Raced(
         course, list(contenders), rungs, race_.rates, race_.searched, race_.screened, race_.records, decision,
-        limit - race_.state.limit + race_.state.spent / race_.state.whole, time.perf_counter() - began,
+        limit - race_.state.limit + race_.state.spent / race_.state.whole, time.perf_counter() - began, race_.slowdown,
     )  # fmt: skip
 
 
@@ -218,10 +224,13 @@ class _Race:
         pool: Workers,
         runs: Path,
         on_stage: OnStage,
+        timed: bool = False,
     ) -> None:
+        """`timed`: the limit stands for a time, so that it falls if trainings take longer than `speed` says."""
         course = pool.course
         self.contenders, self.course, self.rungs, self.pool, self.runs = contenders, course, rungs, pool, runs
-        self.on_stage = on_stage
+        self.on_stage, self.timed = on_stage, timed
+        self.taken, self.slowdown = 0.0, 1.0  # seconds of all trainings; of the last round over those expected
         self.rates = {c.name: usual_rate(c, course) for c in contenders}
         self.searched = False
         self.screened: dict[str, Record] = {}
@@ -247,6 +256,8 @@ class _Race:
         self.searched = True
         cost = self.state.cost
         spent = sum((len(losses) - 1) * each * cost[name] for name, losses in found.losses.items())
+        expected = sum(len(losses) * each * cost[name] for name, losses in found.losses.items()) * self.state.rungs[-1]
+        self.taken += max(0.0, found.seconds * self.pool.workers - SLACK * expected)  # what was not allowed for
         self.state = replace(self.state, limit=self.state.limit - spent / sum(cost.values()))
 
     def screen(self) -> None:
@@ -274,23 +285,48 @@ class _Race:
         known = known_of(self.contenders, self.screened)
         while True:
             seen = {name: records for name, records in self.records.items() if records}
-            decision = decide(self.state, observed(seen), POLICY, WAY, known=known)
+            decision = decide(self._in_time(), observed(seen), POLICY, WAY, known=known)
             if not decision.train:
                 return decision
             legs = [
                 Leg(self.course, archs[name], (Replica(self.rates[name], 0),), self._next(name), self.runs)
                 for name in decision.train
             ]
-            found = self.pool.run(legs, lambda done, total: self._report("racing"))
+            cost = sum(self.state.cost_of(name) for name in decision.train)
+            found = self.pool.run(legs, partial(self._report_round, cost))
             for name, (records,) in zip(decision.train, found, strict=True):
                 self.records[name].append(records)
+            self._note_slowdown({name: records for name, (records,) in zip(decision.train, found, strict=True)})
             reached = {name: count + (name in decision.train) for name, count in self.state.reached.items()}
             self.state = replace(self.state, reached=reached)
             self._report("racing")
 
+    def _note_slowdown(self, round_: Mapping[str, Sequence[Record]]) -> None:
+        """From the records alone, so that a race that was killed goes on alike."""
+        cost, scoring = self.state.cost, SCORING * self.course.held_out
+        results = [(name, record.result) for name, records in round_.items() for record in records]
+        taken = sum(float(result["seconds"]) for _, result in results)
+        self.slowdown = taken / sum(
+            cost[name] * (float(result["tokens_trained"]) + scoring) for name, result in results
+        )
+        self.taken += taken - sum(cost[name] * scoring for name, _ in results)
+
+    def _in_time(self) -> RaceState:
+        """The state with a lower limit if trainings take so much longer than expected that the rest would not end in
+        time."""
+        state = self.state
+        if not self.timed or self.slowdown <= SLACK:
+            return state
+        left = max(0.0, SLACK * (state.limit - state.screening) * state.whole - self.taken)
+        return replace(state, limit=min(state.limit, (state.spent + left / self.slowdown) / state.whole))
+
     def _next(self, name: str) -> tuple[int, ...]:
         return (self.rungs[self.state.reached[name]],)
 
-    def _report(self, stage: str) -> None:
+    def _report_round(self, cost: float, done: float, total: float) -> None:
+        self._report("racing", cost * done / total)
+
+    def _report(self, stage: str, more: float = 0.0) -> None:
+        """`more`: what was spent in a round that has not ended."""
         limit = self.state.limit * self.state.whole
-        self.on_stage(stage, min(1.0, self.state.spent / limit) if limit else 1.0)
+        self.on_stage(stage, min(1.0, (self.state.spent + more) / limit) if limit else 1.0)

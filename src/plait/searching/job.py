@@ -87,6 +87,7 @@ class Request:
     supernet: SupernetJob | None = None
     corpus: Corpus | None = None
     scoring: Scoring | None = None  # workers that compute the proxies; None: this process
+    cut: int | None = None  # ends after so many of its iterations; None: after all
 
     def __post_init__(self) -> None:
         METHODS.load(self.method)
@@ -165,7 +166,9 @@ class Request:
                 raise UserError("gumbel is priced by one mode: give --mode prefill or decode.")
             return self.supernet.search(self.space, objectives, layers, **common)
         kind = METHODS.load(self._method(objectives))
-        return kind(self.space, objectives, **{**common, **kind.sizes(self.iterations, self.population)})
+        search = kind(self.space, objectives, **{**common, **kind.sizes(self.iterations, self.population)})
+        search.iterations = min(search.iterations, self.cut or search.iterations)
+        return search
 
     def _method(self, objectives: Sequence[Objective]) -> str:
         """A small space is enumerated unless the user sets the number of iterations or the population."""
@@ -213,9 +216,11 @@ def search_front(
     store: Store,
     folder: Path,
     on_step: Callable[[Search], object] | None = None,
+    ended: Callable[[Search], bool] = lambda search: False,
 ) -> Record:
     """Run a search and return its record, from the store if it is there. Ctrl-C raises `Interrupted`; the same call
-    then resumes."""
+    then resumes. Where `ended` says so after an iteration, the search ends there, and its record is that of a search of
+    so many iterations."""
     search = request.search(predictor, store)
     stored = store.get(search.key)
     if stored is not None:
@@ -232,6 +237,8 @@ def search_front(
             if stop.is_set():
                 search.save(path)
                 raise Interrupted(search)
+            if ended(search):
+                search.iterations = search.iteration
 
         search.run(path=path, on_step=between_steps)
     record = search_record(search, started, limits=request.limits, setting=request.setting, predictor=predictor)

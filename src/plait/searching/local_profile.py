@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from importlib import import_module
 from pathlib import Path
 
@@ -29,11 +30,18 @@ def profile_path(folder: Path, setting: Setting) -> Path:
 
 
 def local_profile(
-    space: Space, setting: Setting, folder: Path, *, seconds: float | None = None, on_progress: OnPoint | None = None
+    space: Space,
+    setting: Setting,
+    folder: Path,
+    *,
+    seconds: float | None = None,
+    most: float = math.inf,
+    on_progress: OnPoint | None = None,
 ) -> Profile:
     """This machine's profile with every kind of layer of the space and some of its whole models.
 
-    What is missing is measured, for about `seconds`. If interrupted, it keeps the points measured so far.
+    What is missing is measured, for about `seconds`, and for `most` if the machine is slow. If interrupted, it keeps
+    the points measured so far.
     """
     path = profile_path(folder, setting)
     profile = Profile.load(path) if path.exists() else Profile.here(_with_device(setting))
@@ -49,7 +57,8 @@ def local_profile(
 
     budget = seconds if seconds is not None else MORE if profile.points else NEW
     try:
-        extend_profile(profile, Components.of(space), list(setting.parts), seconds=budget, on_progress=save_some)
+        parts = list(setting.parts)
+        extend_profile(profile, Components.of(space), parts, seconds=budget, most=most, on_progress=save_some)
     finally:
         if profile.points:
             profile.save(path)

@@ -68,13 +68,17 @@ def validate(
     count: int,
     measure: Measure,
     on_progress: Callable[[int, int], object] | None = None,
+    ended: Callable[[int], bool] = lambda done: False,
 ) -> Validated:
-    """Measure `count` candidates of the front (0: all). `on_progress` gets the number done and the total."""
+    """Measure `count` candidates of the front (0: all). `on_progress` gets the number done and the total. `ended`:
+    whether to end after so many."""
     scaled_NM = _scaled(front)
     chosen = spread(scaled_NM, count or len(front))
     measurements, result = _FrontMeasurements(front, limits, measure, set(chosen)), Validated()
     rows: dict[int, DocumentRow] = {}
     for done, index in enumerate(chosen):
+        if ended(done):
+            break
         tried = [(index, measurements.row(index))]
         while tried[-1][1]["within"] is False and len(tried) <= NEIGHBOURS:
             neighbour = measurements.neighbour(index, *tried[-1], scaled_NM)

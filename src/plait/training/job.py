@@ -42,8 +42,10 @@ class Budget:
         if len(given) != 1:
             named = ", ".join(f"--{'time' if name == 'seconds' else name}" for name in given) or "none"
             raise UserError(f"give one of --steps, --tokens, --time and --flops; given: {named}.")
-        if not all(0 < value < math.inf for value in given.values()):
-            raise UserError(f"the length of a training must be positive and finite; given: {given}.")
+        ((name, value),) = given.items()
+        if not 0 < value < math.inf:
+            option = "time" if name == "seconds" else name
+            raise UserError(f"--{option} {value:g}: the length of a training must be positive and finite.")
         if (self.steps or 0) > MOST_STEPS:
             raise UserError(f"--steps {self.steps}: at most {MOST_STEPS:,}.")
 

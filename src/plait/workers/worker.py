@@ -22,7 +22,7 @@ from typing import Any
 from plait.core.errors import UserError
 from plait.core.progress import Stopped
 from plait.core.registry import load_attribute
-from plait.core.user_files import MixerSource, announce_nothing
+from plait.core.user_files import MixerSource, announce_nothing, users_fault
 from plait.records import Record, Store, open_store
 from plait.records.record import this_machine
 from plait.records.store import Busy
@@ -95,6 +95,8 @@ class WorkerHome:
         except UserError as wrong:
             return Event("failed", task.name, str(wrong))
         except Exception as wrong:
+            if fault := users_fault(wrong):
+                return Event("failed", task.name, fault)
             traceback.print_exc()
             what = f"{task.what}: " if task.what else ""
             return Event("failed", task.name, f"{what}{type(wrong).__name__}: {wrong}")
