@@ -167,7 +167,8 @@ class Posterior:
         return tuple((self.known_PS >= j).sum(axis=1) for j in range(1, EDGES + 1))
 
     def _log_sums(self, met: np.ndarray, counts: tuple[np.ndarray, ...]) -> np.ndarray:
-        found: np.ndarray = self.law.states[(met, *counts)] + self.law.symbols(int(self.seen_V.sum()))[1][counts]
+        place = (met, *counts)
+        found: np.ndarray = self.law.states[place] + self.law.symbols(int(self.seen_V.sum()))[1][counts]
         return found
 
     def allowed(self) -> np.ndarray:

@@ -50,7 +50,7 @@ CONTROLS: dict[str, Control] = {
     "copy": Control(f"{_LOOKING} x2", "vocab=8 length=24", _recipe(100, 32, 3e-3), 1.0),
     "ngram-lookup": Control(f"{_LOOKING} x4", "vocab=10 length=24 n=3", _recipe(3000, 64, 1e-3), 0.996),
     "markov": Control(f"{_LOOKING} x2", "vocab=5 length=64", _recipe(2400, 32, 3e-3), 0.989),
-    "regbench": Control(f"{_LOOKING} x4", "train_size=150000", _recipe(5751, 64, 1e-3), 0.935, 0.958),
+    "regbench": Control(f"{_LOOKING} x4", "train_size=150000", _recipe(5751, 64, 1e-3), 0.935, 0.956),
     "depo": Control(
         f"{_LOOKING} x4", "vocab=128 length=32 hops=2 queries=4 train_size=100000", _recipe(4105, 256, 2e-3), 0.995
     ),
