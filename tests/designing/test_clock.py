@@ -16,7 +16,7 @@ from plait.designing import config as briefs
 from plait.designing.clock import Clock
 from plait.designing.workflow import design_config
 from plait.device import latency
-from plait.device.setting import Setting
+from plait.device.quantities import Setting
 from plait.records import Store
 from plait.searching import job
 from plait.space.constraints import Limits
