@@ -196,5 +196,6 @@ def test_a_verb(scratch: Path) -> None:
     counted = runner.invoke(app, ["params", "d=16 vocab=8 | attn[heads=2]"])
     assert counted.exit_code == 0, counted.output
     assert int(counted.output) == plait.cost("d=16 vocab=8 | attn[heads=2]").total_params
-    unknown = runner.invoke(app, ["parms", "d=16 vocab=8 | attn"])
-    assert unknown.exit_code == 2
+    unknown = runner.invoke(app, ["parms", "d=16 vocab=8 | attn"]).exception
+    assert isinstance(unknown, plait.UserError)
+    assert "Did you mean 'params'?" in str(unknown)

@@ -29,7 +29,14 @@ class Profiler:
         self.interrupts = False
 
     def __call__(
-        self, profile: Profile, component_sets: Any, settings: Sequence[Setting], *, seconds: float, on_progress: Any
+        self,
+        profile: Profile,
+        component_sets: Any,
+        settings: Sequence[Setting],
+        *,
+        seconds: float,
+        most: float,
+        on_progress: Any,
     ) -> None:
         self.seconds.append(seconds)
         made_up.extend(profile, component_sets, settings)

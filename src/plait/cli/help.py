@@ -7,6 +7,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from plait.core.errors import did_you_mean
+
 NAMES = 30  # characters of the names of an option, with its type; longer ones take two lines
 FLAG = "<bool>"  # what typer calls the type of an option without a value
 
@@ -40,5 +42,6 @@ def message_of(wrong: Any) -> str:
     if wrong.ctx is None:
         return text
     if text.startswith("no such command") and "?" not in text:
-        text += f" Known: {', '.join(wrong.ctx.command.list_commands(wrong.ctx))}."
+        known = wrong.ctx.command.list_commands(wrong.ctx)  # verbs of packages too, which typer does not suggest
+        text += did_you_mean(text.split("'")[1], known) or f" Known: {', '.join(known)}."
     return f"{text} See: {wrong.ctx.command_path} --help"

@@ -266,8 +266,8 @@ def stacks(subject: Subject) -> Outcome:
 
 
 def compiles(subject: Subject, backend: str = "aot_eager") -> Outcome:
-    """One graph without breaks under `torch.compile`, with the same output and gradient. The default also traces the
-    backward, operation by operation; "eager" only finds the graph, in a fifth of the time."""
+    """One graph without breaks under `torch.compile`, with the same output and gradient."""
+    # The default traces the backward too, operation by operation; "eager" only finds the graph, in a fifth of the time.
     mixer = subject.build()
     x = subject.inputs(2, 21).requires_grad_()
     torch._dynamo.reset()
