@@ -91,7 +91,7 @@ class SupernetTraining:
         optimizer = self.optimizers[stage]
         if weights_turn:
             set_rate(optimizer, self.recipe.lr * rate(self.recipe, number[stage], self.turns.total[stage]))
-        seed_dropout(self.seed, self.step, 0)
+        seed_dropout(self.seed, self.step, 0, self.device)
         batch = self.sources[stage](number[stage])
         if not weights_turn and self.settings.architecture == SWAP:
             loss = self._compare(batch, number[stage])
