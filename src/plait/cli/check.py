@@ -32,7 +32,8 @@ def new_command(
         print_json(package.as_dict()) if as_json else print(words)
         return
     file = new_file(kind, path)
-    print_json(file.as_dict()) if as_json else print(f"{file.file} written. Try: {file.next}")
+    words = f"{file.file} written: the {file.kind} {file.name}. Try: {file.next}"
+    print_json(file.as_dict()) if as_json else print(words)
 
 
 def command(
