@@ -87,7 +87,7 @@ def test_what_is_wrong_is_said(folder: Path, opened) -> None:
     with pytest.raises(UserError, match="is truncated: 1999 bytes"):
         opened(path)
     (folder / "meta.json").write_text("{")
-    with pytest.raises(UserError, match=r"meta\.json is damaged"):
+    with pytest.raises(UserError, match=r"meta\.json cannot be read: invalid JSON in line 1"):
         opened(path)
     (folder / "meta.json").unlink()
     with pytest.raises(UserError, match=r"meta\.json is not there"):

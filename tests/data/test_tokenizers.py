@@ -93,7 +93,7 @@ def test_truncated_files_are_refused(name: str, kept: float, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ([], "one JSON object"),
+        ([], "should hold an object, not a list"),
         ({"version": 1}, "unknown tokenizer None"),
         ({"tokenizer": "wrds", "version": 1}, "unknown tokenizer 'wrds'. Known: bytes, chars"),
         ({"tokenizer": "bpe", "version": 1}, "unknown tokenizer 'bpe'"),

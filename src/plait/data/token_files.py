@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, TypedDict, cast
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.core.files import loads
+from plait.core.files import loads, read_object
 from plait.data.corpora import BLOCK, DTYPES, smallest_dtype
 from plait.data.sources import SPLITS, Document, TokenSource, bounds, split_named
 from plait.data.tokenizer_table import load_tokenizer
@@ -303,10 +303,4 @@ def _meta(folder: Path) -> dict[str, object]:
     path = folder / META
     if not path.is_file():
         raise UserError(f'{path} is not there; it states dtype and vocabulary: {{"dtype": "uint16", "vocab": 50257}}.')
-    try:
-        found = loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as wrong:
-        raise UserError(f"{path} is damaged: {wrong}.") from None
-    if not isinstance(found, dict):
-        raise UserError(f"{path} should hold one JSON object.")
-    return found
+    return read_object(path)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.files import loads
+from plait.core.files import read_object
 from plait.core.registry import Entry, Table, load_attribute, require_known
 from plait.data.tokenizers import OWN_FILE, OWN_VERSION, OwnTokenizer, Tokenizer
 
@@ -108,12 +108,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         if not (folder / trained_tokenizers.FILE).is_file():
             raise UserError(f"no tokenizer in {folder}: looked for {OWN_FILE} and {trained_tokenizers.FILE}.")
         return trained_tokenizers.open_file(folder)
-    try:
-        fields = loads(own.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as wrong:
-        raise UserError(f"{own} is damaged: {wrong}.") from None
-    if not isinstance(fields, dict):
-        raise UserError(f"{own} is damaged: it should hold one JSON object.")
+    fields = read_object(own)
     name, version = fields.get("tokenizer"), fields.get("version")
     loadable = [known for known in TOKENIZERS if _reader(known)]
     if name not in loadable:
