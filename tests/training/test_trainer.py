@@ -13,7 +13,7 @@ from plait.core.errors import UserError
 from plait.training import batches, checkpoint
 from plait.training.distributed import Processes
 from plait.training.recipe import OPTIMIZERS
-from plait.training.trainer import MOST_SKIPPED, Trainer
+from plait.training.trainer import MOST_SKIPPED, Trainer, seed_dropout
 
 sys.path.insert(0, str(Path(__file__).parent))
 from small_job import SPECS, small_job
@@ -134,6 +134,16 @@ def test_a_checkpoint_of_two_moments_still_loads(tmp_path):
     second = Trainer(job, 6, ALONE)
     second.restore(checkpoint.newest_checkpoint(tmp_path))
     assert before + [second.advance().loss for _ in range(3)] == losses
+
+
+def test_every_seed_step_and_process_has_dropout_of_its_own():
+    def draws(*which: int) -> tuple[float, ...]:
+        seed_dropout(*which, torch.device("cpu"))
+        return tuple(torch.rand(4).tolist())
+
+    places = [(seed, step, rank) for seed in (0, 1) for step in (0, 1) for rank in (0, 1)]
+    assert [draws(*place) for place in places] == [draws(*place) for place in places]
+    assert len({draws(*place) for place in places}) == len(places)
 
 
 def test_dropout_is_on_in_training_only():
