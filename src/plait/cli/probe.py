@@ -227,7 +227,7 @@ def print_report(shown: ProbeResult) -> None:
                   f"the paper: {finding.paper:+.3f}", markup=False)  # fmt: skip
     cost = shown.cost
     out.print(
-        f"\n{duration(cost.seconds)}, {cost.core_hours:.2f} core-hours in total, {cost.runs:,} runs, "
+        f"\n{duration(cost.seconds)}, {duration(3600 * cost.core_hours)} of one core in total, {cost.runs:,} runs, "
         f"{cost.steps:,} optimizer steps; {cost.trained_now} of {cost.trials} trials trained now",
         style="dim",
     )
