@@ -5,17 +5,20 @@
     python benchmarks/truth.py join FOLDER -o benchmarks/results/DATE-truth.json
 
 Every mixer, stripes from 1:1 to 7:1, both orders, with and without short convolutions, two shapes, all with the same
-number of parameters in their layers. Each is a track (`plait.training.track`) of two seeds on two texts, at the rate
+number of parameters in their layers. Each is a track (`plait.training.track`) of some seeds on some texts, at the rate
 that was best in a search on the first text; from it branch annealed trainings at budgets that double from 0.26 to
 33.6 million tokens. `benchmarks/verdict.py` holds plait's answers against the table. On a GPU several workers share it:
-start `nvidia-cuda-mps-control -d` first. An architecture that is finished in FOLDER is not trained again. `run --split`
-trains the replicas of an architecture in processes of their own, nothing compiled: what of one architecture takes
-longer than there is time for.
+start `nvidia-cuda-mps-control -d` first. What is in FOLDER is not trained again, and what was stopped goes on. More
+seeds and texts for a table that is there:
+
+    python benchmarks/truth.py run TEXTS.npz -o FOLDER --table TABLE.json --seeds 1 2 5 6
+    python benchmarks/truth.py join FOLDER --table TABLE.json --about TEXTS.json -o NEW.json
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
@@ -23,11 +26,23 @@ import platform
 import time
 import traceback
 from contextlib import suppress
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+
+class Job(NamedTuple):
+    """`rate`: None where it must be searched. `seeds`: by text."""
+
+    name: str
+    shape: str
+    arch: Any
+    rate: float | None
+    seeds: dict[str, list[int]]
+
 
 ATTN, FOX, GLA, M2 = "attn[heads=4]", "fox[heads=4]", "gla[heads=4]", "mamba2[head_dim=32,state=64]"
 DELTA, GDN = "deltanet[head_dim=32]", "gated-deltanet[head_dim=32]"
@@ -105,91 +120,96 @@ def packed(path: Path) -> list[Any]:
     ]
 
 
-def train(name: str, shape: str, arch: Any, options: argparse.Namespace) -> None:
-    """One architecture from the search for its rate to the largest budget; its file is written after every budget."""
-    from plait.training.recipe import Recipe
-    from plait.training.track import Replica, Track, track_recipe
+class Training:
+    """One architecture with every seed on every text that the table lacks, all as one track: the search for its rate,
+    unless the table knows it, then every budget. What it has found and where it is are kept after every stop of the
+    trunk, so that a later sitting goes on from there."""
 
-    texts = packed(options.texts)
-    recipe = track_recipe(Recipe(batch=options.batch, seq_len=SEQ_LEN), WARMUP)
-    began = time.perf_counter()
-    searched = [Replica(lr, RATE_SEED) for lr in RATES]
-    track = Track(arch, searched, [text for _, text in texts], recipe, device=options.device)
-    token = track.tokens_per_step
-    found: dict[str, Any] = {
-        "architecture": described(name, shape, arch),
-        "rates": [{"architecture": name, "text": texts[0][0], "lr": lr, "annealed": []} for lr in RATES],
-        "runs": [], "done": False,
-    }  # fmt: skip
-    for steps in (min(s, options.most) for s in RATE_STEPS):
-        losses = track.annealed(steps, max(1, round(DECAY * steps))).mean(1)
-        for row, loss in zip(found["rates"], losses, strict=True):
-            row["annealed"].append([steps * token, float(loss)])
-    finite = [row for row in found["rates"] if np.isfinite(row["annealed"][-1][1])]
-    best = min(finite, key=lambda row: row["annealed"][-1][1])["lr"]
-    replicas = [Replica(best, seed, text) for text in range(len(texts)) for seed in SEEDS]
-    assert len(replicas) == len(searched), "one compiled step serves the search and the seeds"
-    track.restart(replicas)
-    searching = time.perf_counter() - began
-    found["runs"] = [
-        {"architecture": name, "text": texts[r.text][0], "seed": r.seed, "lr": best, "trunk": [], "annealed": []}
-        for r in replicas
-    ]
-    began = time.perf_counter()
-    for doubling in range(DOUBLINGS + 1):
-        steps = FIRST * 2**doubling
-        if steps > options.most:
-            break
-        for trunk in (round(steps / 2**0.5 * (1 - DECAY)), steps - max(1, round(DECAY * steps))):
-            track.advance_to(trunk)
-            for row, loss in zip(found["runs"], track.score().mean(1), strict=True):
-                row["trunk"].append([trunk * token, float(loss)])
-        for row, loss in zip(found["runs"], track.annealed(steps, max(1, round(DECAY * steps))).mean(1), strict=True):
-            row["annealed"].append([steps * token, float(loss)])
-        found["architecture"] |= {"lr": best, "seconds": {"search": searching, "train": time.perf_counter() - began}}
-        write(options.out / f"{name}.json", found)
-    write(options.out / f"{name}.json", {**found, "done": True})
-    print(f"{name}: lr {best:g}, search {searching:.0f} s, training {time.perf_counter() - began:.0f} s", flush=True)
+    def __init__(self, job: Job, options: argparse.Namespace) -> None:
+        from plait.training.recipe import Recipe
+        from plait.training.track import Replica, Track, track_recipe
 
+        self.job, self.options = job, options
+        texts = packed(options.texts)
+        self.texts = [name for name, _ in texts]
+        wanted = [(text, seed) for text in range(len(texts)) for seed in job.seeds[self.texts[text]]]
+        self.replicas = [Replica(job.rate or RATES[0], seed, text) for text, seed in wanted]
+        # Before the rate is known as many replicas, so that one compiled step serves the search and the seeds.
+        searched = [Replica(RATES[i % len(RATES)], RATE_SEED + i // len(RATES)) for i in range(len(wanted))]
+        recipe = track_recipe(Recipe(batch=options.batch, seq_len=SEQ_LEN), WARMUP)
+        self.track = Track(
+            job.arch, self.replicas if job.rate else searched, [text for _, text in texts], recipe,
+            device=options.device,
+        )  # fmt: skip
 
-def train_alone(name: str, shape: str, arch: Any, place: int, options: argparse.Namespace) -> None:
-    """One of the four: first one of the rates, then, when all rates are known, one seed on one text."""
-    from plait.training.recipe import Recipe
-    from plait.training.track import Replica, Track, track_recipe
+    def run(self) -> None:
+        began = time.perf_counter()
+        found = self.restored() or self.begun()
+        token, runs = self.track.tokens_per_step, found["runs"]
+        for steps in (FIRST * 2**doubling for doubling in range(DOUBLINGS + 1)):
+            if steps > self.options.most:
+                break
+            decay = max(1, round(DECAY * steps))
+            for trunk in (round(steps / 2**0.5 * (1 - DECAY)), steps - decay):
+                if len(runs[0]["trunk"]) and runs[0]["trunk"][-1][0] >= trunk * token:
+                    continue
+                self.track.advance_to(trunk)
+                for row, loss in zip(runs, self.track.score().mean(1), strict=True):
+                    row["trunk"].append([trunk * token, float(loss)])
+                self.keep(found)
+            if len(runs[0]["annealed"]) and runs[0]["annealed"][-1][0] >= steps * token:
+                continue
+            for row, loss in zip(runs, self.track.annealed(steps, decay).mean(1), strict=True):
+                row["annealed"].append([steps * token, float(loss)])
+            write(self.options.out / f"{self.job.name}.json", found)
+        write(self.options.out / f"{self.job.name}.json", {**found, "done": True})
+        print(f"{self.job.name}: lr {runs[0]['lr']:g}, {time.perf_counter() - began:.0f} s", flush=True)
 
-    texts = packed(options.texts)
-    recipe = track_recipe(Recipe(batch=options.batch, seq_len=SEQ_LEN), WARMUP)
-    began = time.perf_counter()
-    track = Track(arch, [Replica(RATES[place], RATE_SEED)], [t for _, t in texts], recipe, device=options.device,
-                  compiled=False)  # fmt: skip
-    token, rate_path = track.tokens_per_step, options.out / f"{name}.rate"
-    row: dict[str, Any] = {"architecture": name, "text": texts[0][0], "lr": RATES[place], "annealed": []}
-    for steps in (min(s, options.most) for s in RATE_STEPS):
-        row["annealed"].append([steps * token, float(track.annealed(steps, max(1, round(DECAY * steps))).mean())])
-    write(rate_path.with_suffix(f".rate{place}"), row)
-    rates = [rate_path.with_suffix(f".rate{each}") for each in range(len(RATES))]
-    while not all(path.exists() for path in rates):
-        time.sleep(0.2)
-    found = [json.loads(path.read_text()) for path in rates]
-    best = min((r for r in found if np.isfinite(r["annealed"][-1][1])), key=lambda r: r["annealed"][-1][1])["lr"]
-    searching, began = time.perf_counter() - began, time.perf_counter()
-    text, seed = place // len(SEEDS), SEEDS[place % len(SEEDS)]
-    track.restart([Replica(best, seed, text)])
-    run: dict[str, Any] = {"architecture": name, "text": texts[text][0], "seed": seed, "lr": best, "trunk": [],
-                           "annealed": []}  # fmt: skip
-    for steps in (FIRST * 2**doubling for doubling in range(DOUBLINGS + 1)):
-        if steps > options.most:
-            break
-        for trunk in (round(steps / 2**0.5 * (1 - DECAY)), steps - max(1, round(DECAY * steps))):
-            track.advance_to(trunk)
-            run["trunk"].append([trunk * token, float(track.score().mean())])
-        run["annealed"].append([steps * token, float(track.annealed(steps, max(1, round(DECAY * steps))).mean())])
-        about = {**described(name, shape, arch), "lr": best,
-                 "seconds": {"search": searching, "train": time.perf_counter() - began}}  # fmt: skip
-        write(rate_path.with_suffix(f".run{place}"), {"architecture": about, "rates": found, "run": run})
-    print(
-        f"{name} {run['text']} {seed}: lr {best:g}, {searching:.0f} + {time.perf_counter() - began:.0f} s", flush=True
-    )
+    def begun(self) -> dict[str, Any]:
+        """The rate is the best of a search on the first text."""
+        rate, rates = self.job.rate, list[dict[str, Any]]()
+        if rate is None:
+            losses: dict[float, list[list[float]]] = {lr: [] for lr in RATES}
+            for steps in (min(s, self.options.most) for s in RATE_STEPS):
+                loss_M = self.track.annealed(steps, max(1, round(DECAY * steps))).mean(1)
+                for lr in RATES:
+                    same = [x for x, r in zip(loss_M, self.track.replicas, strict=True) if r.lr == lr]
+                    losses[lr].append([steps * self.track.tokens_per_step, float(np.mean(same))])
+            rates = [{"architecture": self.job.name, "text": self.texts[0], "lr": lr, "annealed": losses[lr]}
+                     for lr in RATES]  # fmt: skip
+            rate = min((lr for lr in RATES if np.isfinite(losses[lr][-1][1])), key=lambda lr: losses[lr][-1][1])
+            self.track.restart([replace(replica, lr=rate) for replica in self.replicas])
+        runs = [
+            {"architecture": self.job.name, "text": self.texts[r.text], "seed": r.seed, "lr": rate, "trunk": [],
+             "annealed": []}
+            for r in self.replicas
+        ]  # fmt: skip
+        about = {**described(self.job.name, self.job.shape, self.job.arch), "lr": rate}
+        return {"architecture": about, "rates": rates, "runs": runs, "done": False}
+
+    @property
+    def state(self) -> Path:
+        return Path(self.options.out) / f"{self.job.name}.state"
+
+    def keep(self, found: dict[str, Any]) -> None:
+        import torch
+
+        states = [self.track.state(m) for m in range(len(self.replicas))]
+        aside = self.state.with_suffix(".part")
+        torch.save({"found": found, "states": states}, aside)
+        os.replace(aside, self.state)
+
+    def restored(self) -> dict[str, Any] | None:
+        import torch
+
+        if not self.state.exists():
+            return None
+        kept = torch.load(self.state, map_location=self.options.device)
+        found: dict[str, Any] = kept["found"]
+        if self.job.rate is None:
+            self.track.restart([replace(replica, lr=found["runs"][0]["lr"]) for replica in self.replicas])
+        self.track.restore(kept["states"])
+        return found
 
 
 def described(name: str, shape: str, arch: Any) -> dict[str, Any]:
@@ -212,30 +232,54 @@ def work(queue: Any, options: argparse.Namespace) -> None:
     import torch
 
     torch.set_num_threads(1)
-    while (item := queue.get()) is not None:
-        name, shape, arch, place = item
-        try:
-            train(name, shape, arch, options) if place is None else train_alone(name, shape, arch, place, options)
-        except Exception:
-            print(f"{name} failed:\n{traceback.format_exc()[-2500:]}", flush=True)
+    while (job := queue.get()) is not None:
+        attempt(job, options)
+
+
+def attempt(job: Job, options: argparse.Namespace) -> None:
+    try:
+        Training(job, options).run()
+    except Exception:
+        print(f"{job.name} failed:\n{traceback.format_exc()[-2500:]}", flush=True)
+
+
+def jobs(options: argparse.Namespace) -> list[Job]:
+    """What the table lacks, slow and fast ones in turn, so that some train while others are compiled."""
+    known: dict[str, Any] = {"architectures": [], "runs": []}
+    if options.table:
+        known = json.loads(options.table.read_text(encoding="utf-8"))
+    rates = {row["name"]: row["lr"] for row in known["architectures"]}
+    have = {(run["architecture"], run["text"], run["seed"]) for run in known["runs"]}
+    texts = [name for name, _ in packed(options.texts)]
+    found = []
+    for name, (shape, arch) in architectures(options.only).items():
+        path = options.out / f"{name}.json"
+        if path.exists() and json.loads(path.read_text())["done"]:
+            continue
+        seeds = {text: [s for s in options.seeds if (name, text, s) not in have] for text in texts}
+        if any(seeds.values()):
+            found.append(Job(name, shape, arch, rates.get(name), seeds))
+    half = (len(found) + 1) // 2
+    turns = itertools.zip_longest(found[half:][::-1], found[:half])
+    return [job for pair in turns for job in pair if job is not None]
 
 
 def run(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
-    for name, (shape, arch) in architectures(options.only).items():
-        done = options.out / f"{name}.json"
-        if not (done.exists() and json.loads(done.read_text())["done"]):
-            for place in range(len(RATES)) if options.split else [None]:
-                queue.put((name, shape, arch, place))
+    for job in jobs(options):
+        queue.put(job)
     workers = [context.Process(target=work, args=(queue, options)) for _ in range(options.workers)]
     for worker in workers:
         queue.put(None)
         worker.start()
+    ends = time.monotonic() + options.time
     for worker in workers:
-        worker.join()
-    print("all done", flush=True)
+        worker.join(max(0.0, ends - time.monotonic()))
+    for worker in workers:
+        worker.kill()
+    print("out of time" if time.monotonic() >= ends else "all done", flush=True)
 
 
 def pack(options: argparse.Namespace) -> None:
@@ -255,21 +299,23 @@ def pack(options: argparse.Namespace) -> None:
 
 
 def join(options: argparse.Namespace) -> None:
-    found = [json.loads(path.read_text()) for path in sorted(options.folder.glob("*.json")) if path.stem != "about"]
-    for first in sorted(options.folder.glob("*.run0")):
-        parts = [json.loads(first.with_suffix(f".run{place}").read_text()) for place in range(len(RATES))]
-        found.append({**parts[0], "runs": [part["run"] for part in parts]})
+    found = [json.loads(path.read_text()) for path in sorted(options.folder.glob("*.json"))]
     about = json.loads(options.about.read_text())
+    known: dict[str, Any] = {"provenance": {}, "texts": {}, "architectures": [], "runs": [], "rates": []}
+    if options.table:
+        known = json.loads(options.table.read_text(encoding="utf-8"))
+    named = {row["name"]: row for row in known["architectures"]}
+    new = [one["architecture"] for one in found if one["architecture"]["name"] not in named]
     table = {
         "provenance": {
             "date": date.today().isoformat(), "machine": options.machine, "python": platform.python_version(),
             "decay": DECAY, "schedule": "wsd", "warmup_steps": WARMUP, "batch": BATCH, "seq_len": SEQ_LEN,
             "held_out_tokens": HELD_OUT, "rates": RATES, "rate_chosen_at_tokens": RATE_STEPS[-1] * BATCH * SEQ_LEN,
         },
-        "texts": about,
-        "architectures": [one["architecture"] for one in found],
-        "runs": [row for one in found for row in one["runs"]],
-        "rates": [row for one in found for row in one["rates"]],
+        "texts": {**about, **known["texts"]},
+        "architectures": [*known["architectures"], *new],
+        "runs": [*known["runs"], *(row for one in found for row in one["runs"])],
+        "rates": [*known["rates"], *(row for one in found for row in one["rates"])],
     }  # fmt: skip
     options.out.write_text(
         json.dumps(table, indent=None, separators=(",", ":")).replace('{"architecture"', '\n{"architecture"')
@@ -290,11 +336,14 @@ def main() -> None:
     running.add_argument("--workers", type=int, default=8)
     running.add_argument("--batch", type=int, default=BATCH)
     running.add_argument("--most", type=int, default=FIRST * 2**DOUBLINGS, help="steps of the largest budget")
-    running.add_argument("--split", action="store_true")
     running.add_argument("--only", nargs="*", default=[])
+    running.add_argument("--table", type=Path, help="what is known: its rates are taken, its trainings not repeated")
+    running.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS))
+    running.add_argument("--time", type=float, default=1e6, metavar="SECONDS", help="the same command then goes on")
     joining = verbs.add_parser("join")
     joining.add_argument("folder", type=Path)
     joining.add_argument("--about", type=Path, required=True, help="the .json beside the packed texts")
+    joining.add_argument("--table", type=Path, help="to be added to")
     joining.add_argument("--machine", default="")
     joining.add_argument("-o", "--out", type=Path, required=True)
     options = parser.parse_args()
