@@ -9,6 +9,7 @@ late decides. Here the architectures of the table are trained for about as much 
 
     small-batch     a quarter of the steps, with a quarter of the batch
     tiny-batch      all of the steps, with a sixteenth of the batch
+    tiny-short      the same on copied texts alone: the race's screening
     tiny-mixed      the same on texts that are in part copied
     tiny-some       the same of the second kind alone, with both seeds
     three-short     all of the steps, with three sequences of 240 tokens (8.8 % of the tokens), in part copied
@@ -74,6 +75,7 @@ SETUPS = {
     for setup in (
         Setup("small-batch", 1, 8, (("plain", 0.5), ("copied", 0.5)), (128, 256, 512, 1024), seeds=SEEDS[:1]),
         Setup("tiny-batch", 1, 2, (("plain", 0.35), ("short", 0.35)), (1024, 2048, 4096)),
+        Setup("tiny-short", 1, 2, (("short", 0.35),), (1024, 2048, 4096)),
         Setup("tiny-mixed", 1, 2, (("half", 0.35), ("some", 0.35)), (2048, 4096), seeds=SEEDS[:1]),
         Setup("tiny-some", 1, 2, (("some", 0.35),), (1024, 2048, 4096)),
         Setup("three-short", 1, 3, (("some", 0.4),), (1024, 2048, 4096), seq_len=240),
@@ -142,13 +144,15 @@ def copied(tokens: np.ndarray, kind: str, rng: np.random.Generator) -> np.ndarra
 
 
 @lru_cache(maxsize=1)
-def read_texts(path: Path, tokens: int, setup: Setup) -> tuple[list[str], list[Any], list[HeldOut]]:
+def read_texts(
+    path: Path, tokens: int, setup: Setup, only: tuple[str, ...]
+) -> tuple[list[str], list[Any], list[HeldOut]]:
     """Names of the texts; the track's texts, of all of the setup's kinds in turn; held-out windows by text."""
     from plait.racing.screening import repeats
     from plait.training.track import Text
 
     kept = np.load(path)
-    names = list(dict.fromkeys(key.split("/")[0] for key in kept.files))
+    names = [name for name in dict.fromkeys(key.split("/")[0] for key in kept.files) if not only or name in only]
     texts, held_out = [], []
     for name in names:
         train, validation = kept[f"{name}/train"], kept[f"{name}/validation"]
@@ -250,7 +254,7 @@ def train(
     def say(what: str) -> None:
         print(f"{time.time() - ends:6.0f} s  {setup.name} {name}: {what}", flush=True)
 
-    names, texts, held_out = read_texts(options.texts, options.tokens, setup)
+    names, texts, held_out = read_texts(options.texts, options.tokens, setup, tuple(options.text))
     if options.rehearse:
         held_out = [windows.first(4) for windows in held_out]
     recipe = track_recipe(Recipe(batch=1 if options.rehearse else setup.batch, seq_len=setup.seq_len), truth.WARMUP)
@@ -382,6 +386,7 @@ def main() -> None:
     running.add_argument("--setups", nargs="*", default=list(SETUPS), choices=list(SETUPS))
     running.add_argument("--have", type=Path, nargs="*", default=[], help="joined results: what they have comes last")
     running.add_argument("--only", nargs="*", default=[])
+    running.add_argument("--text", nargs="*", default=[], help="only these")
     running.add_argument("--rehearse", action="store_true", help="few steps of one sequence, few windows")
     joining = verbs.add_parser("join")
     joining.add_argument("folder", type=Path)

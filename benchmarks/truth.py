@@ -11,7 +11,7 @@ that was best in a search on the first text; from it branch annealed trainings a
 start `nvidia-cuda-mps-control -d` first. What is in FOLDER is not trained again, and what was stopped goes on. More
 seeds and texts for a table that is there:
 
-    python benchmarks/truth.py run TEXTS.npz -o FOLDER --table TABLE.json --seeds 1 2 5 6
+    python benchmarks/truth.py run TEXTS.npz -o FOLDER --table TABLE.json --seeds stdlib=1,2,5,6 docs=1,2
     python benchmarks/truth.py join FOLDER --table TABLE.json --about TEXTS.json -o NEW.json
 """
 
@@ -83,7 +83,7 @@ DEEP = {
 }
 HEADERS = {"wide": "d=128 vocab=256 tie=true", "deep": "d=96 vocab=256 tie=true"}
 SIZE = "attn"  # whose parameters all have
-SEEDS, RATES, RATE_SEED = (1, 2), (1e-3, 2e-3, 4e-3, 8e-3), 101
+SEEDS, RATES, RATE_SEED = ("stdlib=1,2", "english=1,2"), (1e-3, 2e-3, 4e-3, 8e-3), 101
 DECAY, WARMUP = 0.2, 10
 BATCH, SEQ_LEN, HELD_OUT = 32, 256, 2**17
 FIRST, DOUBLINGS = 32, 7  # steps of the smallest budget; the largest is 2^7 as long
@@ -244,24 +244,26 @@ def attempt(job: Job, options: argparse.Namespace) -> None:
 
 
 def jobs(options: argparse.Namespace) -> list[Job]:
-    """What the table lacks, slow and fast ones in turn, so that some train while others are compiled."""
+    """What the table lacks, slow and fast ones in turn, so that some train while others are compiled; last what has no
+    rate."""
     known: dict[str, Any] = {"architectures": [], "runs": []}
     if options.table:
         known = json.loads(options.table.read_text(encoding="utf-8"))
     rates = {row["name"]: row["lr"] for row in known["architectures"]}
     have = {(run["architecture"], run["text"], run["seed"]) for run in known["runs"]}
     texts = [name for name, _ in packed(options.texts)]
+    asked = {text: list(map(int, seeds.split(","))) for text, seeds in (one.split("=") for one in options.seeds)}
     found = []
     for name, (shape, arch) in architectures(options.only).items():
         path = options.out / f"{name}.json"
         if path.exists() and json.loads(path.read_text())["done"]:
             continue
-        seeds = {text: [s for s in options.seeds if (name, text, s) not in have] for text in texts}
+        seeds = {text: [s for s in asked.get(text, ()) if (name, text, s) not in have] for text in texts}
         if any(seeds.values()):
             found.append(Job(name, shape, arch, rates.get(name), seeds))
     half = (len(found) + 1) // 2
     turns = itertools.zip_longest(found[half:][::-1], found[:half])
-    return [job for pair in turns for job in pair if job is not None]
+    return sorted((job for pair in turns for job in pair if job is not None), key=lambda job: job.rate is None)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -338,7 +340,7 @@ def main() -> None:
     running.add_argument("--most", type=int, default=FIRST * 2**DOUBLINGS, help="steps of the largest budget")
     running.add_argument("--only", nargs="*", default=[])
     running.add_argument("--table", type=Path, help="what is known: its rates are taken, its trainings not repeated")
-    running.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS))
+    running.add_argument("--seeds", nargs="*", default=list(SEEDS), metavar="TEXT=1,2", help="of every text")
     running.add_argument("--time", type=float, default=1e6, metavar="SECONDS", help="the same command then goes on")
     joining = verbs.add_parser("join")
     joining.add_argument("folder", type=Path)
