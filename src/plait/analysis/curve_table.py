@@ -77,7 +77,8 @@ class CurveTable:
 
 
 def read_tables(path: Path, cost: str = "flops_per_token") -> list[CurveTable]:
-    """One per text. Architectures that lack a seed or a budget that others have are left out, and counted."""
+    """One per text. Architectures that lack a budget that others have, or have one seed where others have several, are
+    left out, and counted. One with fewer seeds than most has them again, so that its mean is its own."""
     try:
         document = loads(path.read_text(encoding="utf-8"), constants=True)
         runs, rows = document["runs"], {row["name"]: row for row in document["architectures"]}
@@ -91,14 +92,16 @@ def read_tables(path: Path, cost: str = "flops_per_token") -> list[CurveTable]:
                 found.setdefault(run["architecture"], {})[run["seed"]] = {float(t): loss for t, loss in run["annealed"]}
         if not found:
             continue
-        seeds = sorted({seed for by_seed in found.values() for seed in by_seed})
         budgets = sorted({t for by_seed in found.values() for curve in by_seed.values() for t in curve})
-        whole = [
-            name
+        seeds = {
+            name: [seed for seed, curve in sorted(by_seed.items()) if all(_finite(curve.get(t)) for t in budgets)]
             for name, by_seed in found.items()
-            if all(_finite(by_seed.get(seed, {}).get(t)) for seed in seeds for t in budgets)
-        ]
-        loss_ASB = np.array([[[found[name][seed][t] for t in budgets] for seed in seeds] for name in whole], np.float64)
+        }
+        most = int(np.median([len(each) for each in seeds.values()]))
+        whole = [name for name, each in seeds.items() if len(each) >= min(2, most)]
+        loss_ASB = np.array(
+            [[[found[n][s][t] for t in budgets] for s in (seeds[n] * most)[:most]] for n in whole], np.float64
+        )
         provenance = {**document.get("provenance", {}), "left_out": sorted(set(found) - set(whole))}
         families = [str(rows[name].get("family", name)) for name in whole]
         costs = np.array([float(rows[name].get(cost) or 1.0) for name in whole])
