@@ -27,8 +27,7 @@ from plait.supernet.settings import Settings, SupernetJob
 from plait.supernet.training import SupernetTraining
 from plait.training.batches import Batches
 from plait.training.distributed import Processes
-from plait.training.job import Budget, Job, fitted
-from plait.training.recipe import Recipe
+from plait.training.recipe import Budget, Job, Recipe, fitted
 from plait.training.trainer import Trainer
 
 #: How the weights mix, how the logits do.

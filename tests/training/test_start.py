@@ -27,7 +27,7 @@ LEARNED = "d=16 vocab={} kind=encoder pos=learned max_len={} | attn[heads=2,caus
 
 def trained(job, root):
     with open_store(f"sqlite:///{root}/plait.db") as store:
-        return open_run(fit(job, ALONE, store, Options(root))["folder"])
+        return open_run(fit(job, ALONE, store, Options(root)).folder)
 
 
 def encoder(length, max_len, **values):

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plait.core.errors import UserError
-from plait.core.result import Result
 from plait.core.units import parse_duration
 from plait.model.architecture import Architecture, load_mixers
 from plait.records import Store
 from plait.records.store import opened_store
+from plait.training.recipe import Budget, Job, Recipe, Trained, fitted
 
 if TYPE_CHECKING:
     from plait.api.open_run import OpenRun
     from plait.data import Corpus
     from plait.training.distributed import Processes
     from plait.training.fit import Progress
-    from plait.training.job import Result as Trained
-    from plait.training.recipe import Recipe
     from plait.training.run import Run
 
 T = TypeVar("T")
@@ -31,32 +29,9 @@ SCALING = "mad-scaling"
 
 
 @dataclass(frozen=True)
-class TrainResult(Result):
-    """Losses are in nats per token: `loss` on the validation text, `train_loss` the last one logged."""
-
-    key: str
-    run: str
-    folder: str
-    spec: str
-    data: str
-    loss: float
-    perplexity: float
-    bits_per_character: float | None
-    train_loss: float | None
-    steps: int
-    skipped: int  # steps whose gradient was not finite
-    tokens: int
-    flops: float
-    seconds: float
-    tokens_per_second: float
-    mfu: float | None  # model FLOPs utilisation; None where the device's peak is not known
-    params: int
-    trained_now: bool  # False: it had been trained before
-    curve: tuple[tuple[int, float], ...]  # (step, training loss)
-    validation_curve: tuple[tuple[int, float], ...]  # (step, loss), all on the same sixteenth of the validation text
-    entropy: float | None = None  # of the data, where it is known
-    above_entropy: float | None = None
-    text_kept: bool = True  # False: the tokenizer drops characters, so bits per character are a lower bound
+class TrainResult(Trained):
+    curve: tuple[tuple[int, float], ...] = ()  # (step, training loss)
+    validation_curve: tuple[tuple[int, float], ...] = ()  # (step, loss), all on one sixteenth of the validation text
 
     @property
     def validation_loss(self) -> float:
@@ -76,10 +51,6 @@ class TrainResult(Result):
 
         curves = {"training": self.curve, "validation": self.validation_curve}
         return loss_figure({name: curve for name, curve in curves.items() if curve}, title=self.run)
-
-    def as_dict(self) -> dict[str, Any]:
-        absent = {"entropy": None, "above_entropy": None, "text_kept": True}
-        return {name: value for name, value in super().as_dict().items() if name not in absent or value != absent[name]}
 
 
 def train(
@@ -129,8 +100,7 @@ def train(
     started = clock.perf_counter()
     from plait.training.distributed import precision_on, processes
     from plait.training.fit import Options, fit
-    from plait.training.job import Budget, Job
-    from plait.training.run import open_run
+    from plait.training.run import Run, open_run
     from plait.training.sinks import sink_names
     from plait.training.warm_start import require_same_tokens, start_of
 
@@ -156,7 +126,7 @@ def train(
         options = Options(root, activation_checkpointing, compiled, parse_duration(save_every), save_steps, sinks)
         try:
             with opened_store(store) as opened:
-                found = fit(job, dist, opened, options, tokenizer=tokenizer, report=on_progress, started=started)
+                trained = fit(job, dist, opened, options, tokenizer=tokenizer, report=on_progress, started=started)
         except RuntimeError as wrong:
             if dist.world > 1 and _lost_process(wrong):
                 raise UserError(
@@ -164,25 +134,13 @@ def train(
                     "the same command resumes from it."
                 ) from None
             raise
-        return _result(found, job.key)
-
-
-def _result(found: Trained, key: str) -> TrainResult:
-    from plait.training.run import Run
-
-    run = Run(Path(found["folder"]))
-    fields_of = {field.name for field in fields(TrainResult)}
-    values: dict[str, Any] = {
-        name: value for name, value in found.items() if name in fields_of
-    }  # a stored one has more
-    curves = {"curve": tuple(run.losses()), "validation_curve": tuple(run.losses("validation"))}
-    return TrainResult(key=key, **{**values, **curves})
+        run = Run(Path(trained.folder))
+        return TrainResult(**vars(trained), curve=tuple(run.losses()), validation_curve=tuple(run.losses("validation")))
 
 
 def _recipe(named: str | Recipe, values: Mapping[str, Any]) -> tuple[Recipe, int | None]:
     """The recipe with the given values, and its published number of steps."""
     from plait.papers.recipes import recipe
-    from plait.training.recipe import Recipe
 
     if isinstance(named, Recipe):
         return named.with_values(values), None
@@ -214,8 +172,6 @@ def _corpus(data: str | Path | Corpus | None, tokenizer: str | None, source: Run
 
 
 def _architecture(spec: str | Architecture | None, corpus: Corpus, source: Run | None) -> Architecture:
-    from plait.training.job import fitted
-
     if isinstance(spec, Architecture):
         return spec
     if spec is not None:

@@ -12,14 +12,19 @@ Letters: B batch, T time, D width, V vocabulary, N scored tokens.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
+from plait.core.files import CHECKSUM
 from plait.core.progress import require_memory
 from plait.mixers.mixer import Draw, Mixer, make_norm
 from plait.model.adaptive_softmax import AdaptiveSoftmax
@@ -270,3 +275,35 @@ def fill(model: nn.Module, weights: dict[str, Tensor], source: str) -> None:
             if not weights[name].isfinite().all():
                 raise UserError(f"{source}: {name} holds numbers that are not finite; it cannot be used.")
             parameter.copy_(weights[name])
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], beside: Mapping[str, str]) -> None:
+    """Write tensors, and texts in the header; any failure is an OSError."""
+    on_cpu = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    try:
+        save_file(on_cpu, path, metadata={**beside, CHECKSUM: _digest(on_cpu, beside)})
+    except SafetensorError as wrong:
+        raise OSError(str(wrong)) from wrong
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the texts of the header; `UserError` where the file is damaged or cannot be read. Files of before
+    have no checksum and are not checked."""
+    try:
+        with safe_open(path, framework="pt") as opened:
+            beside = dict(opened.metadata() or {})
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, RuntimeError, ValueError, TypeError, MemoryError) as wrong:
+        raise UserError(f"{path} cannot be read: {getattr(wrong, 'strerror', None) or wrong}.") from wrong
+    written = beside.pop(CHECKSUM, None)
+    if written is not None and written != _digest(tensors, beside):
+        raise UserError(f"{path} is damaged: its checksum is not the one written down.")
+    return tensors, beside
+
+
+def _digest(tensors: Mapping[str, Tensor], beside: Mapping[str, str]) -> str:
+    total = hashlib.sha256(json.dumps(dict(beside), sort_keys=True).encode())
+    for name, value in sorted(tensors.items()):
+        total.update(f"\n{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        total.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()

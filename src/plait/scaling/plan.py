@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.core.files import atomic_write
+from plait.core.files import atomic_write, writing
 from plait.data import Corpus
 from plait.model.architecture import Architecture
 from plait.model.cost import model_cost
@@ -84,11 +84,8 @@ class Plan:
         }
 
     def save(self, path: Path) -> None:
-        try:
-            with atomic_write(path) as draft:
-                draft.write_text(json.dumps(self.as_dict(), indent=1) + "\n", encoding="utf-8")
-        except OSError as wrong:
-            raise UserError(f"cannot write {path}: {wrong.strerror}.") from None
+        with writing(path), atomic_write(path) as draft:
+            draft.write_text(json.dumps(self.as_dict(), indent=1) + "\n", encoding="utf-8")
 
 
 def read_plan(path: Path) -> Plan:

@@ -43,7 +43,7 @@ class RunOutcome:
 
 
 def job_of(run: PlannedRun, plan: Plan, corpus: Corpus, batch: int | None = None) -> Any:
-    from plait.training.job import Budget, Job
+    from plait.training.recipe import Budget, Job
 
     recipe = run.recipe if batch is None else replace(run.recipe, batch=batch)
     validation = min(plan.validation_tokens, len(corpus.tokens("validation")))

@@ -1,6 +1,6 @@
 """One training from beginning to end: its folder, the loop over its steps, checkpoints, log, and its result.
 
-settings    `recipe`: how to train;  `job`: what, on which data, how long, with what result
+settings    `recipe`: what to train and how, for how long, with what result
 data        `batches`: what the model sees at a step, and the held-out loss
 a step      `trainer`: model, loss, gradients, one update by `optimizer`
 the loop    here: take steps; log, evaluate and save on the way
@@ -22,13 +22,13 @@ import torch
 from plait.core.errors import UserError
 from plait.core.files import understood
 from plait.core.progress import Stopped, stop_signals
-from plait.records import Store
+from plait.records import Record, Store, provenance_of
 from plait.records.store import held
-from plait.training.batches import Batches
-from plait.training.checkpoint import newest_checkpoint, remove_checkpoints
+from plait.training.batches import Batches, perplexity_of
+from plait.training.checkpoint import newest_checkpoint
 from plait.training.distributed import Processes
-from plait.training.job import Job, Result, result_of, store_result, stored_result
-from plait.training.run import RUNS, Run, TrainingLog, folder_of, write_json
+from plait.training.recipe import KIND, Job, Trained
+from plait.training.run import RUNS, WEIGHTS, Run, TrainingLog, folder_of, write_json
 from plait.training.speed import (
     VALIDATION_SHARE,
     VALIDATIONS,
@@ -96,12 +96,12 @@ def fit(
     tokenizer: str | None = None,
     report: Report | None = None,
     started: float | None = None,
-) -> Result:
+) -> Trained:
     """Train, or resume, or return what an earlier training of the same job gave. `started` (on the clock of
     `time.perf_counter`) is when a time budget began."""
     started = time.perf_counter() if started is None else started
     run = Run(folder_of(job.key, options.root))
-    done: Result | None = dist.broadcast(stored_result(job, store, run.folder) if dist.first else None)
+    done: Trained | None = dist.broadcast(_stored(job, store, run.folder) if dist.first else None)
     if done is not None:
         if dist.first:
             run.begin()
@@ -116,7 +116,7 @@ def fit(
     dist.barrier()
     with run.locked() if dist.first else nullcontext():
         # Another process may have finished it since we looked, and so have freed the lock.
-        done = dist.broadcast(stored_result(job, store, run.folder) if dist.first else None)
+        done = dist.broadcast(_stored(job, store, run.folder) if dist.first else None)
         if done is not None:
             return done
         if dist.first:
@@ -132,6 +132,14 @@ def fit(
             if dist.first:
                 run.mark_diverged(str(wrong))
             raise
+
+
+def _stored(job: Job, store: Store | None, folder: Path) -> Trained | None:
+    """What an earlier training of the same job gave, where its weights are still in its folder."""
+    record = None if store is None else store.get(job.key)
+    if record is None or not (folder / WEIGHTS).exists():
+        return None
+    return Trained.from_record(job.key, record.result)
 
 
 def claimed(job: Job, store: Store | None, run: Run) -> AbstractContextManager[None]:
@@ -150,7 +158,7 @@ def fit_alone(
     log: tuple[str, ...] = (),
     on_progress: Callable[[float], None] = lambda share: None,
     stopping: Callable[[], bool] = _never,
-) -> Result:
+) -> Trained:
     """`fit` in this process alone. `on_progress` gets the share of the training that is done, after every step."""
     return fit(
         job,
@@ -169,7 +177,7 @@ def fit_seeds(
     *,
     device: str = "cpu",
     on_progress: Callable[[float], None] = lambda share: None,
-) -> list[Result]:
+) -> list[Trained]:
     """`fit_alone` with the job's seed and those after it. `on_progress` gets the share of all of them."""
     return [
         fit_alone(
@@ -194,7 +202,7 @@ class _Fit:
         device_peak = peak_of(dist.device, job.precision) if dist.device.type == "cuda" else None
         self.peak = None if device_peak is None else device_peak * dist.world
 
-    def run_to_end(self, store: Store | None, started: float) -> Result:
+    def run_to_end(self, store: Store | None, started: float) -> Trained:
         left = (self.job.budget.seconds or math.inf) - (time.perf_counter() - started)
         compiled = self.options.compiled
         self.compiling: CompileDecision | None = None
@@ -241,7 +249,7 @@ class _Fit:
         return int(steps)
 
     def _resume(self, trainer: Trainer) -> None:
-        saved = newest_checkpoint(self.run.folder)
+        saved = newest_checkpoint(self.run.folder) if self.run.resumable else None
         if saved is not None:
             with understood(
                 f"{self.run.name}/{saved.folder.name}", "Remove that folder to resume from the previous one."
@@ -322,7 +330,7 @@ class _Fit:
             self.progress.note = str(wrong)
         self.last_save = time.perf_counter()
 
-    def _finish(self, trainer: Trainer, store: Store | None, began: float) -> Result:
+    def _finish(self, trainer: Trainer, store: Store | None, began: float) -> Trained:
         self._evaluate(trainer)
         loss = trainer.validation_loss()
         if not math.isfinite(loss):
@@ -330,30 +338,52 @@ class _Fit:
             what = f"the validation loss is {loss} after {trainer.step} steps ({skipped} skipped): nothing is stored."
             raise Diverged(what, self.job.recipe)
         weights = trainer.weights()
-        train_loss = self.log.curve[-1][1] if self.log.curve else None
-        result = result_of(
-            self.job,
-            self.run.folder,
-            steps=trainer.step,
-            skipped=trainer.step - trainer.updates,
-            params=sum(p.numel() for p in trainer.model.parameters()),
-            loss=loss,
-            train_loss=train_loss,
-            seconds=self.seconds,
-            peak=self.peak,
-        )
+        result = self._result(trainer, loss)
         if self.dist.first:
             self.run.save_weights(weights)
-            write_json(self.run.folder / "result.json", result)
+            write_json(self.run.folder / "result.json", result.stored())
             if store is not None:
-                curves = self.log.curve, self.log.validation
-                store_result(store, self.job, result, *curves, began=began, seconds=self.seconds)
-            remove_checkpoints(self.run.folder)
-            self.log.close(result)
+                curves = {"curve": self.log.curve, "held_out_curve": self.log.validation}
+                provenance = provenance_of(began, self.seconds)
+                store.put(Record.of(KIND, self.job.config(), {**result.stored(), **curves}, provenance))
+            self.run.remove_checkpoints()
+            self.log.close(result.stored())
         self.dist.barrier()
         if self.report is not None:
             self.report(self.progress)
-        return {**result, "trained_now": True}
+        return result
+
+    def _result(self, trainer: Trainer, loss: float) -> Trained:
+        """`loss` is that of the validation text."""
+        job, corpus, tokens = self.job, self.job.corpus, trainer.step * self.job.tokens_per_step
+        speed = tokens / self.seconds if self.seconds else 0.0
+        validation, characters = corpus.tokens("validation"), corpus.characters("validation")
+        bits = (
+            loss / math.log(2) * len(validation) / characters if characters and job.arch.header.kind == "lm" else None
+        )
+        return Trained(
+            key=job.key,
+            run=self.run.name,
+            folder=str(self.run.folder),
+            spec=job.arch.text,
+            data=corpus.name,
+            loss=loss,
+            perplexity=perplexity_of(loss),
+            bits_per_character=bits,
+            train_loss=self.log.curve[-1][1] if self.log.curve else None,
+            steps=trainer.step,
+            skipped=trainer.step - trainer.updates,
+            tokens=tokens,
+            flops=tokens * job.flops_per_token,
+            seconds=self.seconds,
+            tokens_per_second=speed,
+            mfu=job.mfu(speed, self.peak),
+            params=sum(p.numel() for p in trainer.model.parameters()),
+            trained_now=True,
+            entropy=corpus.entropy,
+            above_entropy=None if corpus.entropy is None else loss / corpus.entropy - 1,
+            text_kept=not bits or corpus.tokenizer.keeps_text(validation),
+        )
 
     def _report_note(self, note: str) -> None:
         """Report a note immediately; the next report no longer has it."""

@@ -17,7 +17,7 @@ from plait.core.errors import UserError
 from plait.model.architecture import Architecture
 from plait.model.compiled_blocks import repeated_pattern
 from plait.training.distributed import Processes
-from plait.training.job import Job
+from plait.training.recipe import Job
 from plait.training.run import Run
 from plait.training.trainer import Trainer
 

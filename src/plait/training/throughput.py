@@ -17,8 +17,7 @@ from plait.data import Corpus
 from plait.data.tokenizers import Ids
 from plait.model.architecture import Architecture, architecture
 from plait.training.distributed import Processes, precision_on, usable
-from plait.training.job import Budget, Job
-from plait.training.recipe import Recipe
+from plait.training.recipe import Budget, Job, Recipe
 from plait.training.speed import peak_of
 from plait.training.trainer import Trainer
 

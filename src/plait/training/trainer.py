@@ -24,7 +24,6 @@ from plait.model.language_model import Encoder, LanguageModel, add_next_sentence
 from plait.training.batches import Batch, Batches, Objective, Validation
 from plait.training.checkpoint import Checkpoint, Piece, piece_of, read_into, save_checkpoint, whole_of
 from plait.training.distributed import Processes, is_sharded, whole
-from plait.training.job import Job
 from plait.training.optimizer import (
     make_optimizer,
     plain_state,
@@ -33,7 +32,7 @@ from plait.training.optimizer import (
     state_pieces,
     update_on_device,
 )
-from plait.training.recipe import Recipe, rate
+from plait.training.recipe import Job, Recipe, rate
 from plait.training.tensor_parallel import cut_model
 from plait.training.warm_start import load_start
 
@@ -239,7 +238,10 @@ class Trainer:
 
     def weights(self) -> dict[str, Tensor]:
         """All weights on the CPU; a tied matrix comes once. All processes must call it: sharded ones are gathered."""
-        return {name: whole(whole_of(p, p)).detach().cpu().contiguous() for name, p in self.model.named_parameters()}
+        named: dict[str, Tensor] = dict(self.model.named_parameters())
+        if self.dist.tensor > 1:
+            named = {name: whole_of(parameter, parameter) for name, parameter in named.items()}
+        return {name: whole(tensor).detach().cpu().contiguous() for name, tensor in named.items()}
 
 
 def set_dropout(model: LanguageModel | Encoder, recipe: Recipe) -> None:

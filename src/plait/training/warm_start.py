@@ -7,8 +7,8 @@ import torch
 from plait.core.errors import UserError
 from plait.data import Corpus
 from plait.model.language_model import Encoder, LanguageModel, fill
-from plait.training.job import WEIGHTS, Start
-from plait.training.run import NEXT_SENTENCE, Run
+from plait.training.recipe import Start
+from plait.training.run import NEXT_SENTENCE, WEIGHTS, Run
 
 _POSITIONS = "backbone.position.weight"
 
