@@ -43,7 +43,7 @@ def test_result_weights_and_record(tmp_path):
     job = small_job(steps=10)
     result = run(job, tmp_path)
     assert result.entropy == job.corpus.entropy
-    assert result.perplexity == pytest.approx(2.718281828 ** result.loss, rel=1e-6)
+    assert result.perplexity == pytest.approx(2.718281828**result.loss, rel=1e-6)
     opened = open_run(result.run, tmp_path)
     assert opened.result["loss"] == result.loss
     assert opened.tokenizer().as_dict() == job.corpus.tokenizer.as_dict()

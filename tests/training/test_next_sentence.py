@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from plait.core.errors import UserError
 from plait.data import open_corpus
-from plait.data.pairs import Pairs, segments, with_boundaries
+from plait.data.stream import Pairs, segments, with_boundaries
 from plait.data.tokenizers import boundary_token
 from plait.model.language_model import IGNORE
 from plait.records import open_store
@@ -21,8 +21,7 @@ from plait.training.distributed import Processes
 from plait.training.fit import Options, fit
 from plait.training.recipe import Budget, Job, Recipe, fitted
 from plait.training.run import open_run
-from plait.training.trainer import Trainer
-from plait.training.warm_start import start_of
+from plait.training.trainer import Trainer, start_of
 
 ALONE = Processes(0, 1, torch.device("cpu"))
 SPEC = "d=16 kind=encoder segments=2 pos=learned max_len=24 | attn[heads=2,causal=false] mlp[inner=24]"

@@ -15,8 +15,7 @@ from plait.records import open_store
 from plait.training.distributed import Processes
 from plait.training.fit import Options, fit
 from plait.training.run import open_run
-from plait.training.trainer import Trainer
-from plait.training.warm_start import start_of
+from plait.training.trainer import Trainer, start_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 from small_job import small_job

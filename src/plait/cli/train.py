@@ -17,8 +17,7 @@ from plait.core.errors import UserError
 from plait.core.units import duration, parse_duration, percent, short
 
 if TYPE_CHECKING:
-    from plait.api.sweep import SweepResult
-    from plait.api.train import TrainResult
+    from plait.api.train import SweepResult, TrainResult
     from plait.training.fit import Progress as Now
 
 
@@ -122,8 +121,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Train a model. If interrupted in any way, the same command resumes."""
-    from plait.api.sweep import SweepResult, sweep
-    from plait.api.train import train
+    from plait.api.train import SweepResult, sweep, train
     from plait.core.registry import read_pairs
     from plait.training.fit import Interrupted
     from plait.training.recipe import Recipe

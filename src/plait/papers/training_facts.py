@@ -153,8 +153,7 @@ def _second_phase(one: Recipe, two: Recipe) -> tuple[bool, int]:
     from plait.training.distributed import Processes
     from plait.training.fit import Options, fit
     from plait.training.run import open_run
-    from plait.training.trainer import Trainer
-    from plait.training.warm_start import start_of
+    from plait.training.trainer import Trainer, start_of
 
     alone, small = Processes(0, 1, torch.device("cpu")), {"batch": 2, "warmup": 0}
     with TemporaryDirectory(prefix="plait-verify-") as folder:

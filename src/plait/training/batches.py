@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.data.pairs import PairRows, Pairs, segments, with_boundaries
-from plait.data.stream import Segments, Windows, mask_tokens
+from plait.data.stream import PairRows, Pairs, Segments, Windows, mask_tokens, segments, with_boundaries
 from plait.data.tokenizers import boundary_token
 from plait.model.architecture import Architecture
 from plait.model.backbone import ModelState
