@@ -23,6 +23,7 @@ from plait.cli.options import (
     Runs,
     StoreUrl,
     Text,
+    passed,
     read_count,
 )
 from plait.cli.output import console, plain, print_json, progress_bar, table, within_time
@@ -89,33 +90,17 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Train architectures on one text and say which learns it best. If interrupted, the same command resumes."""
+    given = dict(locals())
     _check_files(svg, out, csv, parquet)
     with within_time(budget or None), _progress(quiet=as_json) as on_progress:
         found = compare(
-            architectures or [],
-            data=data,
-            tokenizer=tokenizer,
-            time=budget or None,
-            tokens=tokens,
-            flops=flops,
-            at=at or None,
-            match=match or None,
-            seeds=seeds,
-            search_rates=not no_rate_search,
-            lr=lr,
-            batch=batch,
-            seq_len=length or seq_len,
-            held_out=held_out,
-            workers=workers,
-            device=device,
-            cluster=cluster,
-            gpus_per_training=gpus_per_training,
-            log=log,
-            mixers=mixers or (),
-            runs=runs,
-            store=store,
+            **passed(
+                given, "budget", "no_rate_search", "length", "svg", "out", "csv", "parquet", "as_json",
+                architectures=architectures or [], time=budget or None, at=at or None, match=match or None,
+                search_rates=not no_rate_search, seq_len=length or seq_len,
+            ),
             on_progress=on_progress,
-        )
+        )  # fmt: skip
     print_json(found.as_dict()) if as_json else print_comparison(found)
     _write_files(found, svg, out, csv, parquet)  # last: a place that cannot be written to costs no results
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from plait.cli.options import AsJson, Cluster, GpusPerTraining, Log, Mixers, Runs, StoreUrl, Text
+from plait.cli.options import AsJson, Cluster, GpusPerTraining, Log, Mixers, Runs, StoreUrl, Text, passed
 from plait.cli.output import console, print_json
 from plait.core.errors import UserError
 
@@ -63,6 +63,7 @@ def plan(
 
     Without --budgets, --total and --time: MAD's eight groups over Table C.2.
     """
+    given = dict(locals())
     from plait.api.analyse_table import names
     from plait.api.scale import plan as verb
     from plait.cli.scale_display import print_plan
@@ -71,29 +72,8 @@ def plan(
 
     found = verb(
         arch or ("mad-transformer",),
-        budgets=budgets,
-        total=total,
-        time=time,
-        groups=groups,
-        spacing=spacing,
-        sizes=sizes,
-        span=span,
-        tokens_per_param=tokens_per_param,
-        params=names(params),
-        depth_power=depth_power,
-        data=data,
-        tokenizer=tokenizer,
-        seq_len=seq_len,
-        batch=batch,
-        lr=lr,
         recipe_values=read_pairs(set_ or [], "--set", Recipe),
-        seeds=seeds,
-        device=device,
-        priced=priced,
-        speed=speed,
-        devices=devices,
-        mixers=mixers or (),
-        out=out,
+        **passed(given, "arch", "set_", "as_json", params=names(params)),
     )
     print_json(found.as_dict()) if as_json else print_plan(found, out, mixers or ())
 
