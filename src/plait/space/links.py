@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from plait.core.errors import UserError
 from plait.mixers.options import NOT_SHARED, MixerOptions
 from plait.space.constraints import Mask
-from plait.space.declaration import Slot
+from plait.space.declaration import ALWAYS_AVAILABLE, Slot
 from plait.space.slot_tables import Allowed, layer_fits
 
 Genes = NDArray[np.int16]
@@ -45,7 +45,6 @@ Ints = NDArray[np.int64]
 Thing = TypeVar("Thing", bound=Hashable)
 #: The nearest earlier provider of each link; 0: none so far.
 Provided = tuple[int, ...]
-ALWAYS_AVAILABLE = "embedding"  # what `zamba2` reads needs no earlier layer
 MAX_STATES = 1000  # of the dynamic programme that counts stacks of layers
 
 

@@ -1,4 +1,4 @@
-"""Specs as JSON and YAML.
+"""Specs as files, JSON and YAML.
 
     {"d": 512, "vocab": 50257, "layers": [{"repeat": 12, "layers": [{"mixer": "attn", "heads": 8}, {"mixer": "mlp"}]}]}
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from plait.core.errors import UserError
@@ -24,6 +25,24 @@ from plait.spec.nodes import BAR, BRANCHES_KEY, RESERVED_KEY, Layer, Repeat, Spe
 from plait.spec.notations import from_config, is_config
 
 Json = dict[str, object]
+
+
+def from_file(path: Path) -> Spec:
+    """A spec from a file, read by its ending."""
+    from plait.spec.parser import SUFFIXES, parse
+
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise SpecError(f"{quoted(path.name)}: a spec file ends in {', '.join(SUFFIXES)}")
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            text = file.read(MAX_JSON + 1)  # no more than the readers would accept
+    except UnicodeDecodeError:
+        raise SpecError(f"{quoted(path.name)} is not UTF-8 text") from None
+    except OSError as error:
+        raise SpecError(f"cannot read {quoted(path.name)}: {error.strerror}") from None
+    reader = {".json": from_json, ".yaml": from_yaml, ".yml": from_yaml}.get(suffix, parse)
+    return reader(text)
 
 
 def to_dict(spec: Spec) -> Json:

@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -122,7 +122,9 @@ def fit(
         if dist.first:
             run.begin()
         try:
-            with claimed(job, store, run) if dist.first else nullcontext():
+            # Of all who share a store one trains a job. No claim is needed where only the weights are missing here.
+            claims = dist.first and store is not None and not store.has([job.key])
+            with held(store, job.key, run.name) if store is not None and claims else nullcontext():
                 training = _Fit(job, dist, run, options, report)
                 try:
                     return training.run_to_end(store, started)
@@ -140,13 +142,6 @@ def _stored(job: Job, store: Store | None, folder: Path) -> Trained | None:
     if record is None or not (folder / WEIGHTS).exists():
         return None
     return Trained.from_record(job.key, record.result)
-
-
-def claimed(job: Job, store: Store | None, run: Run) -> AbstractContextManager[None]:
-    """Of all who share a store one trains a job. No claim is needed where only the weights are missing here."""
-    if store is None or store.has([job.key]):
-        return nullcontext()
-    return held(store, job.key, run.name)
 
 
 def fit_alone(
@@ -206,13 +201,11 @@ class _Fit:
         left = (self.job.budget.seconds or math.inf) - (time.perf_counter() - started)
         compiled = self.options.compiled
         self.compiling: CompileDecision | None = None
-        if compiled is None and self._can_compile:
+        on_gpu = self.dist.device.type == "cuda"
+        if compiled is None and on_gpu and not self.dist.sharded and not self.job.recipe.memory:
             self.compiling = CompileDecision(self.job, self.run, self.dist, left)
             compiled = self.compiling.at_start
-        choices = {
-            "activation_checkpointing": self.options.activation_checkpointing,
-            "compiled": bool(compiled),
-        }
+        choices = {"activation_checkpointing": self.options.activation_checkpointing, "compiled": bool(compiled)}
         steps = self._planned_steps(left, **choices)
         trainer = Trainer(self.job, steps, self.dist, **choices)
         self._resume(trainer)
@@ -228,11 +221,6 @@ class _Fit:
         return self._finish(trainer, store, began)
 
     @property
-    def _can_compile(self) -> bool:
-        """Whether compiling may repay at all."""
-        return self.dist.device.type == "cuda" and not self.dist.sharded and not self.job.recipe.memory
-
-    @property
     def _deciding(self) -> CompileDecision | None:
         """While steps are timed to decide on compiling."""
         return self.compiling if self.compiling is not None and self.compiling.pending else None
@@ -245,7 +233,7 @@ class _Fit:
         if steps is None:
             steps = steps_that_fit(self.job, left, self.dist, **choices)
         if self.dist.first and "steps" not in self.run.about:
-            self.run.set_steps(steps)
+            self.run.write_about({**self.run.about, "steps": steps})
         return int(steps)
 
     def _resume(self, trainer: Trainer) -> None:

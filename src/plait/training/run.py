@@ -171,11 +171,9 @@ class Run:
             if self.about.get("key") != job.key:
                 raise UserError(f"{self.folder} contains another training ({self.about.get('key')}); move it away.")
             return
-        try:
+        with writing(self.folder):
             job.corpus.tokenizer.save(self.folder / "tokenizer")
             mixers = self.keep_mixers(job.arch)
-        except OSError as wrong:
-            raise UserError(f"cannot write into {self.folder}: {wrong.strerror}.") from wrong
         about: About = {"key": job.key, "config": job.config(), "data": job.corpus.name, "tokenizer": tokenizer}
         if mixers:
             about["mixers"] = mixers
@@ -184,12 +182,6 @@ class Run:
     def write_about(self, about: About) -> None:
         write_json(self.folder / ABOUT, about)
         self.__dict__.pop("about", None)
-
-    def set_steps(self, steps: int) -> None:
-        self.write_about({**self.about, "steps": steps})
-
-    def set_compiled(self, compiled: bool) -> None:
-        self.write_about({**self.about, "compiled": compiled})
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
         with writing(self.folder / WEIGHTS), atomic_write(self.folder / WEIGHTS) as draft:

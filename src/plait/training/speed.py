@@ -153,7 +153,7 @@ class CompileDecision:
         """Store the decision of the first process, for all processes and for a resumed run."""
         worth = bool(self._dist.broadcast(worth))
         if self._dist.first:
-            self._run.set_compiled(worth)
+            self._run.write_about({**self._run.about, "compiled": worth})
         return worth
 
 
