@@ -23,7 +23,6 @@ from plait.cli.options import (
     Tokenizer,
     TokensPerSecond,
     limit_options,
-    passed,
 )
 from plait.cli.output import console, count, plain, print_json, print_rows, progress_bar, table
 from plait.core.units import digits, short
@@ -35,11 +34,6 @@ if TYPE_CHECKING:
 
 FRONT = 16  # models returned, each measured
 LTS = "lts"
-#: Options that `plait.search` has under another name, or as settings of its supernets.
-_ELSEWHERE = (
-    "objectives", "constraint", "seq", "fix", "no_validate", "as_json", "steps", "seeds", "recipe", "set_", "supernet",
-    "retrain", "retrain_seeds",
-)  # fmt: skip
 
 
 @limit_options(after="objectives")
@@ -109,7 +103,6 @@ def command(
     **limits: str | None,
 ) -> None:
     """Search a space for the best architectures under limits, and measure those it returns."""
-    given = dict(locals())
     from plait.api.search import search
     from plait.api.supernets import Supernets
     from plait.core.registry import pairs, read_pairs
@@ -130,14 +123,35 @@ def command(
     try:
         with progress_bar(quiet=as_json) as on_progress:
             found = search(
+                space,
                 objectives=[name.strip() for name in objectives.split(",") if name.strip()],
                 constraints=constraint or (),
                 seq_len=seq,
+                batch=batch,
+                mode=mode,
+                answer=answer,
+                tokens_per_second=tokens_per_second,
+                method=method or LTS,
+                iterations=iterations,
+                population=population,
+                seed=seed,
                 fix=pairs(fix or [], "--fix"),
+                data=data,
+                tokenizer=tokenizer,
                 supernets=supernets,
+                profile=profile,
+                anywhere=anywhere,
+                device=device,
+                threads=threads,
+                front=front,
                 validate=not no_validate,
+                mixers=mixers or (),
+                cluster=cluster,
+                workers=workers,
+                runs=runs,
+                store=store,
                 on_progress=on_progress,
-                **passed(given, "limits", *_ELSEWHERE, method=method or LTS, **limits),
+                **limits,
             )
     except (Interrupted, TrainingInterrupted, KeyboardInterrupt) as stopped:
         where = f": {stopped}" if isinstance(stopped, Interrupted) else ""
