@@ -20,8 +20,9 @@ from plait.records import open_store
 from plait.training.distributed import Processes
 from plait.training.fit import Options, fit
 from plait.training.recipe import Budget, Job, Recipe, fitted
+from plait.training.resume import start_of
 from plait.training.run import open_run
-from plait.training.trainer import Trainer, start_of
+from plait.training.trainer import Trainer
 
 ALONE = Processes(0, 1, torch.device("cpu"))
 SPEC = "d=16 kind=encoder segments=2 pos=learned max_len=24 | attn[heads=2,causal=false] mlp[inner=24]"

@@ -14,8 +14,9 @@ from plait.model.architecture import architecture
 from plait.records import open_store
 from plait.training.distributed import Processes
 from plait.training.fit import Options, fit
+from plait.training.resume import start_of
 from plait.training.run import open_run
-from plait.training.trainer import Trainer, start_of
+from plait.training.trainer import Trainer
 
 sys.path.insert(0, str(Path(__file__).parent))
 from small_job import small_job

@@ -104,9 +104,9 @@ def train(
     started = clock.perf_counter()
     from plait.training.distributed import precision_on, processes
     from plait.training.fit import Options, fit
+    from plait.training.resume import require_same_tokens, start_of
     from plait.training.run import Run, open_run
     from plait.training.sinks import sink_names
-    from plait.training.trainer import require_same_tokens, start_of
 
     load_mixers(mixers)
     sinks = sink_names(log) if log else ()

@@ -17,8 +17,10 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -54,6 +56,18 @@ def cross_entropy_of(output: nn.Module, hidden_BTD: Tensor, targets_BT: Tensor) 
         hidden_ND, targets_N = hidden_BTD.flatten(0, -2), targets_BT.flatten()
         return linear_cross_entropy(hidden_ND, output.weight, targets_N, output.bias)
     return F.cross_entropy(output(hidden_BTD).flatten(0, -2), targets_BT.flatten(), ignore_index=IGNORE)
+
+
+MOST_NATS = 700.0  # the exponential of more nats is not a finite number
+
+
+def perplexity_of(nats: float) -> float:
+    return float(perplexities(nats))
+
+
+def perplexities(nats: ArrayLike) -> NDArray[np.float64]:
+    """Perplexities of many losses."""
+    return np.asarray(np.exp(np.minimum(np.asarray(nats, dtype=np.float64), MOST_NATS)))
 
 
 class LanguageModel(nn.Module):
@@ -141,6 +155,36 @@ class Encoder(nn.Module):
             return loss
         assert self.next_sentence is not None
         return loss + next_sentence_weight * F.cross_entropy(self.next_sentence(hidden_BTD[:, 0]), follows_B)
+
+
+class Objective(nn.Module):
+    """Mean cross-entropy in nats over scored targets; while training, plus the mixers' own losses (load balancing)."""
+
+    def __init__(self, model: LanguageModel | Encoder) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        tokens_BT: Tensor,
+        targets_BT: Tensor,
+        memory: ModelState | None = None,
+        segments_BT: Tensor | None = None,
+        follows_B: Tensor | None = None,
+        next_sentence_weight: float = 1.0,
+    ) -> tuple[Tensor, ModelState | None]:
+        if memory is not None:
+            assert isinstance(self.model, LanguageModel)
+            return self.model.loss_with_memory(tokens_BT, targets_BT, memory)
+        if follows_B is not None:
+            assert isinstance(self.model, Encoder)
+            return self.model.loss(tokens_BT, targets_BT, segments_BT, follows_B, next_sentence_weight), None
+        if self.training:
+            return self.model.loss(tokens_BT, targets_BT), None
+        if isinstance(self.model, LanguageModel):
+            return self.model.score(self.model.backbone(tokens_BT), targets_BT), None
+        hidden_BTD = self.model.transform(self.model.backbone(tokens_BT))
+        return cross_entropy_of(self.model.output, hidden_BTD, targets_BT), None
 
 
 class AutoEncoder(nn.Module):

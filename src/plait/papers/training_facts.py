@@ -152,8 +152,9 @@ def _second_phase(one: Recipe, two: Recipe) -> tuple[bool, int]:
 
     from plait.training.distributed import Processes
     from plait.training.fit import Options, fit
+    from plait.training.resume import start_of
     from plait.training.run import open_run
-    from plait.training.trainer import Trainer, start_of
+    from plait.training.trainer import Trainer
 
     alone, small = Processes(0, 1, torch.device("cpu")), {"batch": 2, "warmup": 0}
     with TemporaryDirectory(prefix="plait-verify-") as folder:

@@ -29,9 +29,9 @@ from plait.core.units import percent
 from plait.data import Corpus
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
+from plait.model.language_model import MOST_NATS, perplexity_of
 from plait.records import Store
 from plait.supernet.settings import SupernetJob
-from plait.training.batches import MOST_NATS, perplexity_of
 from plait.training.fit import fit_alone, fit_seeds
 from plait.training.recipe import Budget, Job, Recipe, Trained, fitted
 

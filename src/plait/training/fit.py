@@ -1,10 +1,9 @@
 """One training from beginning to end: its folder, the loop over its steps, checkpoints, log, and its result.
 
 settings    `recipe`: what to train and how, for how long, with what result
-data        `batches`: what the model sees at a step, and the held-out loss
-a step      `trainer`: model, loss, gradients, one update by `optimizer`
+a step      `trainer`: batch, model, loss, gradients, one update by `optimizer`; the validation loss
 the loop    here: take steps; log, evaluate and save on the way
-on disk     `run`: the folder and the log;  `checkpoint`: to resume from;  `sinks`
+on disk     `run`: the folder and the log;  `checkpoint` and `resume`: to continue from;  `sinks`
 """
 
 from __future__ import annotations
@@ -22,12 +21,13 @@ import torch
 from plait.core.errors import UserError
 from plait.core.files import understood
 from plait.core.progress import Stopped, stop_signals
+from plait.model.language_model import perplexity_of
 from plait.records import Record, Store, provenance_of
 from plait.records.store import held
-from plait.training.batches import Batches, perplexity_of
 from plait.training.checkpoint import newest_checkpoint
 from plait.training.distributed import Processes
 from plait.training.recipe import KIND, Job, Trained
+from plait.training.resume import restore_trainer, save_trainer
 from plait.training.run import RUNS, WEIGHTS, Run, TrainingLog, folder_of, write_json
 from plait.training.speed import (
     VALIDATION_SHARE,
@@ -37,7 +37,7 @@ from plait.training.speed import (
     peak_of,
     steps_that_fit,
 )
-from plait.training.trainer import Diverged, PendingStep, Trainer
+from plait.training.trainer import Batches, Diverged, PendingStep, Trainer
 
 LOGGED = 200  # approximate number of rows in a run's log
 SAVE_SECONDS = 60.0
@@ -242,7 +242,7 @@ class _Fit:
             with understood(
                 f"{self.run.name}/{saved.folder.name}", "Remove that folder to resume from the previous one."
             ):
-                trainer.restore(saved)
+                restore_trainer(trainer, saved)
                 kept = saved.plain["fit"]
                 self.log.restore(kept)
                 self.seconds = kept["seconds"]
@@ -310,7 +310,7 @@ class _Fit:
 
     def _save(self, trainer: Trainer, must: bool) -> None:
         try:
-            trainer.save(self.run.folder, {"fit": {**self.log.state(), "seconds": self.seconds}})
+            save_trainer(trainer, self.run.folder, {"fit": {**self.log.state(), "seconds": self.seconds}})
         except UserError as wrong:
             if must:
                 raise
