@@ -42,7 +42,7 @@ MIXERS: Table[type[MixerOptions]] = Table(
         "parallel": "plait.mixers.parallel:ParallelOptions",
         "cross-attn": "plait.mixers.reading:CrossAttnOptions",
         "gmu": "plait.mixers.reading:GmuOptions",
-        "zamba2": "plait.mixers.zamba2:Zamba2Options",
+        "zamba2": "plait.mixers.reading:Zamba2Options",
         # channel mixers
         "mlp": "plait.mixers.mlp:MlpOptions",
         "swiglu": "plait.mixers.mlp:SwigluOptions",
