@@ -110,8 +110,8 @@ def train(
 
     load_mixers(mixers)
     sinks = sink_names(log) if log else ()
-    given = {"batch": batch, "seq_len": seq_len, "lr": lr}
-    values = {**{key: value for key, value in given.items() if value is not None}, **(recipe_values or {})}
+    own = {"batch": batch, "seq_len": seq_len, "lr": lr}
+    values = {**{key: value for key, value in own.items() if value is not None}, **(recipe_values or {})}
     chosen, published = _recipe(recipe, values)
     seconds = None if time is None else parse_duration(time)
     if published is not None and (steps, tokens, seconds, flops) == (None, None, None, None):
@@ -197,9 +197,9 @@ def _started_from(given: str | Path, root: Path) -> str:
 def _first_then_others(make: Callable[[], T], dist: Processes) -> T:
     """Run `make` in the first process before the others, which then find the data prepared."""
     if dist.first:
-        made = make()
+        prepared = make()
         dist.barrier()
-        return made
+        return prepared
     dist.barrier()
     return make()
 
@@ -231,9 +231,7 @@ class SweepResult(Result):
     distinguishable: bool | None
 
     def rows(self) -> list[dict[str, Any]]:
-        return [
-            {"lr": one.lr, "mean": one.mean, "seeds": len(one.losses), "diverged": one.diverged} for one in self.rates
-        ]
+        return [{"lr": at.lr, "mean": at.mean, "seeds": len(at.losses), "diverged": at.diverged} for at in self.rates]
 
 
 def sweep(
@@ -251,7 +249,7 @@ def sweep(
 
     if seeds < 1:
         raise UserError(f"seeds={seeds} given; must be at least 1.")
-    found = []
+    by_rate: list[tuple[float | None, list[TrainResult]]] = []
     for rate in lr or (None,):
         trained: list[TrainResult] = []
         for number in range(seed, seed + seeds):
@@ -259,27 +257,28 @@ def sweep(
                 trained.append(train(spec, lr=rate, seed=number, runs=runs, **options))
             except Diverged:  # noqa: PERF203 (a rate that is too high is an answer, not the end)
                 continue
-        found.append((rate, trained))
-    return _result(found, seeds)
+        by_rate.append((rate, trained))
+    return _sweep_result(by_rate, seeds)
 
 
-def _result(found: Sequence[tuple[float | None, Sequence[TrainResult]]], seeds: int) -> SweepResult:
+def _sweep_result(by_rate: Sequence[tuple[float | None, Sequence[TrainResult]]], seeds: int) -> SweepResult:
     from plait.analysis.intervals import mean_interval
 
     rates = []
-    for rate, trained in found:
-        losses = tuple(one.loss for one in trained)
+    for lr, trained in by_rate:
+        losses = tuple(training.loss for training in trained)
         mean = sum(losses) / len(losses) if losses else None
         interval = mean_interval(losses) if len(losses) > 1 else None
-        rates.append(RateLosses(rate, losses, mean, interval, seeds - len(losses), tuple(one.run for one in trained)))
-    there = [one for one in rates if one.mean is not None]
-    if not there:
+        names = tuple(training.run for training in trained)
+        rates.append(RateLosses(lr, losses, mean, interval, seeds - len(losses), names))
+    finite = [rate for rate in rates if rate.mean is not None]
+    if not finite:
         raise UserError("every training of the sweep diverged: try lower learning rates.")
-    best = min(there, key=lambda one: one.mean or 0.0)
-    others = [one for one in there if one is not best]
+    best = min(finite, key=lambda rate: rate.mean or 0.0)
+    others = [rate for rate in finite if rate is not best]
     apart = None
-    if others and all(one.interval for one in there):
+    if others and all(rate.interval for rate in finite):
         assert best.interval is not None
-        apart = all(best.interval[1] < one.interval[0] for one in others if one.interval)
-    spec = next(one.spec for _, trained in found for one in trained)
+        apart = all(best.interval[1] < rate.interval[0] for rate in others if rate.interval)
+    spec = next(training.spec for _, trained in by_rate for training in trained)
     return SweepResult(spec, tuple(rates), best.lr, apart)

@@ -70,12 +70,12 @@ def plan(
     from plait.core.registry import read_pairs
     from plait.training.recipe import Recipe
 
-    found = verb(
+    result = verb(
         arch or ("mad-transformer",),
         recipe_values=read_pairs(set_ or [], "--set", Recipe),
         **passed(given, "arch", "set_", "as_json", params=names(params)),
     )
-    print_json(found.as_dict()) if as_json else print_plan(found, out, mixers or ())
+    print_json(result.as_dict()) if as_json else print_plan(result, out, mixers or ())
 
 
 @group.command()
@@ -100,7 +100,7 @@ def run(
     from plait.cli.study_display import study_progress
 
     with study_progress(quiet=as_json) as on_progress:
-        found = verb(
+        result = verb(
             plan,
             device=device,
             workers=workers,
@@ -112,7 +112,7 @@ def run(
             store=store,
             on_progress=on_progress,
         )
-    print_json(found.as_dict()) if as_json else print_runs(found)
+    print_json(result.as_dict()) if as_json else print_runs(result)
 
 
 @group.command()
@@ -150,7 +150,7 @@ def fit(
     from plait.cli.scale_display import print_fit
 
     columns = _column_names(column or [])
-    found = verb(
+    result = verb(
         file,
         target=target,
         where=where,
@@ -162,7 +162,7 @@ def fit(
         svg=svg,
         page=out,
     )
-    print_json(found.as_dict()) if as_json else print_fit(found.laws, plot=plot)
+    print_json(result.as_dict()) if as_json else print_fit(result.laws, plot=plot)
     for made, path in (("drawn", svg), ("written", out)):
         if path is not None and not as_json:
             console().print(f"{made}: {path}", markup=False, soft_wrap=True)
@@ -199,8 +199,8 @@ def probe(
     from plait.api.scale import probe as verb
     from plait.cli.scale_display import print_probe
 
-    found = verb(file, target=target, scores=scores, svg=svg, mixers=mixers or (), store=store)
-    print_json(found.as_dict()) if as_json else print_probe(found)
+    result = verb(file, target=target, scores=scores, svg=svg, mixers=mixers or (), store=store)
+    print_json(result.as_dict()) if as_json else print_probe(result)
 
 
 @group.command()
@@ -215,5 +215,5 @@ def pitfall(
     from plait.api.scale import pitfall as verb
     from plait.cli.scale_display import print_pitfall
 
-    found = verb(flops=flops, batch=batch, growth=growth, svg=svg)
-    print_json(found.as_dict()) if as_json else print_pitfall(found)
+    result = verb(flops=flops, batch=batch, growth=growth, svg=svg)
+    print_json(result.as_dict()) if as_json else print_pitfall(result)
