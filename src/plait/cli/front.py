@@ -112,8 +112,8 @@ def score(
         cells = ("–" if row[name] is None else short(row[name]) for name in shown)
         grid.add_row("→" if row["on_front"] else "", *cells, plain(row["spec"]))
     console().print(grid)
-    scored = f"{len(result.models)} models by {result.by} on {result.data}"
-    note = f"{scored}, more is better; → no other has a higher score and "
+    models = f"{len(result.models)} models by {result.by} on {result.data}"
+    note = f"{models}, more is better; → no other has a higher score and "
     console().print(f"{note}is as good in the search's other objectives", style="dim", markup=False)
 
 
