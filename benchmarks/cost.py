@@ -31,9 +31,8 @@ from rich.console import Console
 from rich.table import Table
 
 from plait import __version__
-from plait.mixers.attn import AttnOptions
+from plait.mixers.attn import AttnOptions, XlAttnOptions
 from plait.mixers.mlp import MlpOptions
-from plait.mixers.xl_attn import XlAttnOptions
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import decoder_costs, model_cost
 

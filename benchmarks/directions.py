@@ -26,8 +26,7 @@ from plait.data import open_corpus
 from plait.model import model_cost
 from plait.model.language_model import LanguageModel
 from plait.training.distributed import Processes
-from plait.training.job import Budget, Job, fitted
-from plait.training.recipe import Recipe
+from plait.training.recipe import Budget, Job, Recipe, fitted
 from plait.training.trainer import Trainer
 
 FOX_MLP = "swiglu[inner={inner}]"

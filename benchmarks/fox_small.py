@@ -24,7 +24,7 @@ from plait.data import open_corpus
 from plait.papers.recipes import recipe
 from plait.records import open_store, provenance_of
 from plait.training.fit import fit_alone
-from plait.training.job import Budget, Job, fitted
+from plait.training.recipe import Budget, Job, fitted
 
 LAYERS = {
     "fox-pro": "fox[heads=6,kv_shift,out_gate,out_norm,qk_norm=per-head] swiglu[inner=224]",
@@ -52,9 +52,9 @@ def main() -> None:
                 arch = fitted(f"d=96 | ({layer})x4", corpus)
                 job = Job(arch, corpus, chosen, Budget(steps=given.steps), seed, validation_tokens=2**13)
                 found = fit_alone(job, store, Path(folder))
-                losses[name].append(found["loss"])
-                params[name] = found["params"]
-                print(f"{name} seed {seed}: {found['loss']:.3f}", flush=True)
+                losses[name].append(found.loss)
+                params[name] = found.params
+                print(f"{name} seed {seed}: {found.loss:.3f}", flush=True)
     known = provenance_of(began, time.perf_counter() - started)
     rows = "\n".join(
         f"| {name} | {params[name]:,} | {', '.join(f'{loss:.3f}' for loss in found)} | {statistics.fmean(found):.3f} |"

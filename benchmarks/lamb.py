@@ -22,7 +22,7 @@ from plait.data import open_corpus
 from plait.papers.recipes import recipe
 from plait.records import open_store, provenance_of
 from plait.training.fit import fit_alone
-from plait.training.job import Budget, Job, fitted
+from plait.training.recipe import Budget, Job, fitted
 
 SPEC = "d=64 tie=true norm=layer | (xl-attn[heads=4] mlp[inner=128])x2"
 SMALL = {"batch": 8, "seq_len": 48, "memory": 48, "dropout": 0.0, "warmup": 1000 / 40_000}
@@ -46,7 +46,7 @@ def main() -> None:
                 job = Job(
                     fitted(SPEC, corpus), corpus, chosen, Budget(steps=given.steps), seed, validation_tokens=2**13
                 )
-                found = fit_alone(job, store, Path(folder))["loss"]
+                found = fit_alone(job, store, Path(folder)).loss
                 losses.setdefault(optimizer, []).append(found)
                 print(f"{optimizer} seed {seed}: {found:.3f}", flush=True)
     gaps = [without - with_ for with_, without in zip(losses["lamb-xl"], losses["adam"], strict=True)]

@@ -4,7 +4,7 @@
     python benchmarks/linear_training.py time [--models gla …] [--sizes 125m 360m] [--seconds 300] [--out ROWS.jsonl]
     python benchmarks/linear_training.py table ROWS.jsonl
 
-8 × 4096 random tokens per step, vocabulary 50257, the real trainer (`plait.training.throughput`). `tune` lets flash-
+8 × 4096 random tokens per step, vocabulary 50257, the real trainer (`plait.training.speed`). `tune` lets flash-
 linear-attention's kernels be tuned (`peer_tuning`), on models of one layer with the shapes of the whole one, and marks
 in the folder of `--marks` which are done; ours compile there, with two repetitions of their pattern of blocks. `time`
 builds some models at once, each in a process of its own (ours compile; the peer's are taken once they are tuned), gives
@@ -59,7 +59,7 @@ def work(job: Job, **sizes: Any) -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # should the process that started this one end before it
 
     from plait.interop.fla_models import PeerTraining
-    from plait.training.throughput import WarmTraining
+    from plait.training.speed import WarmTraining
 
     spec, steps, on_gpu = spec_of(job.model, job.size), STEPS[job.size], sizes["device"] != "cpu"
     if job.trainer in ("peer", "tune") and on_gpu:

@@ -25,11 +25,9 @@ from plait.data import open_corpus
 from plait.supernet.network import Supernet
 from plait.supernet.settings import Settings, SupernetJob
 from plait.supernet.training import SupernetTraining
-from plait.training.batches import Batches
 from plait.training.distributed import Processes
-from plait.training.job import Budget, Job, fitted
-from plait.training.recipe import Recipe
-from plait.training.trainer import Trainer
+from plait.training.recipe import Budget, Job, Recipe, fitted
+from plait.training.trainer import Batches, Trainer
 
 #: How the weights mix, how the logits do.
 WAYS = (("path", "swap"), ("path", "soft"), ("path", "path"), ("soft", "soft"))

@@ -32,8 +32,7 @@ from plait.space.space import Space
 from plait.space.table import SPACES
 from plait.tasks.task import TASKS
 from plait.training.fit import fit_alone
-from plait.training.job import Budget, Job, fitted
-from plait.training.recipe import OPTIMIZERS, Recipe
+from plait.training.recipe import OPTIMIZERS, Budget, Job, Recipe, fitted
 
 ROOT = Path(__file__).resolve().parent.parent
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -174,7 +173,7 @@ def test_an_optimizer(scratch: Path, tmp_path: Path) -> None:
     job = Job(arch, corpus, recipe, Budget(steps=2), validation_tokens=64)
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         found = fit_alone(job, store, tmp_path)
-    assert found["steps"] == 2
+    assert found.steps == 2
     with pytest.raises(plait.UserError, match=r"unknown optimizer 'adamx'.* Did you mean 'adamax'"):
         Recipe(optimizer="adamx")
 

@@ -56,7 +56,7 @@ WITHOUT_TORCH = (
     *(f"model.{name}" for name in ("architecture", "cost", "resize", "traits", "reference_curves")),
     *(f"device.{name}" for name in ("setting", "features", "regression", "profile", "predictor", "quantities")),
     *(f"algorithms.{name}" for name in ("objectives", "search", "evolution", "nsga")),
-    *("papers.verify", "papers.conventions", "papers.families", "training.recipe"),
+    *("papers.verify", "papers.conventions", "papers.open_models", "training.recipe"),
     *(f"papers.{paper}.presets" for paper in ("lts", "par", "mad", "fox")),
 )
 

@@ -28,7 +28,7 @@ WALKS = {
          "--iterations", "2", "--population", "8", "--no-confirm"),
         35,
     ),
-    "train": (("train", SMALL, "--data", "builtin:language", "--steps", "2", "--batch", "2", "--seq-len", "16"), 43),
+    "train": (("train", SMALL, "--data", "builtin:language", "--steps", "2", "--batch", "2", "--seq-len", "16"), 40),
     "probe": (
         ("probe", SMALL, "--no-match", "--no-baselines", "--tasks", "memorization", "--seeds", "1", "--workers", "1"),
         30,

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from plait.api.report import report
     from plait.api.search import search
     from plait.api.show import architecture, build, cost, show
-    from plait.api.sweep import sweep
     from plait.api.task import task
-    from plait.api.train import train
+    from plait.api.train import sweep, train
     from plait.core.errors import UserError
     from plait.data.corpora import open_corpus
     from plait.evals.perplexity import perplexity
@@ -76,7 +75,7 @@ DOOR: dict[str, str] = {
     "search": "plait.api.search",
     "serve": "plait.serving.server",
     "show": "plait.api.show",
-    "sweep": "plait.api.sweep",
+    "sweep": "plait.api.train",
     "task": "plait.api.task",
     "train": "plait.api.train",
     "verify": "plait.api.check",

@@ -14,8 +14,7 @@ from scipy.optimize import minimize_scalar
 from plait.analysis.scaling_bootstrap import bootstrap, interval
 from plait.analysis.scaling_document import document, notes, shown
 from plait.analysis.scaling_findings import CONTRADICTED, OPEN, SHOWN, findings
-from plait.analysis.scaling_frontier import TokenCost
-from plait.analysis.scaling_isoflop import groups_of
+from plait.analysis.scaling_frontier import TokenCost, groups_of
 from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Laws, fit_laws
 from plait.analysis.scaling_range import within_law
 from plait.analysis.scaling_runs import ALL, Runs, rename_columns, runs_of

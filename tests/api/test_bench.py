@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 import plait
 from plait.cli.main import app
 from plait.device import kernel_bench
-from plait.device.bench_device import bench_size
 from plait.device.kernel_bench import CASES, largest_error
+from plait.device.workload import bench_size
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -22,8 +22,7 @@ import plait
 from plait.core.errors import UserError
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost
-from plait.scaling.plan import budgets_of, read_plan
-from plait.scaling.price import Speed
+from plait.scaling.plan import Speed, budgets_of, read_plan
 from plait.scaling.rules import LEAST_STEPS, Rate, batch_tokens
 from plait.scaling.sizes import attention_share, family, grown, pattern_of
 
@@ -177,7 +176,7 @@ def test_runs_are_trained_once_and_fitted_from_the_store(tmp_path: Path) -> None
     assert [row["seconds"] for row in again.rows()] == seconds  # found again, not trained
     with plait.open_store(url) as store:
         assert store.kinds() == {"scale": 1, "train": len(plan.plan.runs)}
-        from plait.scaling.stored import stored_runs
+        from plait.scaling.run import stored_runs
 
         table = stored_runs(store)
     assert set(table.column("architecture")) == {"T"}
@@ -354,7 +353,7 @@ class Halve(Mixer):
 
 def test_a_mixer_of_ones_own_is_planned_trained_edited_and_trained_again(tmp_path: Path) -> None:
     """After an edit all is trained again, and a fit reads the runs of the newest text alone."""
-    from plait.scaling.stored import stored_runs
+    from plait.scaling.run import stored_runs
 
     file, url = tmp_path / "halve.py", f"sqlite:///{tmp_path}/plait.db"
     given: dict[str, Any] = {"budgets": [1e6], "params": ["600", "2K"], "seq_len": 16, "batch": 4, "priced": False,
@@ -454,7 +453,7 @@ def test_tokens_per_byte_are_told_and_stored(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("ab cd ab ef " * 4000)
     url = f"sqlite:///{tmp_path}/plait.db"
-    from plait.scaling.stored import stored_runs
+    from plait.scaling.run import stored_runs
 
     for tokenizer in ("bytes", "words"):
         found = tiny_plan(budgets=[1e6], params=["600", "2K"], data=str(text), tokenizer=tokenizer)

@@ -81,7 +81,7 @@ def test_a_pick_is_measured_and_gives_way_where_it_does_not_hold(machine, monkey
     """Whatever was measured before: the best that holds the limit is the best of all that do."""
     found = search()
     rows = sorted(plait.front.show(front=0).front, key=lambda row: -row["decoder_params"])
-    limit = rows[1]["latency_ms"]["predicted"] / 1e3
+    limit = max(row["latency_ms"]["predicted"] for row in rows[:3]) / 1e3  # by its size alone the third may be slower
     measured = []
 
     def measure(self, spec, again=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from plait.core.process import python_command
+from plait.core.progress import python_command
 
 
 def test_it_leaves_quietly_when_nobody_waits_for_it() -> None:

@@ -15,8 +15,7 @@ from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.evals.perplexity import PerplexityEvaluation
 from plait.model import build
-from plait.training.job import Budget, Job, fitted
-from plait.training.recipe import Recipe
+from plait.training.recipe import Budget, Job, Recipe, fitted
 from plait.training.run import Run, folder_of
 
 STORY = "The tide went out. Gulls walked on the sand. Nobody had seen the ferry for a week. " * 60

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.mixers.kda import KdaOptions
-from plait.mixers.kda_module import KimiDeltaAttention
+from plait.mixers.deltanet import KdaOptions
+from plait.mixers.deltanet_module import KimiDeltaAttention
 from plait.model import build
 
 

@@ -7,12 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from plait.mixers.attn import AttnOptions
+from plait.mixers.attn import AttnOptions, XlAttnOptions
 from plait.mixers.mlp import MlpOptions, MoeOptions, SwigluOptions
 from plait.mixers.options import Cost, MixerOptions, linear
 from plait.mixers.sparse_attn import SparseAttnOptions
 from plait.mixers.table import MIXERS, load
-from plait.mixers.xl_attn import XlAttnOptions
 from plait.model.architecture import options_of
 from plait.spec import parse
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from plait.core.errors import UserError
-from plait.mixers.retnet import RetNetOptions
-from plait.mixers.retnet_module import Retention
+from plait.mixers.gla import RetNetOptions
+from plait.mixers.gla_module import Retention
 from plait.ops.elementwise import rotary_angles, rotate_reference
 
 

@@ -15,9 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from plait.mixers import attn_module
 from plait.mixers import table as arch
-from plait.mixers.attn import AttnOptions
+from plait.mixers.attn import AttnOptions, XlAttnOptions
 from plait.mixers.mlp import MlpOptions
-from plait.mixers.xl_attn import XlAttnOptions
 from plait.model import build, model_cost
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import decoder_costs, norm_params, shares

@@ -10,8 +10,7 @@ import torch
 from plait.core.errors import UserError
 from plait.model import build
 from plait.model.forgetting_cache import drop_forgotten, forgotten, possible_queries
-from plait.model.generation import Generation
-from plait.model.sampling import Sampling
+from plait.model.generation import Generation, Sampling
 
 PRO = "fox[heads=4,qk_norm=per-head,out_gate,out_norm,kv_shift]"
 KINDS = {

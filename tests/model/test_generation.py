@@ -7,8 +7,7 @@ import torch
 
 from plait.core.errors import UserError
 from plait.model import build
-from plait.model.generation import Generation
-from plait.model.sampling import GREEDY, Sampling
+from plait.model.generation import GREEDY, Generation, Sampling
 
 FOX_PRO = "fox[heads=2,qk_norm=per-head,out_gate,out_norm,kv_shift]"
 SPECS = {

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
-from plait.model.sampling import GREEDY, Sampling, choose, kept_probabilities
+from plait.model.generation import GREEDY, Sampling, choose, kept_probabilities
 
 #: Probabilities 0.4, 0.3, 0.2, 0.1 of the tokens 2, 0, 3, 1.
 SCORES = torch.tensor([[0.3, 0.1, 0.4, 0.2]]).log()

@@ -32,7 +32,7 @@ def test_a_broken_check_fails_and_says_why():
 
 def test_a_miscount_is_noticed(monkeypatch):
     """Break the cost of attention by one parameter: the exact counts must notice."""
-    from plait.mixers.xl_attn import XlAttnOptions
+    from plait.mixers.attn import XlAttnOptions
 
     right = XlAttnOptions.cost
 

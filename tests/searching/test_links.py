@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plait.algorithms.exhaustive import everything
+from plait.algorithms.evolution import everything
 from plait.cli.main import main
 from plait.core.errors import UserError
 from plait.model.architecture import architecture

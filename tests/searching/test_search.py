@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plait.algorithms.evolution import LtsSearch, RandomSearch
-from plait.algorithms.exhaustive import Exhaustive, everything
+from plait.algorithms.evolution import Exhaustive, LtsSearch, RandomSearch, everything
 from plait.algorithms.front import Front
 from plait.algorithms.nsga import Nsga2, Nsga3
 from plait.algorithms.objectives import Predicted, exact

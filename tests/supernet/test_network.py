@@ -11,9 +11,9 @@ from plait.core.errors import UserError
 from plait.mixers.options import MixerOptions
 from plait.model import build
 from plait.model.architecture import architecture
+from plait.model.language_model import Objective
 from plait.supernet.mixture import mixture, noise
 from plait.supernet.network import Supernet
-from plait.training.batches import Objective
 
 HEADER = "d=16 vocab=11 norm=layer final_norm=false"
 PAR = ("xl-attn[heads=2,shared_bias]", "mlp[inner=24,act=relu]", None)

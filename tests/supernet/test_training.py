@@ -12,8 +12,8 @@ from plait.supernet.loss import cost_shares
 from plait.supernet.network import Supernet
 from plait.supernet.settings import ARCHITECTURE, WEIGHTS, Settings
 from plait.supernet.training import Source, SupernetTraining
-from plait.training.batches import Batch
 from plait.training.recipe import Recipe
+from plait.training.trainer import Batch
 
 KEYS, TIME, VALUES, FILLER = 32, 16, 16, 32
 HEADER = f"d=32 vocab={KEYS + 1} pos=learned max_len={TIME}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from plait.training.job import VALIDATION_TOKENS, Job
+from plait.training.recipe import VALIDATION_TOKENS, Job
 
 TOKENS = 2**12
 

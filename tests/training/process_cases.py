@@ -12,6 +12,7 @@ from small_job import small_job
 from plait.training import checkpoint
 from plait.training.checkpoint import whole_of
 from plait.training.distributed import Processes, processes
+from plait.training.resume import restore_trainer, save_trainer
 from plait.training.trainer import Trainer
 
 Case = list[Any]  # name (and folder of its checkpoints), kind, sharding, last step, values of the recipe
@@ -25,13 +26,13 @@ def train_cases(alike: Processes, cases: Sequence[Case], root: Path, *, gradient
         trainer = Trainer(small_job(kind, steps=8, **values), 8, replace(alike, sharding=sharding))
         saved = checkpoint.newest_checkpoint(root / name)
         if saved is not None:
-            trainer.restore(saved)
+            restore_trainer(trainer, saved)
         taken = [trainer.advance() for _ in range(trainer.step, upto)]
         case = found.setdefault(name, {"losses": [], "norms": []})
         case["losses"] += [step.loss for step in taken]
         case["norms"] += [step.norm for step in taken]
         case["validation"] = trainer.validation_loss()
-        trainer.save(root / name, {})
+        save_trainer(trainer, root / name, {})
         if gradients:
             trainer._backward(trainer.batches(trainer.step))
             named = trainer.model.named_parameters()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from plait.data import open_corpus
-from plait.training.job import Budget, Job, fitted
-from plait.training.recipe import Recipe
+from plait.training.recipe import Budget, Job, Recipe, fitted
 
 SPECS = {
     "attn": "d=16 | attn[heads=2] swiglu[inner=24]",

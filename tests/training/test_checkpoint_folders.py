@@ -11,6 +11,7 @@ from plait.core.errors import UserError
 from plait.training import checkpoint
 from plait.training.checkpoint import Checkpoint, Piece
 from plait.training.distributed import Processes
+from plait.training.run import Run
 
 ALONE = Processes(0, 1, torch.device("cpu"))
 
@@ -61,7 +62,7 @@ def test_only_the_newest_are_kept_and_leftovers_do_not_count(tmp_path):
     (tmp_path / ".unfinished-00000004").mkdir()
     assert sorted(path.name for path in tmp_path.glob("step-*")) == ["step-00000002", "step-00000003"]
     assert checkpoint.newest_checkpoint(tmp_path).step == 3
-    checkpoint.remove_checkpoints(tmp_path)
+    Run(tmp_path).remove_checkpoints()
     assert list(tmp_path.iterdir()) == []
     assert checkpoint.newest_checkpoint(tmp_path) is None
 

@@ -36,23 +36,23 @@ def run(job, tmp_path, report=None, **options):
 
 def same(result, other):
     kept = ("run", "spec", "loss", "train_loss", "steps", "tokens", "params")
-    return {key: result[key] for key in kept} == {key: other[key] for key in kept}
+    return all(getattr(result, key) == getattr(other, key) for key in kept)
 
 
 def test_result_weights_and_record(tmp_path):
     job = small_job(steps=10)
     result = run(job, tmp_path)
-    assert result["entropy"] == job.corpus.entropy
-    assert result["perplexity"] == pytest.approx(2.718281828 ** result["loss"], rel=1e-6)
-    opened = open_run(result["run"], tmp_path)
-    assert opened.result["loss"] == result["loss"]
+    assert result.entropy == job.corpus.entropy
+    assert result.perplexity == pytest.approx(2.718281828**result.loss, rel=1e-6)
+    opened = open_run(result.run, tmp_path)
+    assert opened.result["loss"] == result.loss
     assert opened.tokenizer().as_dict() == job.corpus.tokenizer.as_dict()
     model = opened.model()
     tokens = torch.from_numpy(job.corpus.tokens("validation")[:513].astype("int64"))
     x, y = tokens[:504].reshape(21, 24), tokens[1:505].reshape(21, 24)
     with torch.no_grad():
         loss = float(model.loss(x[:20], y[:20]))
-    assert loss == pytest.approx(result["loss"], abs=1e-4)
+    assert loss == pytest.approx(result.loss, abs=1e-4)
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         record = store.get(job.key)
     assert [step for step, _ in record.result["curve"]] == list(range(1, 11))
@@ -73,15 +73,15 @@ def test_alone_it_tells_its_share_and_gives_the_same(tmp_path):
 def test_all_points_of_the_validation_curve_are_of_one_text(kind, tmp_path):
     """A model that does not learn has a flat curve, to its last point."""
     found = run(small_job(kind, steps=10, lr=1e-20, validation=2048), tmp_path)
-    points = open_run(found["run"], tmp_path).losses("validation")
+    points = open_run(found.run, tmp_path).losses("validation")
     assert [step for step, _ in points] == [2, 4, 6, 8, 10]
     assert len({loss for _, loss in points}) == 1
 
 
 def test_latest_is_the_training_that_was_last_asked_for(tmp_path):
-    first, second = (run(small_job(steps=2, seed=seed), tmp_path)["run"] for seed in (0, 1))
+    first, second = (run(small_job(steps=2, seed=seed), tmp_path).run for seed in (0, 1))
     assert open_run("latest", tmp_path).name == second
-    assert not run(small_job(steps=2, seed=0), tmp_path)["trained_now"]
+    assert not run(small_job(steps=2, seed=0), tmp_path).trained_now
     assert open_run("latest", tmp_path).name == first
     with pytest.raises(UserError, match="validation loss is nan"):
         run(small_job("mamba", steps=3, warmup=0, lr=1e30), tmp_path)
@@ -104,13 +104,13 @@ def test_resumed_at_its_last_step_it_knows_its_loss(tmp_path, monkeypatch):
             run(job, tmp_path, save_steps=4)
     losses = []
     found = run(job, tmp_path, report=lambda now: losses.append(now.loss))
-    assert losses == [found["train_loss"]]
+    assert losses == [found.train_loss]
 
 
 def test_nothing_is_trained_twice(tmp_path):
     first = run(small_job(steps=4), tmp_path)
     again = run(small_job(steps=4), tmp_path)
-    assert (first["trained_now"], again["trained_now"]) == (True, False)
+    assert (first.trained_now, again.trained_now) == (True, False)
     assert same(first, again)
 
 
@@ -154,7 +154,7 @@ def test_a_full_disk_while_saving_does_not_stop_the_training(tmp_path, monkeypat
     monkeypatch.setattr(checkpoint, "_write", full)
     notes = set()
     result = run(small_job(steps=4), tmp_path, save_steps=2, report=lambda now: notes.add(now.note))
-    assert result["steps"] == 4
+    assert result.steps == 4
     assert any("No space left" in note for note in notes)
 
 
@@ -169,7 +169,7 @@ def test_a_full_disk_at_the_end_is_said_and_the_run_can_go_on(tmp_path, monkeypa
         patch.setattr(run_module, "save_tensors", full)
         with pytest.raises(UserError, match=r"cannot write .*weights.safetensors: No space left"):
             run(job, tmp_path, save_steps=2)
-    assert run(job, tmp_path)["steps"] == 4
+    assert run(job, tmp_path).steps == 4
 
 
 def test_a_damaged_folder_is_refused_and_kept(tmp_path):
@@ -200,13 +200,13 @@ def test_a_training_that_diverged_leaves_no_number_that_json_lacks(tmp_path):
 
 def test_weights_of_another_architecture_are_refused(tmp_path):
     first, second = run(small_job(steps=1), tmp_path), run(small_job("moe", steps=1), tmp_path)
-    source, target = (open_run(r["run"], tmp_path).folder for r in (first, second))
+    source, target = (open_run(result.run, tmp_path).folder for result in (first, second))
     (target / "weights.safetensors").write_bytes((source / "weights.safetensors").read_bytes())
     with pytest.raises(UserError, match="not those of its architecture"):
-        open_run(second["run"], tmp_path).model()
+        open_run(second.run, tmp_path).model()
     (target / "weights.safetensors").write_bytes(b"no safetensors")
     with pytest.raises(UserError, match="cannot be read"):
-        open_run(second["run"], tmp_path).model()
+        open_run(second.run, tmp_path).model()
 
 
 class Clock:
@@ -233,7 +233,7 @@ class Clock:
 
 def test_a_time_budget_is_kept_and_resumed_with_the_same_steps(tmp_path, monkeypatch):
     from plait.training import speed
-    from plait.training.job import Budget, Job
+    from plait.training.recipe import Budget, Job
     from plait.training.trainer import Trainer
 
     clock = Clock()
@@ -245,8 +245,8 @@ def test_a_time_budget_is_kept_and_resumed_with_the_same_steps(tmp_path, monkeyp
     timed = Job(job.arch, job.corpus, job.recipe, Budget(seconds=4.0), validation_tokens=512)
     result = run(timed, tmp_path)
     assert 3.7 < clock.now < 4.0
-    assert result["seconds"] == pytest.approx(0.05 * result["steps"], abs=0.01)
-    assert open_run(result["run"], tmp_path).about["steps"] == result["steps"]
+    assert result.seconds == pytest.approx(0.05 * result.steps, abs=0.01)
+    assert open_run(result.run, tmp_path).about["steps"] == result.steps
 
 
 @pytest.mark.parametrize("given", ["nothing", "latest"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from plait.core.errors import UserError
-from plait.training.job import Budget
+from plait.training.recipe import Budget
 from plait.training.run import Run
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -16,7 +16,7 @@ from plait.papers.recipes import recipe
 from plait.records import open_store
 from plait.training.distributed import Processes
 from plait.training.fit import Options, fit
-from plait.training.job import Budget, Job, fitted
+from plait.training.recipe import Budget, Job, fitted
 from plait.training.run import open_run
 
 #: The preset, narrow: 12 heads of 2, and BERT's inner width.
@@ -40,9 +40,9 @@ def test_it_learns_on_real_text(tmp_path: Path) -> None:
     dist = Processes(0, 1, torch.device("cpu"))
     with open_store(f"sqlite:///{tmp_path}/runs.db") as store:
         result = fit(job, dist, store, Options(tmp_path / "runs"))
-    assert (result["steps"], result["tokens"], result["skipped"]) == (20, 20 * 8 * 32, 0)
+    assert (result.steps, result.tokens, result.skipped) == (20, 20 * 8 * 32, 0)
     # An untrained model is at ln 257 = 5.55.
-    assert result["loss"] < math.log(257) - 0.2
-    model = open_run(result["folder"]).model()
+    assert result.loss < math.log(257) - 0.2
+    model = open_run(result.folder).model()
     assert isinstance(model, Encoder)
     assert model(torch.full((1, 8), 256)).shape == (1, 8, 257)  # 256 is the mask

@@ -14,6 +14,7 @@ from plait.training.distributed import Processes
 from plait.training.muon import ADAM_RMS, Muon, orthogonal
 from plait.training.optimizer import make_optimizer
 from plait.training.recipe import Recipe
+from plait.training.resume import restore_trainer, save_trainer
 from plait.training.trainer import Trainer
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -108,11 +109,11 @@ def test_a_resumed_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> 
         whole.advance()
     for _ in range(4):
         part.advance()
-    part.save(tmp_path, {})
+    save_trainer(part, tmp_path, {})
     resumed = Trainer(job, 12, ALONE)
     saved = newest_checkpoint(tmp_path)
     assert saved is not None
-    resumed.restore(saved)
+    restore_trainer(resumed, saved)
     losses = [resumed.advance().loss for _ in range(4)]
     assert len(set(losses)) == 4
     for name, value in resumed.weights().items():

@@ -13,17 +13,16 @@ import torch.nn.functional as F
 
 from plait.core.errors import UserError
 from plait.data import open_corpus
-from plait.data.pairs import Pairs, segments, with_boundaries
+from plait.data.stream import Pairs, segments, with_boundaries
 from plait.data.tokenizers import boundary_token
 from plait.model.language_model import IGNORE
 from plait.records import open_store
 from plait.training.distributed import Processes
 from plait.training.fit import Options, fit
-from plait.training.job import Budget, Job, fitted
-from plait.training.recipe import Recipe
+from plait.training.recipe import Budget, Job, Recipe, fitted
+from plait.training.resume import start_of
 from plait.training.run import open_run
 from plait.training.trainer import Trainer
-from plait.training.warm_start import start_of
 
 ALONE = Processes(0, 1, torch.device("cpu"))
 SPEC = "d=16 kind=encoder segments=2 pos=learned max_len=24 | attn[heads=2,causal=false] mlp[inner=24]"
@@ -114,7 +113,7 @@ def test_the_head_learns_the_pairs_it_is_shown() -> None:
 
 def test_a_run_is_saved_reopened_and_trained_further(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/runs.db") as store:
-        one = open_run(fit(job(), ALONE, store, Options(tmp_path))["folder"])
+        one = open_run(fit(job(), ALONE, store, Options(tmp_path)).folder)
     assert one.config["recipe"]["next_sentence"] is True
     assert "next_sentence" not in job(next_sentence=False).config()["recipe"]
     heads = {name: value for name, value in one.weights().items() if name.startswith("next_sentence.")}

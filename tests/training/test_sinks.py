@@ -72,14 +72,14 @@ def killed_at(step: int) -> Any:
 def test_a_sink_hears_losses_rates_and_the_result(tmp_path: Path) -> None:
     found = train(tmp_path, "heard")
     (one,) = Heard.all
-    assert one.training.name == found["run"]
+    assert one.training.name == found.run
     assert one.training.config["recipe"]["batch"] == small_job().recipe.batch
     losses = {step: values["loss/train"] for step, values in one.rows if "loss/train" in values}
     assert sorted(losses) == [1, 2, 3, 4]
-    assert losses[4] == found["train_loss"]
+    assert losses[4] == found.train_loss
     assert {"lr", "gradient_norm", "tokens_per_second"} <= one.rows[0][1].keys()
     assert any("loss/validation" in values for _, values in one.rows)
-    assert [closed["loss"] for closed in one.closed] == [found["loss"]]
+    assert [closed["loss"] for closed in one.closed] == [found.loss]
 
 
 def test_an_interrupted_training_ends_its_sink_without_a_result_and_goes_on_in_the_same_one(tmp_path: Path) -> None:
@@ -88,14 +88,14 @@ def test_an_interrupted_training_ends_its_sink_without_a_result_and_goes_on_in_t
     found = train(tmp_path, "heard")
     first, second = Heard.all
     assert first.closed == [None]
-    assert [one["loss"] for one in second.closed] == [found["loss"]]
+    assert [closed["loss"] for closed in second.closed] == [found.loss]
     assert first.training.name == second.training.name
 
 
 def test_a_sink_that_cannot_be_written_is_told_of_once_and_the_training_goes_on(tmp_path: Path) -> None:
     said: list[str] = []
     found = train(tmp_path, "broken", "heard", report=lambda now: said.append(now.note))
-    assert found["trained_now"]
+    assert found.trained_now
     assert sum("no space left on device" in note for note in said) <= 1
     assert any("broken cannot be written" in note for note in said)
     assert Heard.all[1].rows
@@ -122,9 +122,9 @@ def test_tensorboard_reads_what_was_logged(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     found = train(tmp_path, "tensorboard")
-    events = EventAccumulator(str(Path(found["folder"]) / "tensorboard")).Reload()
+    events = EventAccumulator(str(Path(found.folder) / "tensorboard")).Reload()
     assert [event.step for event in events.Scalars("loss/train")] == [1, 2, 3, 4]
-    assert events.Scalars("result/loss")[0].value == pytest.approx(found["loss"], rel=1e-6)
+    assert events.Scalars("result/loss")[0].value == pytest.approx(found.loss, rel=1e-6)
 
 
 def test_tensorboard_shows_a_step_once_that_was_trained_again_after_a_kill(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_tensorboard_shows_a_step_once_that_was_trained_again_after_a_kill(tmp_p
     with pytest.raises(Interrupted):
         train(tmp_path, "tensorboard", report=killed_at(3))
     found = train(tmp_path, "tensorboard")
-    events = EventAccumulator(str(Path(found["folder"]) / "tensorboard")).Reload()
+    events = EventAccumulator(str(Path(found.folder) / "tensorboard")).Reload()
     assert [event.step for event in events.Scalars("loss/train")] == [1, 2, 3, 4]
     validated = [event.step for event in events.Scalars("loss/validation")]
     assert len(validated) == len(set(validated))
@@ -145,7 +145,7 @@ def test_weights_and_biases_keeps_it_offline(tmp_path: Path, monkeypatch: pytest
     pytest.importorskip("wandb")
     monkeypatch.delenv("WANDB_MODE", raising=False)
     found = train(tmp_path, "wandb")
-    (kept,) = Path(found["folder"]).glob(f"wandb/offline-run-*-{found['run']}/run-{found['run']}.wandb")
+    (kept,) = Path(found.folder).glob(f"wandb/offline-run-*-{found.run}/run-{found.run}.wandb")
     written = kept.read_bytes()
     for name in (b"loss/train", b"loss/validation", b"result/loss"):
         assert name in written
@@ -167,6 +167,6 @@ def test_mlflow_finds_the_run_again_and_goes_on_with_it(tmp_path: Path, monkeypa
     assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.status == "FINISHED"
-    assert run.data.metrics["result/loss"] == pytest.approx(found["loss"])
+    assert run.data.metrics["result/loss"] == pytest.approx(found.loss)
     history = client.get_metric_history(run.info.run_id, "loss/train")
     assert sorted(point.step for point in history) == [1, 2, 3, 4], "step 3, trained twice, is logged once"

@@ -14,9 +14,9 @@ from plait.model.architecture import architecture
 from plait.records import open_store
 from plait.training.distributed import Processes
 from plait.training.fit import Options, fit
+from plait.training.resume import start_of
 from plait.training.run import open_run
 from plait.training.trainer import Trainer
-from plait.training.warm_start import start_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 from small_job import small_job
@@ -27,7 +27,7 @@ LEARNED = "d=16 vocab={} kind=encoder pos=learned max_len={} | attn[heads=2,caus
 
 def trained(job, root):
     with open_store(f"sqlite:///{root}/plait.db") as store:
-        return open_run(fit(job, ALONE, store, Options(root))["folder"])
+        return open_run(fit(job, ALONE, store, Options(root)).folder)
 
 
 def encoder(length, max_len, **values):

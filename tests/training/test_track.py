@@ -11,8 +11,7 @@ from plait.data import open_corpus
 from plait.model.architecture import architecture
 from plait.training.distributed import Processes
 from plait.training.ensemble_step import AdamW, Moments, zeros_like
-from plait.training.job import Budget, Job
-from plait.training.recipe import Recipe, rate
+from plait.training.recipe import Budget, Job, Recipe, rate
 from plait.training.track import Replica, Text, Track, track_recipe
 from plait.training.trainer import Trainer
 

@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
-from plait.training import batches, checkpoint
+from plait.training import checkpoint
+from plait.training import trainer as trainer_module
 from plait.training.distributed import Processes
 from plait.training.recipe import OPTIMIZERS
+from plait.training.resume import restore_trainer, save_trainer
 from plait.training.trainer import MOST_SKIPPED, Trainer, seed_dropout
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -70,9 +72,9 @@ def test_resume_is_bit_identical(kind, optimizer, tmp_path):
     job = small_job(kind, steps=8, dropout=0.1, optimizer=optimizer)
     straight, losses = trained(job)
     first, before = trained(job, steps=5)
-    first.save(tmp_path, {})
+    save_trainer(first, tmp_path, {})
     second = Trainer(job, 8, ALONE)
-    second.restore(checkpoint.newest_checkpoint(tmp_path))
+    restore_trainer(second, checkpoint.newest_checkpoint(tmp_path))
     after = [second.advance().loss for _ in range(3)]
     assert before + after == losses
     for (name, a), (_, b) in zip(straight.model.named_parameters(), second.model.named_parameters(), strict=True):
@@ -86,9 +88,9 @@ def test_the_whole_state_of_every_optimizer_is_restored(optimizer, tmp_path):
     _, losses = trained(job)
     first, before = trained(job, steps=3)
     first.optimizer.param_groups[0]["own"] = 0.25
-    first.save(tmp_path, {})
+    save_trainer(first, tmp_path, {})
     second = Trainer(job, 6, ALONE)
-    second.restore(checkpoint.newest_checkpoint(tmp_path))
+    restore_trainer(second, checkpoint.newest_checkpoint(tmp_path))
     ours, theirs = second.optimizer.state_dict(), first.optimizer.state_dict()
     assert ours["param_groups"] == theirs["param_groups"]
     assert ours["state"].keys() == theirs["state"].keys()
@@ -112,8 +114,8 @@ def test_numbers_that_are_no_tensors_are_restored(tmp_path):
         trainer.optimizer = Counting(trainer.model.parameters(), lr=0.1, momentum=0.9)
     for _ in range(3):
         first.advance()
-    first.save(tmp_path, {})
-    second.restore(checkpoint.newest_checkpoint(tmp_path))
+    save_trainer(first, tmp_path, {})
+    restore_trainer(second, checkpoint.newest_checkpoint(tmp_path))
     counts = {second.optimizer.state[p]["count"] for p in second.model.parameters()}
     assert counts == {3}
     assert first.advance().loss == second.advance().loss
@@ -132,7 +134,7 @@ def test_a_checkpoint_of_two_moments_still_loads(tmp_path):
     plain = {"trainer": {"updates": 3, "skipped_in_a_row": 0}}
     checkpoint.save_checkpoint(tmp_path, 3, pieces, plain, ALONE)
     second = Trainer(job, 6, ALONE)
-    second.restore(checkpoint.newest_checkpoint(tmp_path))
+    restore_trainer(second, checkpoint.newest_checkpoint(tmp_path))
     assert before + [second.advance().loss for _ in range(3)] == losses
 
 
@@ -175,7 +177,7 @@ def test_a_small_batch_is_validated_in_few_passes(monkeypatch):
     trainer.objective.register_forward_pre_hook(lambda _, inputs: passes.append(inputs[0].shape[0]))
     together = trainer.validation_loss()
     assert passes == [42, 42, 6]  # of 24 tokens each
-    monkeypatch.setattr(batches, "TOKENS_AT_ONCE", 1)
+    monkeypatch.setattr(trainer_module, "TOKENS_AT_ONCE", 1)
     assert trainer.validation_loss() == pytest.approx(together, abs=1e-6)
     assert passes[3:] == [2] * 45
 

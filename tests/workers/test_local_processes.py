@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from plait.core.process import python_command
+from plait.core.progress import python_command
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals of POSIX")
 INTERRUPTED = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\ndef main(): print('alive')\n"

@@ -10,8 +10,7 @@ import numpy as np
 
 from plait.analysis.scaling_bootstrap import CONFIDENCE
 from plait.analysis.scaling_findings import findings
-from plait.analysis.scaling_frontier import OFFSETS
-from plait.analysis.scaling_isoflop import NEAR
+from plait.analysis.scaling_frontier import NEAR, OFFSETS
 from plait.analysis.scaling_laws import CANNOT_SAY, SHARED_LEVEL, Estimate, Law, Laws
 from plait.analysis.scaling_range import LEVEL, contradiction
 from plait.analysis.scaling_runs import ALL, Runs

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from plait.analysis.scaling_bootstrap import interval
-from plait.analysis.scaling_isoflop import common_budgets
+from plait.analysis.scaling_frontier import common_budgets
 from plait.analysis.scaling_laws import SURE, Law, Laws
 from plait.analysis.scaling_surface import Floats
 from plait.core.units import percent

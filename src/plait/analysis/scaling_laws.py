@@ -16,8 +16,16 @@ import numpy as np
 
 from plait.analysis.distributions import f_tail
 from plait.analysis.scaling_bootstrap import CONFIDENCE, DRAWS, Draws, bootstrap, interval
-from plait.analysis.scaling_frontier import Surface, TokenCost
-from plait.analysis.scaling_isoflop import Parabola, Powers, common_budgets, near_any, parabolas, powers
+from plait.analysis.scaling_frontier import (
+    Parabola,
+    Powers,
+    Surface,
+    TokenCost,
+    common_budgets,
+    near_any,
+    parabolas,
+    powers,
+)
 from plait.analysis.scaling_range import LeftOut, Range, within_law
 from plait.analysis.scaling_runs import ALL, Runs
 from plait.analysis.scaling_state import StateCurve, StateLaw, state_curve, state_law

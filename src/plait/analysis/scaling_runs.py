@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from plait.analysis.scaling_isoflop import groups_of
+from plait.analysis.scaling_frontier import groups_of
 from plait.analysis.scaling_surface import NUMBERS, Floats, Places
 from plait.analysis.table import Table
 from plait.core.errors import UserError

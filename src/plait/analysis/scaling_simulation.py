@@ -99,7 +99,7 @@ def pitfall(
     growing = batch * np.maximum(1.0, params / best) ** growth
     fixed_loss = batch_loss(truth, params, tokens, np.full(sizes, batch))
     growing_loss = batch_loss(truth, params, tokens, growing)
-    from plait.analysis.scaling_isoflop import parabola
+    from plait.analysis.scaling_frontier import parabola
 
     found = [parabola(flops, np.arange(sizes), params, loss[None]) for loss in (fixed_loss, growing_loss)]
     fixed_best, growing_best = (np.nan if one is None else float(np.exp(one.best_n)) for one in found)

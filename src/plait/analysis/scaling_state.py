@@ -21,8 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plait.analysis.scaling_frontier import Surface, TokenCost
-from plait.analysis.scaling_isoflop import Parabola
+from plait.analysis.scaling_frontier import Parabola, Surface, TokenCost
 from plait.analysis.scaling_surface import Floats
 
 

@@ -43,8 +43,8 @@ def kernels(
 ) -> KernelsResult:
     """Check and time the kernels of these `ops` (default: all) at the shapes of 125M models, next to other libraries'.
     Default device: a GPU if there is one; default dtype: bfloat16 on a GPU, float32 on a CPU."""
-    from plait.device.bench_device import bench_device, bench_size, bench_versions, device_name
     from plait.device.kernel_bench import TOLERANCES, bench_case, cases
+    from plait.device.workload import bench_device, bench_size, bench_versions, device_name
 
     chosen = cases(ops)
     place = bench_device(device)
@@ -138,8 +138,8 @@ def fleet(
 ) -> FleetBenchResult:
     """Train fleets of these `models` (names of `plait.device.fleet_bench.BODIES`; attn, hyena, gla and mamba unless
     given) next to one model in the plain loop. On a GPU 128 sequences of 128 tokens and 200 steps, on a CPU less."""
-    from plait.device.bench_device import bench_device, bench_versions, device_name
     from plait.device.fleet_bench import BATCH, TOKENS, fleet_body, fleet_timing
+    from plait.device.workload import bench_device, bench_versions, device_name
 
     place = bench_device(device)
     usual = (BATCH, TOKENS, 200) if place.type == "cuda" else (8, 32, 3)
@@ -169,7 +169,7 @@ def train(
 ) -> TrainBenchResult:
     """Train these `models` (names of `plait.interop.train_bench.MODELS`, all unless given, or specs) for some steps of
     batch × seq_len random tokens: eagerly, compiled (on a GPU, unless told otherwise) and as their peer."""
-    from plait.device.bench_device import bench_device, bench_size, bench_versions, device_name
+    from plait.device.workload import bench_device, bench_size, bench_versions, device_name
     from plait.interop.train_bench import MODELS, spec_of, train_timings
 
     place = bench_device(device)
@@ -200,8 +200,8 @@ def decode(
     """Generate with these `models` (as `train` has them) at these positions of a text, for these numbers of rows."""
     import torch
 
-    from plait.device.bench_device import bench_device, bench_versions, device_name
     from plait.device.decode_bench import decode_speed, hugging_face_speed
+    from plait.device.workload import bench_device, bench_versions, device_name
     from plait.interop.train_bench import MODELS, spec_of
 
     place = bench_device(device)

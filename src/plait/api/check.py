@@ -92,8 +92,8 @@ def check(
 
 def _guarded_settings(mixer: str, device: str) -> list[Callable[[], Guarded]]:
     """One call per setting of the kernels' guard; none on a CPU, which has no kernels."""
-    from plait.device.bench_device import bench_device
     from plait.device.kernel_guard import case_of, guard, settings
+    from plait.device.workload import bench_device
 
     place = bench_device(device)
     if place.type == "cpu":

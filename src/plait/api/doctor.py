@@ -19,8 +19,7 @@ from typing import Literal
 
 from plait import __version__
 from plait.core.errors import UserError
-from plait.core.process import python_command
-from plait.core.progress import OnProgress, available_memory, ignore
+from plait.core.progress import OnProgress, available_memory, ignore, python_command
 from plait.core.result import Result
 from plait.records.record import cores, cpu_model
 from plait.records.store import Store, open_store

@@ -73,9 +73,8 @@ def generate(
     forget    drop cache entries that can never exceed this probability
     on_text   with one prompt: called with the prompt, then with each new piece of text
     """
-    from plait.model.generation import Generation
+    from plait.model.generation import GREEDY, Generation, Sampling
     from plait.model.language_model import LanguageModel
-    from plait.model.sampling import GREEDY, Sampling
     from plait.training.distributed import usable
 
     load_mixers(mixers)

@@ -92,12 +92,12 @@ def probe(
     started = clock.perf_counter()
     load_mixers(mixers)
     budget = _budget(time, full)
-    protocol, found, machine = _prepared(
+    protocol, candidates, machine = _prepared(
         architectures, suite, full, tasks, variant, baselines, match,
         Place.of(cluster, workers, device, gpus_per_training),
     )  # fmt: skip
-    refuse_leaks(found)
-    names = ", ".join(one.name for one in found)
+    refuse_leaks(candidates)
+    names = ", ".join(candidate.name for candidate in candidates)
     with writable_store(store) as records, published(records, "probe", names) as job:
 
         def watch(progress: Progress) -> None:
@@ -109,11 +109,11 @@ def probe(
                 on_progress(progress)
 
         if budget is None:
-            work = with_seeds(found, protocol, [seeds or 1] * len(protocol.settings), machine.device)
+            work = with_seeds(candidates, protocol, [seeds or 1] * len(protocol.settings), machine.device)
             outcome = run_all(work, records, machine, watch)
         else:
             outcome = run_budget(
-                found, protocol, budget, records, machine, watch, seeds=seeds, started=started, overrun=False
+                candidates, protocol, budget, records, machine, watch, seeds=seeds, started=started, overrun=False
             )
         took = clock.perf_counter() - started
         result = report(outcome, machine, took, Asked(seeds, budget), suite)
@@ -149,24 +149,27 @@ def plan_probe(
 
     load_mixers(mixers)
     budget = _budget(time, full)
-    protocol, found, machine = _prepared(
+    protocol, candidates, machine = _prepared(
         architectures, suite, full, tasks, variant, baselines, match,
         Place.of(cluster, workers, device, gpus_per_training),
     )  # fmt: skip
     repeats = seeds or 1
     with opened_store(store) as records:
-        core_seconds = expected(found, protocol, records, machine, on_progress or (lambda progress: None), repeats)
+        core_seconds = expected(candidates, protocol, records, machine, on_progress or (lambda progress: None), repeats)
     planned = tuple(
         PlannedArchitecture(
-            one.name,
+            candidate.name,
             protocol.runs * repeats,
             protocol.steps * repeats,
-            core_seconds[one.name] / 3600,
-            core_seconds[one.name] / 3600 / machine.processes,
+            core_seconds[candidate.name] / 3600,
+            core_seconds[candidate.name] / 3600 / machine.processes,
         )
-        for one in found
+        for candidate in candidates
     )
-    total = {key: sum(getattr(one, key) for one in planned) for key in ("runs", "steps", "core_hours", "hours")}
+    total = {
+        key: sum(getattr(architecture, key) for architecture in planned)
+        for key in ("runs", "steps", "core_hours", "hours")
+    }
     return ProbePlan(
         protocol.name, budget, repeats, machine.device, machine.processes, planned, total, len(protocol.settings)
     )
@@ -195,16 +198,16 @@ def _prepared(
     from plait.tasks import SUITES
 
     several = [architectures] if isinstance(architectures, (str, Path, Architecture)) else architectures
-    given = [_text(one) for one in several]
+    specs = [_text(architecture) for architecture in several]
     suite_tasks = protocols.suite_tasks(suite)
     if suite and not suite_tasks and suite.lower() not in presets.SUITES:
         known = [*presets.SUITES, *(name for name in SUITES if name != "mad"), "all"]
         raise UserError(f"there is no suite '{suite}'.{did_you_mean(suite, known)} Known: {', '.join(known)}.")
     controls = protocols.CONTROLS if suite_tasks else protocols.BASELINES
-    if suite_tasks and not given:
-        given, baselines = list(controls), False
-    given += presets.suite(suite) if suite and not suite_tasks else []
-    if not given:
+    if suite_tasks and not specs:
+        specs, baselines = list(controls), False
+    specs += presets.suite(suite) if suite and not suite_tasks else []
+    if not specs:
         raise UserError("nothing to probe: give a mixer, a spec, a file, or --suite mad21.")
     named = list(tasks) or suite_tasks
     protocol = protocols.full(named, variant) if full else protocols.quick(named, variant, longer=bool(suite_tasks))
@@ -212,8 +215,8 @@ def _prepared(
     if not place.cluster:
         _usable(place.device)
     beside = baselines and bool(suite_tasks or not suite)
-    found = protocols.candidates(given, protocol, baselines=beside, matched=match, controls=controls)
-    return protocol, found, machine
+    candidates = protocols.candidates(specs, protocol, baselines=beside, matched=match, controls=controls)
+    return protocol, candidates, machine
 
 
 def _text(given: str | Path | Architecture) -> str:

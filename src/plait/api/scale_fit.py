@@ -100,7 +100,7 @@ def read_runs(file: str | Path | None) -> Table:
     """A file's rows, or a store's runs."""
     from plait.analysis.table import read_table
     from plait.records import open_store
-    from plait.scaling.stored import stored_runs
+    from plait.scaling.run import stored_runs
 
     if file is None or "://" in str(file):
         with open_store(None if file is None else str(file)) as store:

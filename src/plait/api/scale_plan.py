@@ -14,8 +14,7 @@ from plait.core.units import parse_duration
 from plait.model.architecture import load_mixers
 
 if TYPE_CHECKING:
-    from plait.scaling.plan import Plan
-    from plait.scaling.price import Price
+    from plait.scaling.plan import Plan, Price
     from plait.scaling.sizes import Family
     from plait.training.recipe import Recipe
 
@@ -96,8 +95,7 @@ def plan(
     """
     from plait.data import open_corpus
     from plait.papers.recipes import mad_recipe
-    from plait.scaling.plan import budgets_of, make_plan, tokens_per_byte, warnings
-    from plait.scaling.price import given_speed, price
+    from plait.scaling.plan import budgets_of, given_speed, make_plan, price, tokens_per_byte, warnings
     from plait.scaling.rules import Rate
     from plait.scaling.sizes import family
     from plait.training.distributed import precision_on

@@ -251,8 +251,8 @@ def _predictor(
     """From the given profile, else this machine's, which is made if there is none; None if all objectives are exact."""
     from plait.algorithms.predicted import DevicePredictor
     from plait.device.predictor import predictor_of
-    from plait.searching.attainable import check_attainable
     from plait.searching.local_profile import is_covered, local_profile
+    from plait.searching.validation import check_attainable
 
     if request.supernet is not None or (request.asks_device and profile is None):
         request.check_possible(profiled=profile is not None)  # before minutes are spent on it

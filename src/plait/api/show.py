@@ -222,7 +222,7 @@ def show(
 
 
 def _paths(arch: Architecture, device: str | None, seq_len: int) -> tuple[MixerPaths, ...]:
-    from plait.device.bench_device import bench_device
+    from plait.device.workload import bench_device
     from plait.model.mixer_runs import mixer_paths
 
     return tuple(mixer_paths(arch, bench_device(device), seq_len))

@@ -144,7 +144,7 @@ def lr(
     from plait.studies.lr_sweep import RateSweep
     from plait.studies.proxies import drawn, study_space
     from plait.training.distributed import usable
-    from plait.training.job import fitted
+    from plait.training.recipe import fitted
 
     load_mixers(mixers)
     usable(device)

@@ -1,10 +1,13 @@
-"""Train a model: `plait.train`. If interrupted in any way, the same call resumes."""
+"""Train a model: `plait.train`. If interrupted in any way, the same call resumes.
+
+One training at several learning rates and seeds, with averages: `plait.sweep`.
+"""
 
 from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,14 +17,13 @@ from plait.core.units import parse_duration
 from plait.model.architecture import Architecture, load_mixers
 from plait.records import Store
 from plait.records.store import opened_store
+from plait.training.recipe import Budget, Job, Recipe, Trained, fitted
 
 if TYPE_CHECKING:
     from plait.api.open_run import OpenRun
     from plait.data import Corpus
     from plait.training.distributed import Processes
     from plait.training.fit import Progress
-    from plait.training.job import Result as Trained
-    from plait.training.recipe import Recipe
     from plait.training.run import Run
 
 T = TypeVar("T")
@@ -31,32 +33,9 @@ SCALING = "mad-scaling"
 
 
 @dataclass(frozen=True)
-class TrainResult(Result):
-    """Losses are in nats per token: `loss` on the validation text, `train_loss` the last one logged."""
-
-    key: str
-    run: str
-    folder: str
-    spec: str
-    data: str
-    loss: float
-    perplexity: float
-    bits_per_character: float | None
-    train_loss: float | None
-    steps: int
-    skipped: int  # steps whose gradient was not finite
-    tokens: int
-    flops: float
-    seconds: float
-    tokens_per_second: float
-    mfu: float | None  # model FLOPs utilisation; None where the device's peak is not known
-    params: int
-    trained_now: bool  # False: it had been trained before
-    curve: tuple[tuple[int, float], ...]  # (step, training loss)
-    validation_curve: tuple[tuple[int, float], ...]  # (step, loss), all on the same sixteenth of the validation text
-    entropy: float | None = None  # of the data, where it is known
-    above_entropy: float | None = None
-    text_kept: bool = True  # False: the tokenizer drops characters, so bits per character are a lower bound
+class TrainResult(Trained):
+    curve: tuple[tuple[int, float], ...] = ()  # (step, training loss)
+    validation_curve: tuple[tuple[int, float], ...] = ()  # (step, loss), on the same sixteenth of the validation text
 
     @property
     def validation_loss(self) -> float:
@@ -76,10 +55,6 @@ class TrainResult(Result):
 
         curves = {"training": self.curve, "validation": self.validation_curve}
         return loss_figure({name: curve for name, curve in curves.items() if curve}, title=self.run)
-
-    def as_dict(self) -> dict[str, Any]:
-        absent = {"entropy": None, "above_entropy": None, "text_kept": True}
-        return {name: value for name, value in super().as_dict().items() if name not in absent or value != absent[name]}
 
 
 def train(
@@ -129,15 +104,14 @@ def train(
     started = clock.perf_counter()
     from plait.training.distributed import precision_on, processes
     from plait.training.fit import Options, fit
-    from plait.training.job import Budget, Job
-    from plait.training.run import open_run
+    from plait.training.resume import require_same_tokens, start_of
+    from plait.training.run import Run, open_run
     from plait.training.sinks import sink_names
-    from plait.training.warm_start import require_same_tokens, start_of
 
     load_mixers(mixers)
     sinks = sink_names(log) if log else ()
-    given = {"batch": batch, "seq_len": seq_len, "lr": lr}
-    values = {**{key: value for key, value in given.items() if value is not None}, **(recipe_values or {})}
+    own = {"batch": batch, "seq_len": seq_len, "lr": lr}
+    values = {**{key: value for key, value in own.items() if value is not None}, **(recipe_values or {})}
     chosen, published = _recipe(recipe, values)
     seconds = None if time is None else parse_duration(time)
     if published is not None and (steps, tokens, seconds, flops) == (None, None, None, None):
@@ -156,7 +130,7 @@ def train(
         options = Options(root, activation_checkpointing, compiled, parse_duration(save_every), save_steps, sinks)
         try:
             with opened_store(store) as opened:
-                found = fit(job, dist, opened, options, tokenizer=tokenizer, report=on_progress, started=started)
+                trained = fit(job, dist, opened, options, tokenizer=tokenizer, report=on_progress, started=started)
         except RuntimeError as wrong:
             if dist.world > 1 and _lost_process(wrong):
                 raise UserError(
@@ -164,25 +138,13 @@ def train(
                     "the same command resumes from it."
                 ) from None
             raise
-        return _result(found, job.key)
-
-
-def _result(found: Trained, key: str) -> TrainResult:
-    from plait.training.run import Run
-
-    run = Run(Path(found["folder"]))
-    fields_of = {field.name for field in fields(TrainResult)}
-    values: dict[str, Any] = {
-        name: value for name, value in found.items() if name in fields_of
-    }  # a stored one has more
-    curves = {"curve": tuple(run.losses()), "validation_curve": tuple(run.losses("validation"))}
-    return TrainResult(key=key, **{**values, **curves})
+        run = Run(Path(trained.folder))
+        return TrainResult(**vars(trained), curve=tuple(run.losses()), validation_curve=tuple(run.losses("validation")))
 
 
 def _recipe(named: str | Recipe, values: Mapping[str, Any]) -> tuple[Recipe, int | None]:
     """The recipe with the given values, and its published number of steps."""
     from plait.papers.recipes import recipe
-    from plait.training.recipe import Recipe
 
     if isinstance(named, Recipe):
         return named.with_values(values), None
@@ -214,8 +176,6 @@ def _corpus(data: str | Path | Corpus | None, tokenizer: str | None, source: Run
 
 
 def _architecture(spec: str | Architecture | None, corpus: Corpus, source: Run | None) -> Architecture:
-    from plait.training.job import fitted
-
     if isinstance(spec, Architecture):
         return spec
     if spec is not None:
@@ -237,9 +197,9 @@ def _started_from(given: str | Path, root: Path) -> str:
 def _first_then_others(make: Callable[[], T], dist: Processes) -> T:
     """Run `make` in the first process before the others, which then find the data prepared."""
     if dist.first:
-        made = make()
+        prepared = make()
         dist.barrier()
-        return made
+        return prepared
     dist.barrier()
     return make()
 
@@ -247,3 +207,78 @@ def _first_then_others(make: Callable[[], T], dist: Processes) -> T:
 def _lost_process(wrong: RuntimeError) -> bool:
     text = str(wrong).lower()
     return any(sign in text for sign in ("connection", "gloo", "nccl", "peer", "process group", "timed out"))
+
+
+@dataclass(frozen=True)
+class RateLosses:
+    """Validation losses at one learning rate, seed by seed. `interval`: 95 % of their mean, by Student's t; None for a
+    single seed."""
+
+    lr: float | None  # None: the recipe's
+    losses: tuple[float, ...]  # nats per token
+    mean: float | None  # None where every seed diverged
+    interval: tuple[float, float] | None
+    diverged: int
+    runs: tuple[str, ...]  # names, as `plait eval` takes them
+
+
+@dataclass(frozen=True)
+class SweepResult(Result):
+    spec: str
+    rates: tuple[RateLosses, ...]
+    best: float | None  # the learning rate with the least mean loss
+    #: Whether its interval lies below all the others'; None where there is nothing to compare.
+    distinguishable: bool | None
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [{"lr": at.lr, "mean": at.mean, "seeds": len(at.losses), "diverged": at.diverged} for at in self.rates]
+
+
+def sweep(
+    spec: str | Architecture | None = None,
+    *,
+    lr: Sequence[float] = (),
+    seeds: int = 1,
+    seed: int = 0,
+    runs: str | Path = "runs",
+    **options: Any,
+) -> SweepResult:
+    """Train at each learning rate (none: the recipe's) with `seeds` seeds from `seed` on. `options` are those of
+    `plait.train`. Every training is a run of its own: what was trained before is not trained again."""
+    from plait.training.trainer import Diverged
+
+    if seeds < 1:
+        raise UserError(f"seeds={seeds} given; must be at least 1.")
+    by_rate: list[tuple[float | None, list[TrainResult]]] = []
+    for rate in lr or (None,):
+        trained: list[TrainResult] = []
+        for number in range(seed, seed + seeds):
+            try:
+                trained.append(train(spec, lr=rate, seed=number, runs=runs, **options))
+            except Diverged:  # noqa: PERF203 (a rate that is too high is an answer, not the end)
+                continue
+        by_rate.append((rate, trained))
+    return _sweep_result(by_rate, seeds)
+
+
+def _sweep_result(by_rate: Sequence[tuple[float | None, Sequence[TrainResult]]], seeds: int) -> SweepResult:
+    from plait.analysis.intervals import mean_interval
+
+    rates = []
+    for lr, trained in by_rate:
+        losses = tuple(training.loss for training in trained)
+        mean = sum(losses) / len(losses) if losses else None
+        interval = mean_interval(losses) if len(losses) > 1 else None
+        names = tuple(training.run for training in trained)
+        rates.append(RateLosses(lr, losses, mean, interval, seeds - len(losses), names))
+    finite = [rate for rate in rates if rate.mean is not None]
+    if not finite:
+        raise UserError("every training of the sweep diverged: try lower learning rates.")
+    best = min(finite, key=lambda rate: rate.mean or 0.0)
+    others = [rate for rate in finite if rate is not best]
+    apart = None
+    if others and all(rate.interval for rate in finite):
+        assert best.interval is not None
+        apart = all(best.interval[1] < rate.interval[0] for rate in others if rate.interval)
+    spec = next(training.spec for _, trained in by_rate for training in trained)
+    return SweepResult(spec, tuple(rates), best.lr, apart)

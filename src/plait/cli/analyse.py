@@ -46,16 +46,16 @@ Keys = Annotated[
 def show(verb: Callable[..., Analysis], given: dict[str, Any]) -> None:
     """Call the verb with a command's arguments; its document as JSON, or its tables and then the notes."""
     as_json = given.pop("as_json")
-    found = verb(**given)
+    result = verb(**given)
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
         return
     out = console()
-    for rows in found.tables.values():
+    for rows in result.tables.values():
         if rows:
             out.print(_table(rows))
             out.print()
-    for note in found.notes:
+    for note in result.notes:
         if note:
             out.print(note, markup=False, soft_wrap=True)
 

@@ -45,11 +45,11 @@ def kernels_command(
     from plait.api.bench import kernels
 
     with progress_bar(quiet=as_json) as on_progress:
-        found = kernels(
+        result = kernels(
             *ops or [], batch=batch, seq_len=seq, device=device, dtype=dtype, repeats=repeats, on_progress=on_progress
         )
-    print_json(found.as_dict()) if as_json else _print_kernels(found)
-    if not all(one.right for one in found.kernels if one.kernel == "plait"):
+    print_json(result.as_dict()) if as_json else _print_kernels(result)
+    if not all(one.right for one in result.kernels if one.kernel == "plait"):
         raise typer.Exit(1)
 
 
@@ -83,12 +83,12 @@ def train_command(
     from plait.api.bench import train
 
     with progress_bar(quiet=as_json) as on_progress:
-        found = train(
+        result = train(
             *models or [], size=size, batch=batch, seq_len=seq, vocab=vocab, steps=steps, device=device,
             compiled=compiled, peers=peers, on_progress=on_progress,
         )  # fmt: skip
-    print_json(found.as_dict()) if as_json else _print_training(found)
-    if any(row.failure for row in found.models if row.trainer.startswith("plait")):
+    print_json(result.as_dict()) if as_json else _print_training(result)
+    if any(row.failure for row in result.models if row.trainer.startswith("plait")):
         raise typer.Exit(1)
 
 
@@ -108,11 +108,11 @@ def fleet_command(
     from plait.api.bench import fleet
 
     with progress_bar(quiet=as_json) as on_progress:
-        found = fleet(
+        result = fleet(
             *models or [], members=_numbers(members, "--members"), batch=batch, tokens=tokens, steps=steps,
             device=device, on_progress=on_progress,
         )  # fmt: skip
-    print_json(found.as_dict()) if as_json else _print_fleets(found)
+    print_json(result.as_dict()) if as_json else _print_fleets(result)
 
 
 @group.command("decode")
@@ -132,11 +132,11 @@ def decode_command(
     from plait.api.bench import decode
 
     with progress_bar(quiet=as_json) as on_progress:
-        found = decode(
+        result = decode(
             *models or [], size=size, batches=_numbers(batch, "--batch"), positions=_numbers(position, "--position"),
             vocab=vocab, tokens=tokens, device=device, dtype=dtype, peers=peers, on_progress=on_progress,
         )  # fmt: skip
-    print_json(found.as_dict()) if as_json else _print_decoding(found)
+    print_json(result.as_dict()) if as_json else _print_decoding(result)
 
 
 def _numbers(given: str, option: str) -> tuple[int, ...]:
@@ -150,17 +150,17 @@ def _heading(device: str, versions: dict[str, str], what: str) -> str:
     return f"{device}, {', '.join(f'{name} {version}' for name, version in versions.items())}; {what}"
 
 
-def _print_training(found: TrainBenchResult) -> None:
+def _print_training(result: TrainBenchResult) -> None:
     out = console()
-    what = f"{found.batch} × {found.seq_len} tokens per step, vocabulary {found.vocab}"
-    out.print(_heading(found.device, found.versions, what), style="dim")
+    what = f"{result.batch} × {result.seq_len} tokens per step, vocabulary {result.vocab}"
+    out.print(_heading(result.device, result.versions, what), style="dim")
     columns = {"tokens_per_s": "right", "peak_GiB": "right", "MFU": "right", "compile_s": "right", "ours_is": "right"}
-    made = table(model="left", trainer="left", **columns)
-    for row in found.models:
+    grid = table(model="left", trainer="left", **columns)
+    for row in result.models:
         if row.failure:
-            made.add_row(plain(row.model), row.trainer, plain(row.failure), "", "", "", "")
+            grid.add_row(plain(row.model), row.trainer, plain(row.failure), "", "", "", "")
             continue
-        made.add_row(
+        grid.add_row(
             plain(row.model),
             row.trainer,
             f"{row.tokens_per_second:,.0f}",
@@ -169,57 +169,57 @@ def _print_training(found: TrainBenchResult) -> None:
             "–" if row.compile_seconds is None else f"{row.compile_seconds:.0f}",
             "–" if row.ratio is None else f"{row.ratio:.2f} ×",
         )
-    out.print(made)
+    out.print(grid)
 
 
-def _print_fleets(found: FleetBenchResult) -> None:
+def _print_fleets(result: FleetBenchResult) -> None:
     out = console()
-    out.print(_heading(found.device, found.versions, "milliseconds"), style="dim")
+    out.print(_heading(result.device, result.versions, "milliseconds"), style="dim")
     columns = {"plain_step": "right", "member_step": "right", "ratio": "right", "first_s": "right", "loss_gap": "right"}
-    made = table(model="left", members="right", batch="right", tokens="right", **columns)
-    for row in found.fleets:
+    grid = table(model="left", members="right", batch="right", tokens="right", **columns)
+    for row in result.fleets:
         times = (f"{row.plain_ms:.2f}", f"{row.member_step_ms:.3f}", f"{row.ratio:.1f} ×")
         sizes = (str(row.members), str(row.batch), str(row.tokens))
-        made.add_row(row.model, *sizes, *times, f"{row.first_step_seconds:.1f}", f"{row.loss_gap:.1e}")
-    out.print(made)
+        grid.add_row(row.model, *sizes, *times, f"{row.first_step_seconds:.1f}", f"{row.loss_gap:.1e}")
+    out.print(grid)
 
 
-def _print_decoding(found: DecodeBenchResult) -> None:
+def _print_decoding(result: DecodeBenchResult) -> None:
     out = console()
-    out.print(_heading(found.device, found.versions, found.dtype), style="dim")
+    out.print(_heading(result.device, result.versions, result.dtype), style="dim")
     columns = {"batch": "right", "position": "right", "tokens_per_s": "right", "ms": "right", "state_MiB": "right"}
-    made = table(model="left", generator="left", **columns)
-    for row in found.models:
+    grid = table(model="left", generator="left", **columns)
+    for row in result.models:
         held = "–" if row.state_bytes is None else f"{row.state_bytes / 2**20:.1f}"
         speed = f"{row.tokens_per_second:,.0f}"
-        made.add_row(
+        grid.add_row(
             plain(row.spec), row.generator, str(row.batch), f"{row.position:,}", speed, f"{row.milliseconds:.2f}", held
         )
-    out.print(made)
-    for each in found.crossovers:
+    out.print(grid)
+    for each in result.crossovers:
         rows = f"{each.batch} rows" if each.batch > 1 else "one row"
         out.print(
             f"{plain(each.faster)} generates {rows} faster than {plain(each.slower)} from {each.tokens:,.0f} tokens on"
         )
 
 
-def _print_kernels(found: KernelsResult) -> None:
+def _print_kernels(result: KernelsResult) -> None:
     out = console()
-    versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
-    tokens = f"{found.batch} × {found.seq_len} tokens, {found.dtype}"
-    out.print(f"{found.device}, {versions}; {tokens}", style="dim")
+    versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
+    tokens = f"{result.batch} × {result.seq_len} tokens, {result.dtype}"
+    out.print(f"{result.device}, {versions}; {tokens}", style="dim")
     columns = {"forward_ms": "right", "both_ms": "right", "peak_MiB": "right", "of_ours": "right"}
-    made = table(op="left", shape="left", kernel="left", error="right", **columns)
-    for one in found.kernels:
+    grid = table(op="left", shape="left", kernel="left", error="right", **columns)
+    for one in result.kernels:
         times = (one.forward_ms, one.both_ms, one.peak_mib, one.ratio)
-        made.add_row(
+        grid.add_row(
             one.op,
             one.shape,
             plain(one.kernel),
             f"{one.error:.1e}" if one.right else f"[bold red]wrong ({one.error:.1e})[/]" if not one.note else "refused",
             *("–" if x is None else f"{x:.{digits}f}" for x, digits in zip(times, (2, 2, 0, 2), strict=True)),
         )
-    out.print(made)
-    for one in found.kernels:
+    out.print(grid)
+    for one in result.kernels:
         if one.note:
             out.print(f"{plain(one.kernel)}, {one.op}: {plain(one.note)}", style="dim")

@@ -58,58 +58,58 @@ def command(
     from plait.api.check import check
 
     with progress_bar(quiet=as_json) as on_progress:
-        found = check(mixer, d=d, speed=timing, device=device, mixers=mixers or (), on_progress=on_progress)
+        result = check(mixer, d=d, speed=timing, device=device, mixers=mixers or (), on_progress=on_progress)
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
     else:
-        _print(found)
-    if not found.passed:
+        _print(result)
+    if not result.passed:
         raise typer.Exit(1)
 
 
-def _print(found: CheckResult) -> None:
+def _print(result: CheckResult) -> None:
     import torch
 
     out = console()
-    out.print(f"[bold]{plain(found.layer)}[/] at width {found.d}, plait {found.plait}, torch {torch.__version__}")
+    out.print(f"[bold]{plain(result.layer)}[/] at width {result.d}, plait {result.plait}, torch {torch.__version__}")
     style = {"pass": "green", "fail": "bold red", "skip": "dim"}
-    made = table(check="left", status="left", detail="left")
-    for v in found.checks:
-        made.add_row(v.check, f"[{style[v.status]}]{v.status}[/]", plain(v.detail))
-    out.print(made)
-    if found.speed:
+    grid = table(check="left", status="left", detail="left")
+    for v in result.checks:
+        grid.add_row(v.check, f"[{style[v.status]}]{v.status}[/]", plain(v.detail))
+    out.print(grid)
+    if result.speed:
         timed = table(tokens="right", batch="right", forward_and_backward="right", attention="right", ratio="right")
-        for t in found.speed:
+        for t in result.speed:
             timed.add_row(
                 str(t.tokens), str(t.batch), f"{t.ms:.1f} ms", f"{t.attention_ms:.1f} ms", f"{t.ratio:.2f}×"
             )  # fmt: skip
         out.print()
         out.print(timed)
-    if found.kernels:
+    if result.kernels:
         out.print()
-        _print_kernels(found)
-    wrong = sum(not each.right for each in found.kernels)
-    failed = len(found.failed) + wrong
-    ran = sum(v.status != "skip" for v in found.checks) + len(found.kernels)
+        _print_kernels(result)
+    wrong = sum(not each.right for each in result.kernels)
+    failed = len(result.failed) + wrong
+    ran = sum(v.status != "skip" for v in result.checks) + len(result.kernels)
     verdict = "the contract holds" if not failed else f"{failed} of {ran} checks failed"
     out.print(f"\n[{'bold red' if failed else 'green'}]{verdict}[/]")
 
 
-def _print_kernels(found: CheckResult) -> None:
+def _print_kernels(result: CheckResult) -> None:
     """One row per dtype and path: how many settings, and the worst of them."""
     out = console()
     groups: dict[tuple[str, str], list[Guarded]] = {}
-    for each in found.kernels:
+    for each in result.kernels:
         groups.setdefault((each.dtype, each.path), []).append(each)
-    made = table(dtype="left", path="left", settings="right", largest_error="right", of="left", same_bits="left")
+    grid = table(dtype="left", path="left", settings="right", largest_error="right", of="left", same_bits="left")
     for (dtype, path), rows in groups.items():
         worst = max(rows, key=lambda each: each.error / each.limit)
         where = f"{worst.worst}, {worst.setting}"
         style = "green" if all(each.right for each in rows) else "bold red"
         same = "yes" if all(each.same for each in rows) else "no"
-        made.add_row(dtype, path, str(len(rows)), f"[{style}]{worst.error:.1e}[/] of {worst.limit:.0e}", where, same)
-    out.print(made)
-    for each in found.kernels:
+        grid.add_row(dtype, path, str(len(rows)), f"[{style}]{worst.error:.1e}[/] of {worst.limit:.0e}", where, same)
+    out.print(grid)
+    for each in result.kernels:
         if not each.right:
             text = f"{each.dtype}, {each.setting}: {each.worst} is off by {each.error:.1e}"
             out.print(text + ("" if each.same else ", other bits the second time"), style="red")
@@ -126,20 +126,20 @@ def verify_command(
     from plait.api.check import verify
 
     with progress_bar(quiet=as_json) as on_progress:
-        found = verify(*ids or [], on_progress=on_progress)
+        result = verify(*ids or [], on_progress=on_progress)
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
     else:
         out = console()
-        made = table(id="left", what="left", expected="left", ours="left", status="left")
-        for fact in found.facts:
+        grid = table(id="left", what="left", expected="left", ours="left", status="left")
+        for fact in result.facts:
             cells = (plain(cell) for cell in (fact.id, fact.what, fact.expected, fact.ours))
-            made.add_row(*cells, f"[{FACT_STYLE[fact.status]}]{fact.status}[/]")
-        out.print(made)
-        tally = {status: sum(fact.status == status for fact in found.facts) for status in FACT_STYLE}
+            grid.add_row(*cells, f"[{FACT_STYLE[fact.status]}]{fact.status}[/]")
+        out.print(grid)
+        tally = {status: sum(fact.status == status for fact in result.facts) for status in FACT_STYLE}
         named = {status: "errata" if status == "erratum" and n > 1 else status for status, n in tally.items()}
         out.print(", ".join(f"[{FACT_STYLE[s]}]{n} {named[s]}[/]" for s, n in tally.items() if n))
-    if found.failed:
+    if result.failed:
         raise typer.Exit(1)
 
 
@@ -157,12 +157,12 @@ def doctor_command(store: StoreUrl = None, as_json: AsJson = False) -> None:
     else:
         out = console()
         out.print(f"plait {found.plait}")
-        made = table(what="left", status="left", found="left", fix="left")
+        grid = table(what="left", status="left", found="left", fix="left")
         for one in found.findings:
-            made.add_row(
+            grid.add_row(
                 one.what, f"[{HEALTH_STYLE[one.status]}]{one.status}[/]", plain(one.found), plain(one.fix)
             )  # fmt: skip
-        out.print(made)
+        out.print(grid)
         out.print(
             f"speed: {count(found.speed['GFLOP/s'])} GFLOP/s of products, {count(found.speed['GB/s'])} GB/s of copies"
         )

@@ -23,6 +23,7 @@ from plait.cli.options import (
     Runs,
     StoreUrl,
     Text,
+    passed,
     read_count,
 )
 from plait.cli.output import console, plain, print_json, progress_bar, table, within_time
@@ -89,35 +90,19 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Train architectures on one text and say which learns it best. If interrupted, the same command resumes."""
+    given = dict(locals())
     _check_files(svg, out, csv, parquet)
     with within_time(budget or None), _progress(quiet=as_json) as on_progress:
-        found = compare(
-            architectures or [],
-            data=data,
-            tokenizer=tokenizer,
-            time=budget or None,
-            tokens=tokens,
-            flops=flops,
-            at=at or None,
-            match=match or None,
-            seeds=seeds,
-            search_rates=not no_rate_search,
-            lr=lr,
-            batch=batch,
-            seq_len=length or seq_len,
-            held_out=held_out,
-            workers=workers,
-            device=device,
-            cluster=cluster,
-            gpus_per_training=gpus_per_training,
-            log=log,
-            mixers=mixers or (),
-            runs=runs,
-            store=store,
+        result = compare(
+            **passed(
+                given, "budget", "no_rate_search", "length", "svg", "out", "csv", "parquet", "as_json",
+                architectures=architectures or [], time=budget or None, at=at or None, match=match or None,
+                search_rates=not no_rate_search, seq_len=length or seq_len,
+            ),
             on_progress=on_progress,
-        )
-    print_json(found.as_dict()) if as_json else print_comparison(found)
-    _write_files(found, svg, out, csv, parquet)  # last: a place that cannot be written to costs no results
+        )  # fmt: skip
+    print_json(result.as_dict()) if as_json else print_comparison(result)
+    _write_files(result, svg, out, csv, parquet)  # last: a place that cannot be written to costs no results
 
 
 def _check_files(svg: Path | None, out: Path | None, csv: Path | None, parquet: Path | None) -> None:
@@ -134,7 +119,7 @@ def _check_files(svg: Path | None, out: Path | None, csv: Path | None, parquet: 
 
 
 def _write_files(
-    found: CompareResult, svg: Path | None, out: Path | None, csv: Path | None, parquet: Path | None
+    result: CompareResult, svg: Path | None, out: Path | None, csv: Path | None, parquet: Path | None
 ) -> None:
     from plait.records.export import write_rows
     from plait.reporting import comparison
@@ -143,11 +128,11 @@ def _write_files(
 
     for path in (csv, parquet):
         if path is not None:
-            write_rows(found.rows(), path)
+            write_rows(result.rows(), path)
     if svg is not None:
-        save(comparison.comparison_figure(found.document), svg)
+        save(comparison.comparison_figure(result.document), svg)
     if out is not None:
-        write(out, comparison.comparison_page(found.document))
+        write(out, comparison.comparison_page(result.document))
 
 
 @contextmanager
@@ -161,21 +146,21 @@ def _progress(*, quiet: bool) -> Iterator[OnProgress]:
         raise typer.Exit(130) from None
 
 
-def print_comparison(found: CompareResult) -> None:
+def print_comparison(result: CompareResult) -> None:
     from plait.reporting import comparison as shown
 
-    out, document = console(), found.document
-    made = _table(found)
+    out, document = console(), result.document
+    made = _table(result)
     if out.measure(made).maximum > out.width:
-        made = _table(found, wide=False)
+        made = _table(result, wide=False)
     out.print(made)
     out.print(shown.reading(document), style="dim", soft_wrap=True)
     for note in document["notes"]:
         out.print(note, style="dim", markup=False, soft_wrap=True)
     out.print(f"\n{curves_of_characters(shown.learning_curves(document))}", markup=False, no_wrap=True, overflow="crop")
     out.print(f"\n{shown.verdict_sentence(document)}", markup=False, soft_wrap=True, style="bold")
-    if found.foresight:
-        out.print(f"At other budgets: {found.foresight}.", markup=False, soft_wrap=True)
+    if result.foresight:
+        out.print(f"At other budgets: {result.foresight}.", markup=False, soft_wrap=True)
     cost = document["cost"]
     out.print(f"{duration(cost['seconds'])}; {duration(cost['trained_seconds'])} of training in total", style="dim")
 
@@ -197,20 +182,20 @@ def curves_of_characters(curves: Sequence[Series]) -> str:
     return f"{drawn}\n{'':10}{names}" if names else drawn
 
 
-def _table(found: CompareResult, wide: bool = True) -> Table:
+def _table(result: CompareResult, wide: bool = True) -> Table:
     """The lowest loss first; where there is room with rate, tokens and parameters."""
     from plait.reporting import comparison as shown
 
     sizes = {"lr": "right", "tokens": "right", "params": "right"} if wide else {}
-    made = table(architecture="left", loss="right", **{"P(best)": "right"}, **sizes, above_best="right", verdict="left")
-    for row in found.rows():
-        made.add_row(
+    grid = table(architecture="left", loss="right", **{"P(best)": "right"}, **sizes, above_best="right", verdict="left")
+    for row in result.rows():
+        grid.add_row(
             plain(row["name"]),
             shown.loss_text(row),
             shown.chance_text(row),
             *((f"{row['lr']:.3g}", short(row["tokens"]), short(row["params"])) if wide else ()),
             shown.difference_text(row),
             VERDICTS.get(row["verdict"], row["verdict"]),
-            style="bold" if row["name"] in found.best else "",
+            style="bold" if row["name"] in result.best else "",
         )
-    return made
+    return grid

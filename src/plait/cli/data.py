@@ -26,16 +26,16 @@ def list_data(as_json: AsJson = False) -> None:
         print_json(document)
         return
     out = console()
-    made = table(corpus="left", tokenizer="left", what="left")
+    grid = table(corpus="left", tokenizer="left", what="left")
     for row in document["corpora"]:
-        made.add_row(row["name"], row["tokenizer"] or "[dim]tokens[/]", plain(row["what"]))
-    out.print(made)
+        grid.add_row(row["name"], row["tokenizer"] or "[dim]tokens[/]", plain(row["what"]))
+    out.print(grid)
     out.print()
-    made = table(tokenizer="left", options="left", what="left")
+    grid = table(tokenizer="left", options="left", what="left")
     for row in document["tokenizers"]:
         options = ",".join(f"{name}={value}" for name, value in row["options"].items())
-        made.add_row(row["name"], options, plain(row["what"]))
-    out.print(made)
+        grid.add_row(row["name"], options, plain(row["what"]))
+    out.print(grid)
 
 
 @group.command("show")
@@ -52,11 +52,11 @@ def show(
     from plait.api.listing import corpus as describe
 
     with progress_bar(quiet=as_json) as on_progress:
-        found = describe(corpus, tokenizer=tokenizer, sample=sample, on_progress=on_progress)
+        result = describe(corpus, tokenizer=tokenizer, sample=sample, on_progress=on_progress)
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
     else:
-        _print(found)
+        _print(result)
 
 
 @group.command("tasks")
@@ -69,16 +69,16 @@ def tasks(
     """Write the local files of the ten short-context tasks and WikiText, for `plait harness --tasks FOLDER`."""
     from plait.api.downstream import prepare_tasks
 
-    found = prepare_tasks(folder, out, tasks=[name.strip() for name in only.split(",") if name.strip()])
+    result = prepare_tasks(folder, out, tasks=[name.strip() for name in only.split(",") if name.strip()])
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
         return
-    made = table(task="left", items="right", file="left", source="left")
-    for one in found.tasks:
-        made.add_row(one.task, count(one.items), plain(one.file), plain(one.source))
-    console().print(made)
-    if found.missing:
-        console().print(f"not found: {', '.join(found.missing)}", markup=False)
+    grid = table(task="left", items="right", file="left", source="left")
+    for one in result.tasks:
+        grid.add_row(one.task, count(one.items), plain(one.file), plain(one.source))
+    console().print(grid)
+    if result.missing:
+        console().print(f"not found: {', '.join(result.missing)}", markup=False)
 
 
 def _print(shown: CorpusResult) -> None:
@@ -86,19 +86,19 @@ def _print(shown: CorpusResult) -> None:
 
     out = console()
     out.print(Text(shown.name, style="bold"))
-    made = table(**{"": "left", " ": "left"})
-    made.show_header = False
-    made.add_row("tokenizer", f"{shown.tokenizer['tokenizer']}, vocabulary {count(shown.vocab)}")
+    grid = table(**{"": "left", " ": "left"})
+    grid.show_header = False
+    grid.add_row("tokenizer", f"{shown.tokenizer['tokenizer']}, vocabulary {count(shown.vocab)}")
     if shown.entropy is not None:
-        made.add_row("entropy", f"{shown.entropy:.4f} nats per token, exactly known")
-    made.add_row("fingerprint", shown.fingerprint)
-    out.print(made)
+        grid.add_row("entropy", f"{shown.entropy:.4f} nats per token, exactly known")
+    grid.add_row("fingerprint", shown.fingerprint)
+    out.print(grid)
     out.print()
-    made = table(split="left", tokens="right", characters="right", characters_per_token="right")
+    grid = table(split="left", tokens="right", characters="right", characters_per_token="right")
     for split, tokens in shown.tokens.items():
         characters = shown.characters[split]
-        made.add_row(split, count(tokens), count(characters), f"{characters / tokens:.2f}" if tokens else "")
-    out.print(made)
+        grid.add_row(split, count(tokens), count(characters), f"{characters / tokens:.2f}" if tokens else "")
+    out.print(grid)
     if shown.sample:
         out.print()
         out.print(Text(shown.sample))

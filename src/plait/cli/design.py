@@ -130,12 +130,12 @@ def command(
 
     with within_time(time), Display(quiet=as_json) as display:
         try:
-            found = design(**passed(given, "limits", "as_json", **limits), on_progress=display.update)
+            result = design(**passed(given, "limits", "as_json", **limits), on_progress=display.update)
         except (KeyboardInterrupt, SearchStopped, TrainingStopped):
             display.stop()
             console(stderr=True).print("interrupted; everything is saved. The same command resumes.")
             raise typer.Exit(130) from None
-    print_json(found.as_dict()) if as_json else _print(found.document, found.report)
+    print_json(result.as_dict()) if as_json else _print(result.document, result.report)
 
 
 def _print(document: DesignDocument, page: str) -> None:
@@ -144,14 +144,14 @@ def _print(document: DesignDocument, page: str) -> None:
     rows = {row["pattern"]: row for row in document["candidates"]}
     shown = list(in_rows(document["candidates"]).values())
     units = {each.heading: "right" for each in shown}
-    made = table(**{"": "left"}, pattern="left", params="right", **units, loss="right", **{"P(best)": "right"})
+    grid = table(**{"": "left"}, pattern="left", params="right", **units, loss="right", **{"P(best)": "right"})
     if probed:
-        made.add_column("probe", justify="right")
+        grid.add_column("probe", justify="right")
     for raced in document["race"]["architectures"]:
         row, chosen = rows[raced["name"]], raced["name"] == document["pick"]["pattern"]
         interval = raced["interval"]
         ends = " ({:.3f}–{:.3f})".format(*interval) if interval else ""
-        made.add_row(
+        grid.add_row(
             "→" if chosen else "",
             raced["name"],
             short(row[document["size"]]),
@@ -161,7 +161,7 @@ def _print(document: DesignDocument, page: str) -> None:
             *([f"{probed[raced['name']]['accuracy']:.2f}"] if probed else []),
             style="bold" if chosen else "",
         )
-    out.print(made)
+    out.print(grid)
     budget = count(document["budget"]["spoken_for"])
     summary = (
         f"measured {' and '.join(each.name for each in shown)}; nats per token forecast at {budget} tokens with 90 % "

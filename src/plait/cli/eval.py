@@ -41,21 +41,21 @@ def command(
     options = {"length": length, "stride": stride, "memory": memory}
     own = {name: value for name, value in options.items() if value is not None}
     with progress_bar(quiet=as_json) as on_progress:
-        found = evaluate(
+        result = evaluate(
             runs, on=on, settings={**own, **pairs(settings or [], "--set")}, data=data, split=split, out=out,
             device=device, mixers=mixers or (), root=root, store=store, on_progress=on_progress,
         )  # fmt: skip
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
     else:
-        _print(found)
+        _print(result)
 
 
-def _print(found: EvaluateResult) -> None:
+def _print(result: EvaluateResult) -> None:
     out = console()
-    for evaluation in found.chosen:
-        by_run = found.of(evaluation.name)
-        conditions = found.conditions(evaluation.name)
+    for evaluation in result.chosen:
+        by_run = result.of(evaluation.name)
+        conditions = result.conditions(evaluation.name)
         first = next(iter(conditions.values()))
         shared = {name for name in first if len({each[name] for each in conditions.values()}) == 1}
         same = {name: text for name, text in first.items() if name in shared and text}
@@ -63,11 +63,11 @@ def _print(found: EvaluateResult) -> None:
         out.print(f"[bold]{evaluation.name}[/]  {plain(said)}", markup=True)
         columns, rows = evaluation.table({name: one.result for name, one in by_run.items()})
         own = [name for name in first if name not in shared]  # each row says what it does not share with the others
-        made = table(**columns, **({"evaluated on": "left"} if own else {}))
+        grid = table(**columns, **({"evaluated on": "left"} if own else {}))
         for row in rows:
             where = ", ".join(conditions[row[0]][name] for name in own)
-            made.add_row(*map(plain, [*row, where] if own else row))
-        out.print(made)
+            grid.add_row(*map(plain, [*row, where] if own else row))
+        out.print(grid)
         if own:
             said = "these runs were not evaluated under equal conditions; set --data and --length to make them equal"
             out.print(said, style="yellow", markup=False)
@@ -95,36 +95,36 @@ def finetune_command(
     from plait.api.downstream import finetune
 
     with progress_bar(quiet=as_json) as on_progress:
-        found = finetune(
+        result = finetune(
             run, task, data, epochs=epochs, lr=lr, batch=batch, max_len=max_len, seeds=seeds, out=out, device=device,
             mixers=mixers or (), on_progress=on_progress,
         )  # fmt: skip
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
     else:
-        _print_finetune(found, asked=out is not None)
+        _print_finetune(result, asked=out is not None)
 
 
-def _print_finetune(found: FinetuneResult, *, asked: bool) -> None:
+def _print_finetune(result: FinetuneResult, *, asked: bool) -> None:
     out = console()
-    plan = found.plan
+    plan = result.plan
     out.print(
-        f"[bold]{found.task}[/]  {found.run}; {plan['epochs']} epochs, lr {plan['lr']:g}, batch {plan['batch']}, "
+        f"[bold]{result.task}[/]  {result.run}; {plan['epochs']} epochs, lr {plan['lr']:g}, batch {plan['batch']}, "
         f"rows of {plan['max_len']} tokens"
     )
-    made = table(seed="left", **dict.fromkeys(found.metrics, "right"))
-    for row in found.seeds:
-        made.add_row(str(row["seed"]), *(f"{row[name]:.4g}" for name in found.metrics))
-    if len(found.seeds) > 1:
-        spread = found.spread
-        made.add_row("median", *(f"{value:.4g}" for value in found.median.values()))
-        made.add_row("mean", *(f"{value:.4g} ± {spread[name]:.2g}" for name, value in found.metrics.items()))
-    out.print(made)
-    if len(found.seeds) > 1:
+    grid = table(seed="left", **dict.fromkeys(result.metrics, "right"))
+    for row in result.seeds:
+        grid.add_row(str(row["seed"]), *(f"{row[name]:.4g}" for name in result.metrics))
+    if len(result.seeds) > 1:
+        spread = result.spread
+        grid.add_row("median", *(f"{value:.4g}" for value in result.median.values()))
+        grid.add_row("mean", *(f"{value:.4g} ± {spread[name]:.2g}" for name, value in result.metrics.items()))
+    out.print(grid)
+    if len(result.seeds) > 1:
         out.print("± is the standard deviation between seeds, not an interval", style="dim")
-    if asked and not found.written:
+    if asked and not result.written:
         out.print("no test file in the folder, so no predictions to submit")
-    for path in found.written:
+    for path in result.written:
         out.print(f"written {path}", markup=False, soft_wrap=True)
 
 
@@ -150,28 +150,28 @@ def harness_command(
 
     with progress_bar(quiet=as_json) as on_progress:
         on_progress("reading tasks", 0, None)
-        found = harness(
+        result = harness(
             run, tasks, shots=shots, limit=limit, max_length=max_length, trust=trust, device=device,
             mixers=mixers or (), store=store, on_progress=on_progress,
         )  # fmt: skip
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
     else:
-        _print_harness(found)
+        _print_harness(result)
 
 
-def _print_harness(found: HarnessResult) -> None:
+def _print_harness(result: HarnessResult) -> None:
     from plait.analysis.accuracy import SHORT_CONTEXT, average, counted
 
     out = console()
-    out.print(f"[bold]lm-evaluation-harness[/] {found.lm_eval}  {found.run}; context of {found.max_length} tokens")
-    made = table(task="left", shots="right", items="right", metric="left", value="right", standard_error="right")
-    for row in found.table:
+    out.print(f"[bold]lm-evaluation-harness[/] {result.lm_eval}  {result.run}; context of {result.max_length} tokens")
+    grid = table(task="left", shots="right", items="right", metric="left", value="right", standard_error="right")
+    for row in result.table:
         name = row["metric"] if row["filter"] == "none" else f"{row['metric']} ({row['filter']})"
         error = "–" if row["stderr"] is None else f"{row['stderr']:.3g}"
-        shots = str(found.shots.get(row["task"], 0))
-        made.add_row(row["task"], shots, str(row["items"]), name, f"{row['value']:.4g}", error)
-    out.print(made)
-    accuracy = counted(found.table)
+        shots = str(result.shots.get(row["task"], 0))
+        grid.add_row(row["task"], shots, str(row["items"]), name, f"{row['value']:.4g}", error)
+    out.print(grid)
+    accuracy = counted(result.table)
     if accuracy.keys() >= SHORT_CONTEXT.keys():
         out.print(f"average of the ten short-context tasks: {average(accuracy):.2f} %")

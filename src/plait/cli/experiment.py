@@ -40,8 +40,8 @@ def read_experiment(path: Path) -> dict[str, Any] | None:
         return None
     if COMMAND not in text:
         return None
-    found = _toml(text, path) if path.suffix == ".toml" else _yaml(text, path)
-    return found if isinstance(found, dict) and isinstance(found.get(COMMAND), str) else None
+    result = _toml(text, path) if path.suffix == ".toml" else _yaml(text, path)
+    return result if isinstance(result, dict) and isinstance(result.get(COMMAND), str) else None
 
 
 def _yaml(text: str, path: Path) -> Any:
@@ -84,12 +84,12 @@ def expanded(root: TyperGroup, context: Any, arguments: Sequence[str]) -> list[s
 
 
 def command_of(root: TyperGroup, context: Any, words: Sequence[str], where: str) -> Any:
-    found: Any = root
+    result: Any = root
     for word in words:
-        found = found.get_command(context, word) if isinstance(found, TyperGroup) else None
-        if found is None:
+        result = result.get_command(context, word) if isinstance(result, TyperGroup) else None
+        if result is None:
             raise UserError(f"{where}: there is no command `plait {' '.join(words)}`.")
-    return found
+    return result
 
 
 def _options(command: Any, experiment: Mapping[str, Any], where: str) -> list[str]:
@@ -162,10 +162,10 @@ def show(
         return
     out = console()
     out.print(shlex.join(["plait", *words, *from_file, *typed]), markup=False, soft_wrap=True)
-    made = table(option="left", value="left", **{"from": "left"})
+    grid = table(option="left", value="left", **{"from": "left"})
     for name, value, origin in rows:
-        made.add_row(name, plain("–" if value in (None, (), []) else str(_plain(value))), origin)
-    out.print(made)
+        grid.add_row(name, plain("–" if value in (None, (), []) else str(_plain(value))), origin)
+    out.print(grid)
 
 
 def _plain(value: Any) -> Any:

@@ -36,22 +36,22 @@ def command(
     from plait.api.export import export
 
     with _busy("exporting", as_json):
-        found = export(run, to, output, length=length, force=force, mixers=mixers or (), runs=runs)
+        result = export(run, to, output, length=length, force=force, mixers=mixers or (), runs=runs)
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
         return
     out = console()
-    out.print(f"wrote [bold]{found.output}[/]")
-    gap = f"{found.largest_difference:.1g} of their standard deviation"
+    out.print(f"wrote [bold]{result.output}[/]")
+    gap = f"{result.largest_difference:.1g} of their standard deviation"
     checked = f"[green]checked[/]: read again, its logits differ from the model's in float64 by at most {gap}"
     out.print(checked, soft_wrap=True)
-    if found.tokenizer is False:
+    if result.tokenizer is False:
         out.print("the file has no tokenizer: GGUF supports only bytes and byte-level BPE")
-    if found.load_with:
-        out.print(f"[green]checked[/]: {found.text_tokens_compared} tokens of a sample text, all equal")
-        alone = found.to == "native" or "trust_remote_code" in found.load_with
+    if result.load_with:
+        out.print(f"[green]checked[/]: {result.text_tokens_compared} tokens of a sample text, all equal")
+        alone = result.to == "native" or "trust_remote_code" in result.load_with
         first = "" if alone else "import plait.interop.hf_model, then "
-        out.print(f"{first}{found.load_with}")
+        out.print(f"{first}{result.load_with}")
 
 
 def import_command(
@@ -63,11 +63,11 @@ def import_command(
     """Import a GPT-2, OPT, Llama, Mistral, Qwen or Mamba model from a local Hugging Face folder as a run."""
     from plait.api.export import import_weights
 
-    found = import_weights(folder, output, force=force)
+    result = import_weights(folder, output, force=force)
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
     else:
-        console().print(f"{output}: {count(found.params)} parameters\n{found.spec}", markup=False)
+        console().print(f"{output}: {count(result.params)} parameters\n{result.spec}", markup=False)
 
 
 def _busy(what: str, quiet: bool) -> Any:

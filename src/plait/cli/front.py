@@ -38,8 +38,8 @@ def show(
     """Show the Pareto front of a search, predicted and measured."""
     from plait.api.front import show as show_front
 
-    found = show_front(key, front=front, svg=svg, cube=cube, mixers=mixers or (), store=store)
-    print_json(found.as_dict()) if as_json else print_front(found)
+    result = show_front(key, front=front, svg=svg, cube=cube, mixers=mixers or (), store=store)
+    print_json(result.as_dict()) if as_json else print_front(result)
 
 
 @group.command()
@@ -99,22 +99,21 @@ def score(
     from plait.api.front import score as scored
 
     with progress_bar(quiet=as_json) as on_progress:
-        found = scored(
+        result = scored(
             key, by=by, data=data, tokenizer=tokenizer, front=front, seed=seed, time=budget, mixers=mixers or (),
             runs=runs, store=store, on_progress=on_progress,
         )  # fmt: skip
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
         return
-    shown = [name for name in found.models[0] if name not in ("on_front", "spec")]
-    made = table(**{"": "left"}, **{name.replace("_", "-"): "right" for name in shown}, spec="left")
-    for row in found.models:
+    shown = [name for name in result.models[0] if name not in ("on_front", "spec")]
+    grid = table(**{"": "left"}, **{name.replace("_", "-"): "right" for name in shown}, spec="left")
+    for row in result.models:
         cells = ("–" if row[name] is None else short(row[name]) for name in shown)
-        made.add_row("→" if row["on_front"] else "", *cells, plain(row["spec"]))
-    console().print(made)
-    note = (
-        f"{len(found.models)} models by {found.by} on {found.data}, more is better; → no other has a higher score and "
-    )
+        grid.add_row("→" if row["on_front"] else "", *cells, plain(row["spec"]))
+    console().print(grid)
+    models = f"{len(result.models)} models by {result.by} on {result.data}"
+    note = f"{models}, more is better; → no other has a higher score and "
     console().print(f"{note}is as good in the search's other objectives", style="dim", markup=False)
 
 
@@ -129,16 +128,16 @@ def as_table(
     """Print the front like the papers' tables: widths, heads and inner width layer by layer."""
     from plait.api.front import table as table_of
 
-    found = table_of(key, front=front, mixers=mixers or (), store=store)
+    result = table_of(key, front=front, mixers=mixers or (), store=store)
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
         return
-    shown = [name for name in found.models[0] if name != "measured"]
+    shown = [name for name in result.models[0] if name != "measured"]
     right = ("n_layer", "d_model", "decoder_params", *(each.column for each in on_device().values()))
-    made = table(**{name.replace("_", "-"): "right" if name in right else "left" for name in shown})
-    for entry in found.models:
-        made.add_row(*(_cell(name, entry[name], entry["measured"]) for name in shown))
-    console().print(made)
+    grid = table(**{name.replace("_", "-"): "right" if name in right else "left" for name in shown})
+    for entry in result.models:
+        grid.add_row(*(_cell(name, entry[name], entry["measured"]) for name in shown))
+    console().print(grid)
 
 
 @group.command()
@@ -157,16 +156,16 @@ def candidates(
 
     if out is not None:
         check_ending(out)
-    found = compared(key, mixers=mixers or (), store=store)
+    result = compared(key, mixers=mixers or (), store=store)
     if out is not None:
-        found.save(out)
+        result.save(out)
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
     elif out is None:
-        print(found.csv(), end="")
-    kept = len(found.candidates)
-    of = "" if kept == found.evaluated else f" of {found.evaluated:,}; a record keeps the first"
-    note = f"{kept:,} candidates of search {found.key[:10]}{of}{f' in {out}' if out else ''}"
+        print(result.csv(), end="")
+    kept = len(result.candidates)
+    of = "" if kept == result.evaluated else f" of {result.evaluated:,}; a record keeps the first"
+    note = f"{kept:,} candidates of search {result.key[:10]}{of}{f' in {out}' if out else ''}"
     console(stderr=True).print(note, style="dim", markup=False)
 
 

@@ -42,16 +42,16 @@ def command(
     texts = [sys.stdin.read() if prompt == "-" else prompt for prompt in prompts or [""]]
     streamed = not as_json and len(texts) == 1
     with progress_bar(quiet=as_json or streamed) as on_progress:
-        found = generate(
+        result = generate(
             run, texts, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, greedy=greedy, seed=seed,
             stop=stop, forget=forget, device=device, mixers=mixers or (), runs=runs,
             on_text=_write if streamed else None, on_progress=on_progress,
         )  # fmt: skip
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
         return
-    print("" if streamed else "".join(f"{text}\n\n" for text in found.texts), end="\n" if streamed else "")
-    print(_summary(found), file=sys.stderr)
+    print("" if streamed else "".join(f"{text}\n\n" for text in result.texts), end="\n" if streamed else "")
+    print(_summary(result), file=sys.stderr)
 
 
 def _write(text: str) -> None:
@@ -60,9 +60,9 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def _summary(found: GenerateResult) -> str:
-    made, speed = sum(found.tokens), found.tokens_per_second
-    parts = [f"{made} tokens", f"{speed:.0f} per second", f"state {count(found.state_bytes)} bytes"]
-    if found.dropped is not None:
-        parts.append(f"dropped {count(found.dropped.entries)} cache entries ({count(found.dropped.bytes)} bytes)")
+def _summary(result: GenerateResult) -> str:
+    made, speed = sum(result.tokens), result.tokens_per_second
+    parts = [f"{made} tokens", f"{speed:.0f} per second", f"state {count(result.state_bytes)} bytes"]
+    if result.dropped is not None:
+        parts.append(f"dropped {count(result.dropped.entries)} cache entries ({count(result.dropped.bytes)} bytes)")
     return ", ".join(parts)

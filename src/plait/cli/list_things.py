@@ -20,13 +20,13 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
     """List everything of a kind, or the options of one mixer."""
-    found = listing(kind, match=match, describe=not names, mixers=own or ())
+    result = listing(kind, match=match, describe=not names, mixers=own or ())
     if as_json:
-        print_json(found.names if names else found.rows())
+        print_json(result.names if names else result.rows())
     elif names:
-        print("\n".join(found.names))
+        print("\n".join(result.names))
     else:
-        _print(found.rows())
+        _print(result.rows())
 
 
 def _print(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -37,10 +37,10 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     # `option` repeats the name and `options` is long: both are for --json, and `from` where all are plait's.
     hidden = {"option", "options"} | ({"from"} if all(row.get("from") == "plait" for row in rows) else set())
     columns = [key for key in rows[0] if key not in hidden]
-    made = table(**dict.fromkeys(columns, "left"))
+    grid = table(**dict.fromkeys(columns, "left"))
     for row in rows:
-        made.add_row(*(_cell(row[key]) for key in columns))
-    out.print(made)
+        grid.add_row(*(_cell(row[key]) for key in columns))
+    out.print(grid)
 
 
 def _cell(value: Any) -> str:

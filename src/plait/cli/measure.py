@@ -69,8 +69,8 @@ def command(
     with progress_bar(quiet=as_json) as on_progress:
         kept: dict[str, Any] = {"archai": archai, "again": again, "store": store}
         kept["needed"] = tuple(name for name, asked in needed.items() if asked)
-        found = measure(specs, seq_len=seq, answer=answer, **common, **kept, on_progress=on_progress)
-    print_json(found.as_dict()) if as_json else _print(found, archai)
+        result = measure(specs, seq_len=seq, answer=answer, **common, **kept, on_progress=on_progress)
+    print_json(result.as_dict()) if as_json else _print(result, archai)
 
 
 def _check_lengths_alone(*, archai: bool, again: bool, store: str | None, answer: int | None) -> None:
@@ -81,22 +81,22 @@ def _check_lengths_alone(*, archai: bool, again: bool, store: str | None, answer
         raise UserError(f"{name} cannot be combined with --lengths, which measures single blocks and stores nothing.")
 
 
-def _print(found: MeasureResult, archai: bool) -> None:
-    out, setting = console(), found.setting
+def _print(result: MeasureResult, archai: bool) -> None:
+    out, setting = console(), result.setting
     out.print(f"{setting.words}, batch {setting.batch}; {setting.where}", style="dim")
-    rows = [{name: cell for each in on_device().values() for name, cell in _cells(each, one)} for one in found.models]
+    rows = [{name: cell for each in on_device().values() for name, cell in _cells(each, one)} for one in result.models]
     extra = {"archai_ms": "right", "archai_MB": "right"} if archai else {}
-    made = table(spec="left", **dict.fromkeys(rows[0], "right"), **extra, noise="left")
-    for one, row in zip(found.models, rows, strict=True):
+    grid = table(spec="left", **dict.fromkeys(rows[0], "right"), **extra, noise="left")
+    for one, row in zip(result.models, rows, strict=True):
         counted = one.result.get("archai")
-        made.add_row(
+        grid.add_row(
             plain(one.spec),
             *row.values(),
             *((f"{counted['seconds'] / SIZES['ms']:.2f}", f"{counted['memory'] / SIZES['MB']:.1f}") if counted else ()),
             noise(one.result["latency"]),
         )
-    out.print(made)
-    for one in found.models:
+    out.print(grid)
+    for one in result.models:
         if one.result.get("token_time"):
             speed = 1 / one.result["token_time"]["seconds"]
             out.print(f"{plain(one.spec)}: {speed:,.0f} tokens per second in each answer", style="dim")
@@ -104,15 +104,15 @@ def _print(found: MeasureResult, archai: bool) -> None:
 
 def _cells(each: Quantity, one: MeasuredModel) -> Iterator[tuple[str, str]]:
     """The columns of one quantity, if it was measured: its value, how far that reaches, its parts."""
-    found = one.result.get(each.name)
-    if found is None:
+    result = one.result.get(each.name)
+    if result is None:
         return
 
     def text(entry: str) -> str:
-        return f"{each.scale * found[entry]:.{each.decimals}f}"
+        return f"{each.scale * result[entry]:.{each.decimals}f}"
 
     yield each.heading, text(each.value)
-    if "low" in found:
+    if "low" in result:
         yield f"{each.heading}_interval", f"{text('low')} to {text('high')}"
     yield from ((f"{part}_{each.unit}", text(part)) for part in each.parts)
 
@@ -123,20 +123,20 @@ def noise(latency: Mapping[str, Any]) -> str:
     return f"[bold yellow]noisy[/]: {words}, load {latency['load']:.1f}" if latency["noisy"] else words
 
 
-def print_lengths(found: LengthsResult) -> None:
+def print_lengths(result: LengthsResult) -> None:
     """Blocks over sequence length."""
     from plait.device.lengths import upper_half
 
-    out, lengths = console(), found.lengths
-    out.print(f"{found.subtitle}; milliseconds of one block (norm, mixer, residual)", style="dim")
+    out, lengths = console(), result.lengths
+    out.print(f"{result.subtitle}; milliseconds of one block (norm, mixer, residual)", style="dim")
     columns = {f"{length:,}": "right" for length in lengths}
-    made = table(
+    grid = table(
         block="left", **columns, exponent="right", interval="right", of_FLOPs="right", of_mixing="right", noisy="left"
     )  # fmt: skip
-    for one in found.blocks:
+    for one in result.blocks:
         noisy = [f"{n:,}" for n, timing in zip(lengths, one.timings, strict=True) if timing.noisy]
-        made.add_row(
-            plain(found.name_of(one)),
+        grid.add_row(
+            plain(result.name_of(one)),
             *(f"{timing.seconds / SIZES['ms']:.3f}" for timing in one.timings),
             f"{one.exponent.value:.2f}",
             f"{one.exponent.low:.2f} to {one.exponent.high:.2f}",
@@ -144,10 +144,10 @@ def print_lengths(found: LengthsResult) -> None:
             _power(one.flops.mixing),
             f"[bold yellow]{', '.join(noisy)}[/]" if noisy else "",
         )
-    out.print(made)
-    if found.crossovers:
+    out.print(grid)
+    if result.crossovers:
         crossed = table(faster="left", than="left", from_tokens="right")
-        for each in found.crossovers:
+        for each in result.crossovers:
             crossed.add_row(plain(each.faster), plain(each.slower), f"{each.tokens:,.0f}")
         out.print(crossed)
     fitted = lengths[upper_half(lengths)]
@@ -181,7 +181,7 @@ def predict_command(
     from plait.api.measure import predict
     from plait.device.quantities import in_rows
 
-    found = predict(
+    result = predict(
         specs,
         profile,
         seq_len=seq,
@@ -193,12 +193,12 @@ def predict_command(
         runs=runs,
     )
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
         return
-    shown = in_rows(found.rows()).values()
-    made = table(spec="left", **{name: "right" for of in shown for name in (of.heading, f"{of.heading}_interval")})
-    for model in found.models:
+    shown = in_rows(result.rows()).values()
+    grid = table(spec="left", **{name: "right" for of in shown for name in (of.heading, f"{of.heading}_interval")})
+    for model in result.models:
         estimates = [model.quantities[of.column] for of in shown]
         cells = [(f"{one.mean:.1f}", "{:.1f} to {:.1f}".format(*one.interval)) for one in estimates]
-        made.add_row(plain(model.spec), *(cell for both in cells for cell in both))
-    console().print(made)
+        grid.add_row(plain(model.spec), *(cell for both in cells for cell in both))
+    console().print(grid)

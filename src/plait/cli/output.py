@@ -70,7 +70,7 @@ def without_control(text: str) -> str:
 
 def _escaped(text: str) -> str:
     """JSON's own way, for those of the second set, too."""
-    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 class SafeConsole(Console):
@@ -127,10 +127,10 @@ def console(stderr: bool = False) -> Console:
 
 def table(title: str | None = None, **columns: str) -> Table:
     """A table whose columns are given as name='left' or name='right'; underscores become spaces."""
-    made = Table(title=title, title_justify="left", header_style="bold", pad_edge=False, box=None)
+    grid = Table(title=title, title_justify="left", header_style="bold", pad_edge=False, box=None)
     for name, justify in columns.items():
-        made.add_column(name.replace("_", " "), justify=justify, overflow="fold")  # type: ignore[arg-type]
-    return made
+        grid.add_column(name.replace("_", " "), justify=justify, overflow="fold")  # type: ignore[arg-type]
+    return grid
 
 
 LEAST_WIDTH = 24  # characters for a column of long text, such as a spec
@@ -144,12 +144,12 @@ def print_rows(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]], lo
     widths = {name: max(cell_len(name), *(Text.from_markup(row[name]).cell_len for row in rows)) for name in narrow}
     left = out.width - sum(width + 2 for width in widths.values())
     if left >= LEAST_WIDTH * (len(columns) - len(narrow)):
-        made = table(**columns)
-        for name, column in zip(columns, made.columns, strict=True):
+        grid = table(**columns)
+        for name, column in zip(columns, grid.columns, strict=True):
             column.no_wrap = name not in long
         for row in rows:
-            made.add_row(*(row[name] for name in columns))
-        out.print(made)
+            grid.add_row(*(row[name] for name in columns))
+        out.print(grid)
         return
     for row in [{name: f"[bold]{name.replace('_', ' ')}[/]" for name in columns}, *rows]:
         cells = {name: Text.from_markup(row[name]) for name in columns}

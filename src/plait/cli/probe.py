@@ -63,7 +63,7 @@ def command(
     allowed = None if full or plan else budget or DEFAULT_TIME
     with within_time(allowed), Display(quiet=as_json) as display:
         try:
-            found = (plan_probe if plan else probe)(
+            result = (plan_probe if plan else probe)(
                 architectures or [], suite=suite, full=full, time=budget, seeds=seeds, tasks=named, variant=variant,
                 baselines=baselines, match=match, device=device, workers=workers, cluster=cluster,
                 gpus_per_training=gpus_per_training, mixers=mixers or (), store=store, on_progress=display.update,
@@ -73,27 +73,27 @@ def command(
             console(stderr=True).print("interrupted; everything is saved. The same command resumes.")
             raise typer.Exit(130) from None
     if as_json:
-        print_json(found.as_dict())
-    elif isinstance(found, ProbePlan):
-        _print_plan(found)
+        print_json(result.as_dict())
+    elif isinstance(result, ProbePlan):
+        _print_plan(result)
     else:
-        print_report(found)
+        print_report(result)
 
 
 def _print_plan(plan: ProbePlan) -> None:
     out = console()
-    made = table(
+    grid = table(
         architecture="left", settings="right", runs="right", optimizer_steps="right", core_hours="right",
         time_here="right",
     )  # fmt: skip
     for row in [*plan.rows(), {"name": "all", **plan.total}]:
-        made.add_row(
+        grid.add_row(
             plain(str(row["name"])), count(plan.settings), count(row["runs"]), count(row["steps"]),
             f"{row['core_hours']:,.2f}", duration(3600 * row["hours"]),
         )  # fmt: skip
     seeds, workers = _number(plan.seeds, "seed"), _number(plan.workers, "worker")
     out.print(f"[bold]{plan.protocol} protocol[/], {seeds}, {plan.device}, {workers}")
-    out.print(made)
+    out.print(grid)
     out.print("At most: trainings that have solved their task stop early.", style="dim")
     if plan.budget_seconds is not None:
         out.print(f"A budget of {duration(plan.budget_seconds)} runs as many seeds of it as fit.", style="dim")
@@ -155,13 +155,13 @@ class Display:
         grouped = defaultdict(list)
         for trial in trials:
             grouped[trial.candidate, trial.task.name].append(trial)
-        made = table(architecture="left", **{SHORT.get(task, task): "right" for task in tasks})
+        grid = table(architecture="left", **{SHORT.get(task, task): "right" for task in tasks})
         for name in (one.name for one in progress.work.candidates):
-            made.add_row(
+            grid.add_row(
                 plain(name),
                 *(self._cell(progress, grouped[name, task]) for task in tasks),
             )
-        return Group(Text(head), made)
+        return Group(Text(head), grid)
 
     def _cell(self, progress: Progress, trials: list[Any]) -> str:
         """Mean test accuracy of what is done; in brackets the validation accuracy of what is training."""
@@ -239,14 +239,14 @@ def _print_lengths(shown: ProbeResult, tasks: list[str]) -> None:
     for task in (task for task in tasks if shown.architectures[0].tasks[task].lengths):
         first = shown.architectures[0].tasks[task]
         columns = ["1×", *(f"{factor}×" for factor in first.lengths), "scaled"]
-        made = table(**{f"{SHORT.get(task, task)} at": "left"}, **dict.fromkeys(columns, "right"))
+        grid = table(**{f"{SHORT.get(task, task)} at": "left"}, **dict.fromkeys(columns, "right"))
         for row in shown.architectures:
-            found = row.tasks[task]
-            values = [found.accuracy, *found.lengths.values()]
-            whole = [f" / {value:.2f}" for value in found.exact.values()] or [""] * len(values)
+            result = row.tasks[task]
+            values = [result.accuracy, *result.lengths.values()]
+            whole = [f" / {value:.2f}" for value in result.exact.values()] or [""] * len(values)
             cells = [f"{value:.2f}{exact}" for value, exact in zip(values, whole, strict=True)]
-            made.add_row(plain(row.name), *cells, "" if found.scaled is None else f"{found.scaled:.2f}")
-        out.print(made)
+            grid.add_row(plain(row.name), *cells, "" if result.scaled is None else f"{result.scaled:.2f}")
+        out.print(grid)
         exact = "; after / the fraction of sequences without a mistake" if first.exact else ""
         best = f" and 1 at {first.ceiling:.2f}, the best possible" if first.ceiling < 1 else ""
         out.print(f"times the training length; scaled: 0 at chance, {first.chance:.2f}{best}{exact}", style="dim")
@@ -254,37 +254,37 @@ def _print_lengths(shown: ProbeResult, tasks: list[str]) -> None:
 
 def _table(shown: ProbeResult, tasks: list[str], *, intervals: bool) -> Table:
     """Architectures down, the best first; tasks across, with their intervals where there is room for them."""
-    made = table(**{"": "right", "architecture": "left", "params": "right", "state": "right"})
+    grid = table(**{"": "right", "architecture": "left", "params": "right", "state": "right"})
     for task in tasks:
-        made.add_column(SHORT.get(task, task), justify="right")
-    made.add_column("mean", justify="right", style="bold")
-    made.add_column("# L", justify="right")
+        grid.add_column(SHORT.get(task, task), justify="right")
+    grid.add_column("mean", justify="right", style="bold")
+    grid.add_column("# L", justify="right")
     best = {task: min(row.tasks[task].rank for row in shown.architectures) for task in tasks}
     for row in shown.architectures:
         columns = []
         for task in tasks:
-            found = row.tasks[task]
-            text = "diverged" if found.diverged else _estimate(found, intervals)
-            columns.append(f"[green]{text}[/]" if found.rank == best[task] and not found.diverged else text)
+            result = row.tasks[task]
+            text = "diverged" if result.diverged else _estimate(result, intervals)
+            columns.append(f"[green]{text}[/]" if result.rank == best[task] and not result.diverged else text)
         name = plain(row.name)
         state = "grows" if row.state_grows and not row.fixed_state else f"{row.fixed_state:,}"
-        made.add_row(str(row.mean.rank), name, f"{row.params:,}", state, *columns, _estimate(row.mean),
+        grid.add_row(str(row.mean.rank), name, f"{row.params:,}", state, *columns, _estimate(row.mean),
                      str(row.mean.loss_rank))  # fmt: skip
-    return made
+    return grid
 
 
 def _by_task(shown: ProbeResult) -> Table:
     """Who is best at which task, by accuracy and by loss, and which mixer is, over the architectures that hold it."""
-    made = table(task="left", best="left", accuracy="right", by_loss="left", best_mixer="left", mixer_mean="right")
+    grid = table(task="left", best="left", accuracy="right", by_loss="left", best_mixer="left", mixer_mean="right")
     for row in shown.by_task:
         best = next(one for one in shown.architectures if one.name == row.best).tasks[row.task]
-        made.add_row(
+        grid.add_row(
             SHORT.get(row.task, row.task), plain(row.best), _estimate(best), plain(row.best_by_loss),
             plain(row.best_mixer), f"{row.mixers[row.best_mixer]:.2f}",
         )  # fmt: skip
-    return made
+    return grid
 
 
-def _estimate(found: Summary, interval: bool = True) -> str:
-    ends = " ({:.2f}–{:.2f})".format(*found.interval) if interval and found.interval else ""
-    return f"{found.accuracy:.2f}{ends}"
+def _estimate(result: Summary, interval: bool = True) -> str:
+    ends = " ({:.2f}–{:.2f})".format(*result.interval) if interval and result.interval else ""
+    return f"{result.accuracy:.2f}{ends}"

@@ -42,7 +42,7 @@ def command(
     from plait.api.profile import SPACES, profile
 
     with within_time(time), progress_bar(quiet=as_json) as on_progress:
-        found = profile(
+        result = profile(
             out,
             time=time,
             spaces=space or SPACES,
@@ -55,7 +55,7 @@ def command(
             mixers=mixers or (),
             on_progress=lambda what, done, total: on_progress(f"{what[:40]:<40}", done, total),
         )
-    print_json(found.as_dict()) if as_json else _print(found)
+    print_json(result.as_dict()) if as_json else _print(result)
 
 
 @group.command()
@@ -65,8 +65,8 @@ def show(
     """Show a profile."""
     from plait.api.profile import open_profile
 
-    found = open_profile(path)
-    print_json(found.as_dict()) if as_json else _print(found)
+    result = open_profile(path)
+    print_json(result.as_dict()) if as_json else _print(result)
 
 
 @group.command("compare")
@@ -78,18 +78,18 @@ def compare(
     """Compare two machines: the time of each kind of layer on the second relative to the first."""
     from plait.api.profile import compare_profiles
 
-    found = compare_profiles(first, second)
+    result = compare_profiles(first, second)
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
         return
     out = console()
-    for name, profile in (("first", found.first), ("second", found.second)):
+    for name, profile in (("first", result.first), ("second", result.second)):
         out.print(f"{name}: {_machine(profile)}", style="dim", markup=False)
-    made = table(layer="left", mode="left", parts="right", second_over_first="right", range="right")
-    for ratio in found.ratios:
+    grid = table(layer="left", mode="left", parts="right", second_over_first="right", range="right")
+    for ratio in result.ratios:
         cells = (str(ratio.parts), f"{ratio.median:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}")
-        made.add_row(ratio.kind, ratio.mode, *cells)
-    out.print(made)
+        grid.add_row(ratio.kind, ratio.mode, *cells)
+    out.print(grid)
 
 
 def _machine(profile: Profile) -> str:
@@ -98,10 +98,10 @@ def _machine(profile: Profile) -> str:
     return f"{name}, {profile.common['dtype']}, {count} thread{'s' * (count > 1)}, torch {profile.device['torch']}"
 
 
-def _print(found: ProfileResult) -> None:
-    out, profile = console(), found.profile
+def _print(result: ProfileResult) -> None:
+    out, profile = console(), result.profile
     counts = profile.describe()["points"]
-    out.print(f"{found.path}: {_machine(profile)}", markup=False)
+    out.print(f"{result.path}: {_machine(profile)}", markup=False)
     out.print(
         f"{counts['layer']} layers, {counts['outside']} embeddings and outputs, {counts['model']} whole models "
         f"in {profile.seconds:.0f} s; {counts['noisy']} of them noisy"

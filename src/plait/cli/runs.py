@@ -50,12 +50,12 @@ def list_records(
         return
     if limit > IN_A_TABLE and _print_lines(each(kind, where=_conditions(where), limit=limit, store=store)):
         return
-    found = find(kind, where=_conditions(where), limit=min(limit, IN_A_TABLE), store=store)
-    _print_table(found.records)
+    result = find(kind, where=_conditions(where), limit=min(limit, IN_A_TABLE), store=store)
+    _print_table(result.records)
     out = console()
-    if not found.records:
-        out.print(f"no records in {found.store}", markup=False)
-    elif len(found.records) == limit:
+    if not result.records:
+        out.print(f"no records in {result.store}", markup=False)
+    elif len(result.records) == limit:
         out.print(f"the newest {limit}; more with --limit", markup=False)
 
 
@@ -72,10 +72,10 @@ def show(
     if as_json:
         print_json(record.document())
         return
-    made = table(field="left", value="left")
+    grid = table(field="left", value="left")
     for name, value in flat(record.document()).items():
-        made.add_row(*map(plain, (name, _text(value, 72))))
-    console().print(made)
+        grid.add_row(*map(plain, (name, _text(value, 72))))
+    console().print(grid)
 
 
 @group.command()
@@ -88,17 +88,17 @@ def curves(
     """Compare the loss curves of trainings."""
     from plait.api.runs import curves as curves_of
 
-    found = curves_of(given, root=runs)
+    result = curves_of(given, root=runs)
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
     else:
-        made = table(run="left", spec="left", steps="right", first_loss="right", last_loss="right")
-        for one in found.curves:
+        grid = table(run="left", spec="left", steps="right", first_loss="right", last_loss="right")
+        for one in result.curves:
             (_, first), (step, last) = one.losses[0], one.losses[-1]
-            made.add_row(*map(plain, (one.run, _text(one.spec, 72), f"{step:,}", f"{first:.4f}", f"{last:.4f}")))
-        console().print(made)
+            grid.add_row(*map(plain, (one.run, _text(one.spec, 72), f"{step:,}", f"{first:.4f}", f"{last:.4f}")))
+        console().print(grid)
     if svg is not None:
-        found.save_svg(svg)
+        result.save_svg(svg)
 
 
 @group.command()
@@ -115,8 +115,8 @@ def rm(
     if as_json:
         if not yes:
             raise UserError("--json cannot ask for confirmation: also give --yes to remove the records.")
-        found = [record.key for record in doomed.records]
-        print_json({"store": doomed.store, "removed": remove(found, store=store), "keys": found})
+        whole_keys = [record.key for record in doomed.records]
+        print_json({"store": doomed.store, "removed": remove(whole_keys, store=store), "keys": whole_keys})
         return
     _print_table(doomed.records)
     if yes or typer.confirm(f"Remove {_number(len(doomed.records))} from {doomed.store}?"):
@@ -147,18 +147,18 @@ def verify(store: StoreUrl = None, as_json: AsJson = False) -> None:
     """Check every record for damage; exit code 1 if there is any."""
     from plait.api.runs import verify as look
 
-    found = look(store=store)
+    result = look(store=store)
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
     else:
-        for problem in found.file:
-            print(f"{found.store}: {problem}")
-        for one in found.damaged:
+        for problem in result.file:
+            print(f"{result.store}: {problem}")
+        for one in result.damaged:
             print(f"{one.key[:SHORT_KEY]} {one.kind}: {one.wrong}")
-        wrong = len(found.damaged) + found.unreadable
-        remedy = "" if found.whole else "; `plait runs repair` saves the intact records"
-        print(f"{_number(found.records)} whole, {wrong} damaged in {found.store}{remedy}")
-    if not found.whole:
+        wrong = len(result.damaged) + result.unreadable
+        remedy = "" if result.whole else "; `plait runs repair` saves the intact records"
+        print(f"{_number(result.records)} whole, {wrong} damaged in {result.store}{remedy}")
+    if not result.whole:
         raise typer.Exit(1)
 
 
@@ -187,13 +187,13 @@ def _conditions(where: list[str] | None) -> dict[str, str]:
     return conditions
 
 
-def _print_table(found: Sequence[Record]) -> None:
+def _print_table(result: Sequence[Record]) -> None:
     """One row per record: what tells it from the others of its kind, and the first numbers of its result."""
-    if not found:
+    if not result:
         return
     sides = {"key": "left", "kind": "left", "started": "left", "seconds": "right", "config": "left", "result": "left"}
-    same = _common_fields(found)
-    rows = [dict(zip(sides, map(plain, _cells(record, same)), strict=True)) for record in found]
+    same = _common_fields(result)
+    rows = [dict(zip(sides, map(plain, _cells(record, same)), strict=True)) for record in result]
     print_rows(sides, rows, ("config", "result"))
 
 
@@ -211,12 +211,12 @@ def _print_lines(records: Iterator[Record]) -> bool:
     return bool(first)
 
 
-def _common_fields(found: Sequence[Record]) -> dict[str, set[tuple[str, str]]]:
+def _common_fields(result: Sequence[Record]) -> dict[str, set[tuple[str, str]]]:
     """Kind → the fields of a config, with their values, that all records have or that all of this kind have."""
     fields: dict[str, list[set[tuple[str, str]]]] = {}
-    for record in found:
+    for record in result:
         fields.setdefault(record.kind, []).append({(name, str(value)) for name, value in flat(record.config).items()})
-    everywhere = set.intersection(*chain.from_iterable(fields.values())) if len(found) > 1 else set()
+    everywhere = set.intersection(*chain.from_iterable(fields.values())) if len(result) > 1 else set()
     return {kind: set.intersection(*sets) if len(sets) > 1 else everywhere for kind, sets in fields.items()}
 
 

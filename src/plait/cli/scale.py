@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from plait.cli.options import AsJson, Cluster, GpusPerTraining, Log, Mixers, Runs, StoreUrl, Text
+from plait.cli.options import AsJson, Cluster, GpusPerTraining, Log, Mixers, Runs, StoreUrl, Text, passed
 from plait.cli.output import console, print_json
 from plait.core.errors import UserError
 
@@ -63,39 +63,19 @@ def plan(
 
     Without --budgets, --total and --time: MAD's eight groups over Table C.2.
     """
+    given = dict(locals())
     from plait.api.analyse_table import names
     from plait.api.scale import plan as verb
     from plait.cli.scale_display import print_plan
     from plait.core.registry import read_pairs
     from plait.training.recipe import Recipe
 
-    found = verb(
+    result = verb(
         arch or ("mad-transformer",),
-        budgets=budgets,
-        total=total,
-        time=time,
-        groups=groups,
-        spacing=spacing,
-        sizes=sizes,
-        span=span,
-        tokens_per_param=tokens_per_param,
-        params=names(params),
-        depth_power=depth_power,
-        data=data,
-        tokenizer=tokenizer,
-        seq_len=seq_len,
-        batch=batch,
-        lr=lr,
         recipe_values=read_pairs(set_ or [], "--set", Recipe),
-        seeds=seeds,
-        device=device,
-        priced=priced,
-        speed=speed,
-        devices=devices,
-        mixers=mixers or (),
-        out=out,
+        **passed(given, "arch", "set_", "as_json", params=names(params)),
     )
-    print_json(found.as_dict()) if as_json else print_plan(found, out, mixers or ())
+    print_json(result.as_dict()) if as_json else print_plan(result, out, mixers or ())
 
 
 @group.command()
@@ -120,7 +100,7 @@ def run(
     from plait.cli.study_display import study_progress
 
     with study_progress(quiet=as_json) as on_progress:
-        found = verb(
+        result = verb(
             plan,
             device=device,
             workers=workers,
@@ -132,7 +112,7 @@ def run(
             store=store,
             on_progress=on_progress,
         )
-    print_json(found.as_dict()) if as_json else print_runs(found)
+    print_json(result.as_dict()) if as_json else print_runs(result)
 
 
 @group.command()
@@ -170,7 +150,7 @@ def fit(
     from plait.cli.scale_display import print_fit
 
     columns = _column_names(column or [])
-    found = verb(
+    result = verb(
         file,
         target=target,
         where=where,
@@ -182,7 +162,7 @@ def fit(
         svg=svg,
         page=out,
     )
-    print_json(found.as_dict()) if as_json else print_fit(found.laws, plot=plot)
+    print_json(result.as_dict()) if as_json else print_fit(result.laws, plot=plot)
     for made, path in (("drawn", svg), ("written", out)):
         if path is not None and not as_json:
             console().print(f"{made}: {path}", markup=False, soft_wrap=True)
@@ -219,8 +199,8 @@ def probe(
     from plait.api.scale import probe as verb
     from plait.cli.scale_display import print_probe
 
-    found = verb(file, target=target, scores=scores, svg=svg, mixers=mixers or (), store=store)
-    print_json(found.as_dict()) if as_json else print_probe(found)
+    result = verb(file, target=target, scores=scores, svg=svg, mixers=mixers or (), store=store)
+    print_json(result.as_dict()) if as_json else print_probe(result)
 
 
 @group.command()
@@ -235,5 +215,5 @@ def pitfall(
     from plait.api.scale import pitfall as verb
     from plait.cli.scale_display import print_pitfall
 
-    found = verb(flops=flops, batch=batch, growth=growth, svg=svg)
-    print_json(found.as_dict()) if as_json else print_pitfall(found)
+    result = verb(flops=flops, batch=batch, growth=growth, svg=svg)
+    print_json(result.as_dict()) if as_json else print_pitfall(result)

@@ -31,8 +31,8 @@ def print_fit(laws: Laws, *, plot: bool = False) -> None:
     per_byte = "; losses in nats per byte, D in bytes" if runs.unit == "byte" else ""
     budgets = f"{runs.flops.min():.3g} to {runs.flops.max():.3g}"
     out.print(f"[bold]{len(runs)} runs[/], {budgets} FLOPs; target {laws.target:.3g} FLOPs; 90 % intervals{per_byte}")
-    for made in law_tables(laws, out.width):
-        out.print(made)
+    for grid in law_tables(laws, out.width):
+        out.print(grid)
     if plot:
         for law in laws.laws.values():
             out.print(isoflop_plot(laws, law), markup=False)
@@ -51,16 +51,16 @@ def print_fit(laws: Laws, *, plot: bool = False) -> None:
         alone = len(state["architectures"]) == 1
         power = f"P* ∝ M^c, c = {state['c']['value']:.3f} ({low:.3f} … {high:.3f})"
         out.print(f"state-optimal: {power}{'' if alone else least}")
-    for kind, found in (attention_document(laws) or {}).items():
+    for kind, result in (attention_document(laws) or {}).items():
         words = kind.replace("_", "-")
-        out.print(f"{words} share of attention: {percent(found['attention'])}, P {found['probability']:.2f}")
+        out.print(f"{words} share of attention: {percent(result['attention'])}, P {result['probability']:.2f}")
     found_here = findings(laws)
     if found_here:
-        made = table(MAD="left", finding="left", verdict="left", P="right")
+        grid = table(MAD="left", finding="left", verdict="left", P="right")
         for finding in found_here:
             chance = "" if finding.probability is None else f"{finding.probability:.2f}"
-            made.add_row(str(finding.number), plain(f"{finding.statement}; {finding.detail}"), finding.verdict, chance)
-        out.print(made)
+            grid.add_row(str(finding.number), plain(f"{finding.statement}; {finding.detail}"), finding.verdict, chance)
+        out.print(grid)
     for note in notes(laws):
         out.print(f"note: {note}", markup=False, soft_wrap=True)
 
@@ -119,34 +119,36 @@ def isoflop_plot(laws: Laws, law: Law) -> str:
     return f"{law.name}, FLOPs {named}\n" + character_plot(marks, "parameters", "loss")
 
 
-def print_probe(found: ProbeScale) -> None:
+def print_probe(result: ProbeScale) -> None:
     out = console()
-    made = table(task="left", FLOPs="right", r="right", interval="right", verdict="left")
-    for row in found.rows():
+    grid = table(task="left", FLOPs="right", r="right", interval="right", verdict="left")
+    for row in result.rows():
         low, high = row["interval"]
         interval = f"{low:.2f} … {high:.2f}" if math.isfinite(low) else "–"
         value = f"{row['r']:.2f}" if math.isfinite(row["r"]) else "–"
-        made.add_row(row["task"], f"{row['budget']:.3g}", value, interval, row["verdict"])
-    out.print(made)
-    for note in found.notes:
+        grid.add_row(row["task"], f"{row['budget']:.3g}", value, interval, row["verdict"])
+    out.print(grid)
+    for note in result.notes:
         out.print(note, markup=False, soft_wrap=True)
 
 
-def print_pitfall(found: Pitfall) -> None:
+def print_pitfall(result: Pitfall) -> None:
     out = console()
-    out.print(f"true N* {number(found.best)}; fixed batch {number(found.fixed)}; growing batch {number(found.growing)}")
-    marks = [(row["params"], row["fixed_loss"], "o") for row in found.rows()]
-    marks += [(row["params"], row["growing_loss"], "x") for row in found.rows()]
+    out.print(
+        f"true N* {number(result.best)}; fixed batch {number(result.fixed)}; growing batch {number(result.growing)}"
+    )
+    marks = [(row["params"], row["fixed_loss"], "o") for row in result.rows()]
+    marks += [(row["params"], row["growing_loss"], "x") for row in result.rows()]
     from plait.cli.output import character_plot
 
     out.print(character_plot(marks, "parameters", "loss; o fixed batch, x growing"), markup=False)
 
 
-def print_plan(found: ScalingPlan, out_file: Path | None, mixers: Sequence[str] = ()) -> None:
+def print_plan(result: ScalingPlan, out_file: Path | None, mixers: Sequence[str] = ()) -> None:
     """A row per architecture and group."""
-    out, plan = console(), found.plan
-    seconds = {id(price.run): price.seconds for price in found.prices}
-    made = table(
+    out, plan = console(), result.plan
+    seconds = {id(price.run): price.seconds for price in result.prices}
+    grid = table(
         architecture="left", FLOPs="right", runs="right", params="right", tokens="right", steps="right", batch="right",
         lr="right", time="right",
     )  # fmt: skip
@@ -154,17 +156,17 @@ def print_plan(found: ScalingPlan, out_file: Path | None, mixers: Sequence[str] 
         own = [run for run in plan.runs if (run.architecture, run.budget) == (name, flops)]
         took = duration(sum(seconds[id(run)] for run in own)) if seconds else ""
         lowest, highest = own[0], own[-1]
-        made.add_row(
+        grid.add_row(
             plain(name), f"{flops:.3g}", str(len(own)), *_from_to(lowest.params, highest.params),
             *_from_to(lowest.tokens, highest.tokens), *_from_to(lowest.steps, highest.steps),
             *_from_to(lowest.recipe.batch, highest.recipe.batch), *_from_to(lowest.recipe.lr, highest.recipe.lr), took,
         )  # fmt: skip
-    out.print(made)
-    whole = "" if found.seconds is None else f", about {duration(found.seconds)} sequentially"
+    out.print(grid)
+    whole = "" if result.seconds is None else f", about {duration(result.seconds)} sequentially"
     out.print(f"[bold]{len(plan.runs)} runs[/] on {plain(plan.data)}, {plan.flops:.3g} FLOPs{whole}")
-    if found.tokens_per_byte is not None and found.tokens_per_byte != 1:
-        out.print(f"{found.tokens_per_byte:.4f} tokens per byte: compare losses with other tokenizers per byte")
-    for warning in found.warnings:
+    if result.tokens_per_byte is not None and result.tokens_per_byte != 1:
+        out.print(f"{result.tokens_per_byte:.4f} tokens per byte: compare losses with other tokenizers per byte")
+    for warning in result.warnings:
         out.print(f"warning: {warning}", markup=False, soft_wrap=True)
     if out_file is not None:
         files = "".join(f" --mixers {file}" for file in mixers)
@@ -176,16 +178,16 @@ def _from_to(low: float, high: float) -> tuple[str]:
     return (number(low) if low == high else f"{number(low)} … {number(high)}",)
 
 
-def print_runs(found: ScalingRuns) -> None:
+def print_runs(result: ScalingRuns) -> None:
     out = console()
-    made = table(architecture="left", FLOPs="right", params="right", tokens="right", loss="right", time="right")
-    for row in found.rows():
+    grid = table(architecture="left", FLOPs="right", params="right", tokens="right", loss="right", time="right")
+    for row in result.rows():
         loss = "–" if row["loss"] is None else f"{row['loss']:.4f}"
         took = "" if row["seconds"] is None else duration(row["seconds"])
         sizes = (number(row["params"]), number(row["tokens"]))
-        made.add_row(plain(row["architecture"]), f"{row['budget']:.3g}", *sizes, loss, took)
-    out.print(made)
-    for missing in found.missing:
+        grid.add_row(plain(row["architecture"]), f"{row['budget']:.3g}", *sizes, loss, took)
+    out.print(grid)
+    for missing in result.missing:
         out.print(f"missing: {missing}", markup=False, soft_wrap=True)
     out.print("`plait scale fit --target FLOPS` reads them from the store.", markup=False)
 

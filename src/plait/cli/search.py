@@ -122,7 +122,7 @@ def command(
     )
     try:
         with progress_bar(quiet=as_json) as on_progress:
-            found = search(
+            result = search(
                 space,
                 objectives=[name.strip() for name in objectives.split(",") if name.strip()],
                 constraints=constraint or (),
@@ -157,8 +157,8 @@ def command(
         where = f": {stopped}" if isinstance(stopped, Interrupted) else ""
         console(stderr=True).print(f"interrupted{where}. Everything is saved; the same command resumes from there.")
         raise typer.Exit(130) from None
-    print_json(found.as_dict()) if as_json else print_front(found)
-    if method is not None and found.method != method:
+    print_json(result.as_dict()) if as_json else print_front(result)
+    if method is not None and result.method != method:
         message = (
             f"the space is small: all of it was compared instead of running {method}; --iterations forces {method}"
         )
@@ -171,41 +171,41 @@ LONG = ("n-head", "d-inner", "layers")
 COSTS = {"profile": "profile", "search": "search", "measuring": "measure"}
 
 
-def print_front(found: FrontResult) -> None:
+def print_front(result: FrontResult) -> None:
     """With the seconds that this command took or, where it only looks a search up, those of all commands before it."""
     out = console()
-    rows = [{**_costs(row, found), **shape} for row, shape in zip(found.front, _shapes_of(found), strict=True)]
+    rows = [{**_costs(row, result), **shape} for row, shape in zip(result.front, _shapes_of(result), strict=True)]
     filled = [name for name in rows[0] if any(row[name] for row in rows)]
     if all(row["active"] == row["params"] for row in rows):
         filled.remove("active")
     print_rows({name: "left" if name in ("limits", *LONG) else "right" for name in filled}, rows, LONG)
-    setting, cost, spent = found.setting, found.cost, found.spent
+    setting, cost, spent = result.setting, result.cost, result.spent
     where = f"{setting['device']}, {setting['threads']} thread{'s' * (setting['threads'] > 1)}"
     out.print(
-        f"{found.space} by {found.method}: {count(found.evaluated)} candidates compared, "
-        f"{count(found.on_front)} on the front, {len(found.front)} shown; "
-        f"{Setting(**setting).words}, batch {setting['batch']}; {where}{_units(found)}",
+        f"{result.space} by {result.method}: {count(result.evaluated)} candidates compared, "
+        f"{count(result.on_front)} on the front, {len(result.front)} shown; "
+        f"{Setting(**setting).words}, batch {setting['batch']}; {where}{_units(result)}",
         style="dim",
     )
     seconds_by_stage = spent or {name: cost[f"{of}_seconds"] for name, of in COSTS.items()}
     took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in seconds_by_stage.items())
-    out.print(f"{found.measured} measured; {'' if spent else 'in total: '}{took}", style="dim")
-    if found.over_limit:
-        each = [f"{short(row['decoder_params'])} ({'; '.join(row['exceeded'])})" for row in found.over_limit]
+    out.print(f"{result.measured} measured; {'' if spent else 'in total: '}{took}", style="dim")
+    if result.over_limit:
+        each = [f"{short(row['decoder_params'])} ({'; '.join(row['exceeded'])})" for row in result.over_limit]
         out.print(f"measured above a limit, so left out: {cell(', '.join(each))}", style="yellow")
-    if found.seeds is not None:
-        _print_seeds(found, found.seeds)
-    out.print(f"key {found.key[:10]}; pick a model to train: plait front pick {found.key[:10]}", style="dim")
+    if result.seeds is not None:
+        _print_seeds(result, result.seeds)
+    out.print(f"key {result.key[:10]}; pick a model to train: plait front pick {result.key[:10]}", style="dim")
 
 
-def _units(found: FrontResult) -> str:
+def _units(result: FrontResult) -> str:
     """Units of the columns whose names do not state them."""
-    shown = {*found.limits, *(objective.partition(":")[2] for objective in found.objectives)}
+    shown = {*result.limits, *(objective.partition(":")[2] for objective in result.objectives)}
     units = {"loss": "nats per token", "state": "bytes", "fixed_state": "bytes", "kv_cache": "bytes"}
     return "".join(f"; {name.replace('_', '-')} in {unit}" for name, unit in units.items() if name in shown)
 
 
-def _print_seeds(found: FrontResult, seeds: Sequence[Row]) -> None:
+def _print_seeds(result: FrontResult, seeds: Sequence[Row]) -> None:
     """What every supernet of a differentiable search came to."""
     from plait.analysis.placement import letters_of
     from plait.mixers import table as arch
@@ -214,42 +214,42 @@ def _print_seeds(found: FrontResult, seeds: Sequence[Row]) -> None:
     letters = letters_of([seed["layers"] for seed in seeds], channel)
     retrained = any("retrained_loss" in seed for seed in seeds)
     anew = {"retrained": "right"} if retrained else {}
-    made = table(seed="right", loss="right", **anew, steps="right", layers="left")
+    grid = table(seed="right", loss="right", **anew, steps="right", layers="left")
     for seed in seeds:
         losses = [seed["loss"], *([seed.get("retrained_loss")] if retrained else [])]
         layers = "".join(letters[name] for name in seed["layers"])
         cells = [short(loss) if loss is not None else "–" for loss in losses]
-        made.add_row(str(seed["seed"]), *cells, count(seed["steps"]), layers)
+        grid.add_row(str(seed["seed"]), *cells, count(seed["steps"]), layers)
     out = console()
     out.print()
-    out.print(made)
+    out.print(grid)
     legend = ", ".join(f"{letter} {name}" for name, letter in letters.items() if name != "identity")
-    out.print(f"{legend}; what they have in common: plait analyse layers {found.key[:10]}", style="dim")
-    if found.retrained is not None:
-        out.print(found.retrained["statement"], style="dim")
+    out.print(f"{legend}; what they have in common: plait analyse layers {result.key[:10]}", style="dim")
+    if result.retrained is not None:
+        out.print(result.retrained["statement"], style="dim")
 
 
-def _costs(row: Row, found: FrontResult) -> dict[str, str]:
+def _costs(row: Row, result: FrontResult) -> dict[str, str]:
     """A model's columns as text; what is empty in all of them is not shown."""
     active = row["active_params"] - row["total_params"] + row["decoder_params"]
     cells = {"params": short(row["decoder_params"]), "active": short(active)}
-    for name in (objective.partition(":")[2] for objective in found.objectives):
+    for name in (objective.partition(":")[2] for objective in result.objectives):
         if name in row and name not in ("decoder_params", "active_decoder_params"):
             cells[name.replace("_", "-")] = short(row[name])
     if "retrained_loss" in row:
         cells["retrained"] = short(row["retrained_loss"])
-    for each in in_rows(found.front).values():
+    for each in in_rows(result.front).values():
         cells[each.heading], cells[f"predicted_{each.heading}"] = _measured_and_predicted(row.get(each.column))
-    state = {"state": short(row["state"])} if "state" in found.limits else {}
-    return {**cells, **state, "limits": verdict(row) if found.limits else ""}
+    state = {"state": short(row["state"])} if "state" in result.limits else {}
+    return {**cells, **state, "limits": verdict(row) if result.limits else ""}
 
 
-def _shapes_of(found: FrontResult) -> list[dict[str, str]]:
+def _shapes_of(result: FrontResult) -> list[dict[str, str]]:
     from plait.api.search import shapes
 
     return [
         {name.replace("_", "-"): cell(value) for name, value in shape.items() if name != "n_layer"}
-        for shape in shapes([row["spec"] for row in found.front])
+        for shape in shapes([row["spec"] for row in result.front])
     ]
 
 

@@ -64,13 +64,13 @@ def report_command(
     """Write an offline HTML report of the store: curves, fronts, heat maps, tables, methods, BibTeX."""
     from plait.api.report import report
 
-    found = report(
+    result = report(
         keys or (), kind=kind, out=out, svg=svg, png=png, csv=csv, limit=limit, mixers=mixers or (), store=store
     )
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
     else:
-        counts = ", ".join(f"{count} {name}" for name, count in found.kinds.items())
-        console().print(f"{found.page} written: {counts}", markup=False)
-        for file in found.files:
+        counts = ", ".join(f"{count} {name}" for name, count in result.kinds.items())
+        console().print(f"{result.page} written: {counts}", markup=False)
+        for file in result.files:
             console().print(file, markup=False)

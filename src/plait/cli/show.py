@@ -48,11 +48,11 @@ def command(
     if device and not paths:
         raise UserError("--device works only with --paths: give both.")
     where = (device or True) if paths else False
-    found = show(spec, seq_len=seq, memory=memory, vocab=vocab, svg=svg, paths=where, mixers=own)
+    result = show(spec, seq_len=seq, memory=memory, vocab=vocab, svg=svg, paths=where, mixers=own)
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
     else:
-        _print(found)
+        _print(result)
 
 
 def _print(shown: ShowResult) -> None:
@@ -68,12 +68,12 @@ def _print(shown: ShowResult) -> None:
     out.print()
     out.print(_totals(shown))
     if shown.paths is not None:
-        made = table(mixer="left", op="left", path="left")
+        grid = table(mixer="left", op="left", path="left")
         for one in shown.paths:
             for op, path in one.paths.items() or [("–", "one way only")]:
-                made.add_row(plain(one.mixer), op, path)
+                grid.add_row(plain(one.mixer), op, path)
         out.print()
-        out.print(made)
+        out.print(grid)
 
 
 #: Colours of the drawing, by the order in which mixers first occur.
@@ -101,13 +101,13 @@ def _mixer_table(shown: ShowResult) -> Any:
     groups: dict[str, list[MixerRow]] = {}
     for mixer in shown.mixers:
         groups.setdefault(mixer.spec, []).append(mixer)
-    made = table(
+    grid = table(
         mixer="left", at="left", count="right", params_each="right", FLOPs_each="right", fixed_state="right",
         KV_cache="right",
     )  # fmt: skip
     for text, members in groups.items():
         one = members[0]
-        made.add_row(
+        grid.add_row(
             plain(text),
             _places([m.index for m in members]),
             str(len(members)),
@@ -116,7 +116,7 @@ def _mixer_table(shown: ShowResult) -> Any:
             count(one.fixed_state),
             count(one.kv_cache),
         )
-    return made
+    return grid
 
 
 def _places(indices: list[int]) -> str:
@@ -128,30 +128,30 @@ def _places(indices: list[int]) -> str:
 
 def _totals(shown: ShowResult) -> Any:
     params, flops, state = shown.params, shown.flops, shown.state
-    made = table(**{"": "left", " ": "right", "  ": "left"})
-    made.add_row(
+    grid = table(**{"": "left", " ": "right", "  ": "left"})
+    grid.add_row(
         "parameters",
         count(params.total),
         f"decoder {count(params.decoder)}, embedding {count(params.embedding)}",
     )
     if params.shared:
-        made.add_row("  shared", count(params.shared), "of several layers, counted once")
+        grid.add_row("  shared", count(params.shared), "of several layers, counted once")
     if params.active != params.total:
-        made.add_row("  active", count(params.active), "used per token")
+        grid.add_row("  active", count(params.active), "used per token")
     if (printed := shown.printed) is not None:
         counts = ", ".join(
             f"{millions:,}M {name} (here {percent(printed.off[name], 1, sign=True)})"
             for name, millions in printed.millions.items()
         )
-        made.add_row("  printed", "", f"{printed.source}: {counts}. {printed.why}")
+        grid.add_row("  printed", "", f"{printed.source}: {counts}. {printed.why}")
     where = f"{shown.seq:,} new tokens" + (f" after {shown.memory:,}" if shown.memory else "")
-    made.add_row("FLOPs", short(flops.forward), f"forward, {where}; {short(flops.per_token)} per token")
+    grid.add_row("FLOPs", short(flops.forward), f"forward, {where}; {short(flops.per_token)} per token")
     if flops.generation != flops.forward:
-        made.add_row("", short(flops.generation), "in generation: from the state, with logits for the whole vocabulary")
+        grid.add_row("", short(flops.generation), "in generation: from the state, with logits for the whole vocabulary")
     names = {"mad_sequence": "as MAD C.4 counts", "fox_per_token": "per token, as FoX Table 6 counts"}
     for name, value in flops.conventions.items():
-        made.add_row("", short(value), names[name])
-    made.add_row(
+        grid.add_row("", short(value), names[name])
+    grid.add_row(
         "state",
         count(state.fixed + state.conv + state.kv_cache),
         (
@@ -159,4 +159,4 @@ def _totals(shown: ShowResult) -> Any:
             f"KV cache {count(state.kv_cache)}; {short(state.bytes_bf16)}B in bf16"
         ),
     )
-    return made
+    return grid

@@ -68,13 +68,13 @@ def command(
 
     named = None if not names(proxies) else [] if names(proxies) == ["none"] else names(proxies)
     with progress(quiet=as_json) as on_progress:
-        found = study(
+        result = study(
             **passed(given, "svg", "length", "as_json", proxies=named, seq_len=length or seq_len),
             on_progress=on_progress,
         )
-    print_json(found.as_dict()) if as_json else print_proxies(found.findings)
+    print_json(result.as_dict()) if as_json else print_proxies(result.findings)
     if svg is not None:  # last: a place that cannot be written to costs no results
-        draw_proxies(svg, found.findings)
+        draw_proxies(svg, result.findings)
 
 
 @group.command()
@@ -105,15 +105,15 @@ def placement(
     from plait.api.study import placement as study
 
     with progress(quiet=as_json) as on_progress:
-        found = study(
+        result = study(
             **passed(given, "spec", "inner", "svg", "length", "as_json", p=floats(p, "--p"), seq_len=length or seq_len),
             specs=spec or (),
             d_ff=inner,
             on_progress=on_progress,
         )
-    print_json(found.as_dict()) if as_json else print_placement(found.findings)
+    print_json(result.as_dict()) if as_json else print_placement(result.findings)
     if svg is not None:  # last: a place that cannot be written to costs no results
-        draw_placement(svg, found.findings)
+        draw_placement(svg, result.findings)
 
 
 @group.command()
@@ -139,12 +139,12 @@ def lr(
     from plait.api.study import lr as study
 
     with progress(quiet=as_json) as on_progress:
-        found = study(
+        result = study(
             **passed(given, "spec", "length", "as_json", rates=floats(rates, "--rates"), seq_len=length or seq_len),
             specs=spec or (),
             on_progress=on_progress,
         )
-    print_json(found.as_dict()) if as_json else print_lr(found.findings)
+    print_json(result.as_dict()) if as_json else print_lr(result.findings)
 
 
 @group.command()
@@ -177,12 +177,12 @@ def shapes(
     from plait.api.study import shapes as study
 
     with progress(quiet=as_json) as on_progress:
-        found = study(
+        result = study(
             **passed(given, "seq", "length", "as_json", params=params or None, seq_len=seq),
             train_seq_len=length or seq_len,
             on_progress=on_progress,
         )
-    print_json(found.as_dict()) if as_json else print_shapes(found.findings)
+    print_json(result.as_dict()) if as_json else print_shapes(result.findings)
 
 
 @group.command()
@@ -212,5 +212,5 @@ def verdict(
     from plait.api.study import verdict as study
 
     with progress(quiet=as_json) as on_progress:
-        found = study(**passed(given, "as_json", architectures=architectures or CONTENDERS), on_progress=on_progress)
-    print_json(found.as_dict()) if as_json else print_verdict(found.findings)
+        result = study(**passed(given, "as_json", architectures=architectures or CONTENDERS), on_progress=on_progress)
+    print_json(result.as_dict()) if as_json else print_verdict(result.findings)

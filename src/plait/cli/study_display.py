@@ -39,128 +39,128 @@ def study_progress(*, quiet: bool) -> Iterator[OnProgress]:
         raise typer.Exit(130) from None
 
 
-def print_proxies(found: Findings) -> None:
+def print_proxies(result: Findings) -> None:
     from plait.studies.proxies import TOPS, best
 
-    study, out = found.study, console()
-    low, high = found.spread
-    cost = sum(row["train_flops"] for row in found.rows)
+    study, out = result.study, console()
+    low, high = result.spread
+    cost = sum(row["train_flops"] for row in result.rows)
     out.print(
-        f"[bold]{study.space.name}[/]: {len(found.rows)} models, {study.steps} steps each on {study.corpus.name}; "
+        f"[bold]{study.space.name}[/]: {len(result.rows)} models, {study.steps} steps each on {study.corpus.name}; "
         f"validation loss {low:.3f} to {high:.3f} nats per token; {short(cost)}FLOP"
     )
-    made = table(proxy="left", SRC="right", interval="right", **{f"CR@{top} %": "right" for top in TOPS}, cost="right")
-    for one in found.rankings:
+    grid = table(proxy="left", SRC="right", interval="right", **{f"CR@{top} %": "right" for top in TOPS}, cost="right")
+    for one in result.rankings:
         free = "free" if not one.cost else f"{100 * one.cost:.2g} %"
         interval = "{:.2f} … {:.2f}".format(*one.interval) if one.interval else ""
         ratios = [f"{one.common[top]:.2f}" for top in TOPS]
-        made.add_row(one.proxy, f"{one.src:.2f}", interval, *ratios, free)
-    out.print(made)
-    out.print(best(found.rankings))
-    out.print(found.noise_statement, style="dim")
+        grid.add_row(one.proxy, f"{one.src:.2f}", interval, *ratios, free)
+    out.print(grid)
+    out.print(best(result.rankings))
+    out.print(result.noise_statement, style="dim")
 
 
-def draw_proxies(path: Path, found: Findings) -> None:
+def draw_proxies(path: Path, result: Findings) -> None:
     from plait.reporting.studies import ProxyCost, proxy_cost_figure
     from plait.reporting.svg import save
 
-    study = found.study
+    study = result.study
     unknown = (math.nan, math.nan)  # drawn without a whisker
-    proxies = [ProxyCost(one.proxy, one.src, *(one.interval or unknown), one.cost) for one in found.rankings]
-    below = f"{len(found.rows)} models of {study.space.name}, {study.steps} steps each on {study.corpus.name}"
+    proxies = [ProxyCost(one.proxy, one.src, *(one.interval or unknown), one.cost) for one in result.rankings]
+    below = f"{len(result.rows)} models of {study.space.name}, {study.steps} steps each on {study.corpus.name}"
     save(proxy_cost_figure(proxies, title="How well proxies rank, against their cost", below=below), path)
 
 
-def print_placement(found: PlacementFindings) -> None:
-    study, out = found.study, console()
+def print_placement(result: PlacementFindings) -> None:
+    study, out = result.study, console()
     out.print(f"{study.models} trainings of {study.steps} steps on {study.corpus.name}")
     shown = {"pattern": "left", "layers": "left", "attention": "right", "p": "right", "loss": "right"}
-    shown |= {"perplexity": "right", f"against_{found.baseline.pattern.name}": "right", "FLOPs_a_token": "right"}
-    made = table(**shown)
-    for row in found.rows:
-        one, change = row.pattern, row.against(found.baseline)
+    shown |= {"perplexity": "right", f"against_{result.baseline.pattern.name}": "right", "FLOPs_a_token": "right"}
+    grid = table(**shown)
+    for row in result.rows:
+        one, change = row.pattern, row.against(result.baseline)
         numbers = (str(one.attention), f"{one.p:.3g}" if one.p else "–", f"{row.loss:.4f}", f"{row.perplexity:.3f}")
-        made.add_row(
-            plain(one.name), one.letters, *numbers, "" if row is found.baseline else str(change), short(row.flops)
+        grid.add_row(
+            plain(one.name), one.letters, *numbers, "" if row is result.baseline else str(change), short(row.flops)
         )
-    out.print(made)
-    if found.noise is not None:
-        note = f"standard deviation between seeds {found.noise:.4f} nats; smaller differences are not distinguishable"
+    out.print(grid)
+    if result.noise is not None:
+        note = f"standard deviation between seeds {result.noise:.4f} nats; smaller differences are not distinguishable"
         out.print(note, style="dim")
-    out.print(found.statement, soft_wrap=True)
+    out.print(result.statement, soft_wrap=True)
 
 
-def draw_placement(path: Path, found: PlacementFindings) -> None:
+def draw_placement(path: Path, result: PlacementFindings) -> None:
     from plait.reporting.axes import Axis
     from plait.reporting.charts import Series, xy_chart
     from plait.reporting.svg import save
 
     # The rule's patterns are one curve over p; every other pattern is a point of its own.
     families: dict[str, list[tuple[int, float]]] = {}
-    for row in found.rows:
+    for row in result.rows:
         name = "par" if row.pattern.name.startswith("par p=") else row.pattern.name
         families.setdefault(name, []).append((row.pattern.attention, row.perplexity))
     curves = [
         Series(name, [blocks for blocks, _ in sorted(points)], [perplexity for _, perplexity in sorted(points)])
         for name, points in families.items()
     ]
-    title = f"Perplexity by attention blocks of {len(found.baseline.pattern.letters)} layers"
+    title = f"Perplexity by attention blocks of {len(result.baseline.pattern.letters)} layers"
     save(xy_chart(curves, title=title, x=Axis("attention blocks"), y=Axis("perplexity")), path)
 
 
-def print_lr(found: SweepFindings) -> None:
-    study, out = found.study, console()
-    by_model = {(row["spec"], row["lr"]): row["loss"] for row in found.means}
+def print_lr(result: SweepFindings) -> None:
+    study, out = result.study, console()
+    by_model = {(row["spec"], row["lr"]): row["loss"] for row in result.means}
     shown = {f"{one.rate:g}": "right" for one in study.rates}
-    made = table(decoder_params="right", **shown, best="right", architecture="left")
-    sizes = {row["spec"]: row["decoder_params"] for row in found.means}
+    grid = table(decoder_params="right", **shown, best="right", architecture="left")
+    sizes = {row["spec"]: row["decoder_params"] for row in result.means}
     for spec, best in sorted(zip(study.models, study.best_rate.tolist(), strict=True), key=lambda one: sizes[one[0]]):
         losses = (f"{by_model[spec, one.rate]:.3f}" for one in study.rates)
-        made.add_row(f"{sizes[spec]:,}", *losses, f"{best:g}", plain(spec.partition("|")[2].strip()))
-    out.print(made)
+        grid.add_row(f"{sizes[spec]:,}", *losses, f"{best:g}", plain(spec.partition("|")[2].strip()))
+    out.print(grid)
     out.print()
     rates = table(rate="right", best_for="right", share="right", SRC="right", SRC_with_best="right")
     for one in study.rates:
         rates.add_row(f"{one.rate:g}", str(one.wins), percent(one.share), f"{one.src:.2f}", f"{one.src_best:.2f}")
     out.print(rates)
     out.print(
-        f"validation loss in nats per token, mean of {found.sweep.seeds} seeds; SRC: of decoder parameters with the "
+        f"validation loss in nats per token, mean of {result.sweep.seeds} seeds; SRC: of decoder parameters with the "
         "loss at this rate; SRC with best: of that loss with the loss at each one's best rate",
         style="dim",
     )
-    out.print(found.statement(), markup=False, soft_wrap=True)
+    out.print(result.statement(), markup=False, soft_wrap=True)
 
 
-def print_verdict(found: VerdictFindings) -> None:
-    out, truth = console(), found.table.truth
-    made = table(architecture="left", params="right", loss="right")
+def print_verdict(result: VerdictFindings) -> None:
+    out, truth = console(), result.table.truth
+    grid = table(architecture="left", params="right", loss="right")
     for place in truth.argsort().tolist():
-        made.add_row(found.table.names[place], f"{found.contenders[place].params:,}", f"{truth[place]:.3f}")
-    out.print(made)
+        grid.add_row(result.table.names[place], f"{result.contenders[place].params:,}", f"{truth[place]:.3f}")
+    out.print(grid)
     out.print()
     signals = table(signal="left", rank_correlation="right", picks="left", above_best="right", cost="right")
-    for one in found.signals:
+    for one in result.signals:
         ends = " ({:.2f} to {:.2f})".format(*one.interval) if one.interval else ""
         signals.add_row(one.name, f"{one.spearman:.2f}{ends}", one.pick, f"{one.regret:.3f}", percent(one.cost))
     out.print(signals)
     out.print("validation loss in nats per token; cost: of training all to the end", style="dim")
-    out.print(found.statement(), markup=False, soft_wrap=True)
+    out.print(result.statement(), markup=False, soft_wrap=True)
 
 
-def print_shapes(found: ShapeFindings) -> None:
-    trained = "loss" in found.rows[0]
+def print_shapes(result: ShapeFindings) -> None:
+    trained = "loss" in result.rows[0]
     columns = {"d_model": "right", "n_layer": "right", "aspect": "right", "decoder_params": "right"}
-    shown = list(in_rows(found.rows).values())
+    shown = list(in_rows(result.rows).values())
     columns |= {**{each.unit: "right" for each in shown}, **({"perplexity": "right"} if trained else {})}
-    made = table(**columns, layers="left")
-    for row in found.rows:
+    grid = table(**columns, layers="left")
+    for row in result.rows:
         cells = [str(row["d_model"]), str(row["n_layer"]), f"{row['aspect']:.3g}", f"{row['decoder_params']:,}"]
         cells += [f"{row[each.column]:.3g}" for each in shown]
         cells[-len(shown)] += "*" if row["noisy"] else ""
         cells += [f"{row['perplexity']:.4g}"] if trained else []
-        made.add_row(*cells, plain(row["spec"].partition("|")[2].strip()))
+        grid.add_row(*cells, plain(row["spec"].partition("|")[2].strip()))
     out = console()
-    out.print(made)
-    if any(row["noisy"] for row in found.rows):
+    out.print(grid)
+    if any(row["noisy"] for row in result.rows):
         out.print("* noisy: the machine was busy", style="yellow")
-    out.print(found.statement(), markup=False, soft_wrap=True)
+    out.print(result.statement(), markup=False, soft_wrap=True)

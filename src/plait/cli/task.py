@@ -38,13 +38,13 @@ def show(
     """Print example sequences of a task, with scored positions marked."""
     from plait.api.task import task as describe
 
-    found = describe(
+    result = describe(
         task, settings=pairs(change or [], "--set"), variant=variant, seed=seed, split=split, examples=examples
     )
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
     else:
-        _print(found, tokens)
+        _print(result, tokens)
 
 
 def _print(shown: TaskResult, tokens: int) -> None:
@@ -52,17 +52,17 @@ def _print(shown: TaskResult, tokens: int) -> None:
     out.print(f"[bold]{shown.task}[/]  {shown.skill}")
     out.print(f"{shown.label}, hash {shown.key}, seed {shown.seed}", style="dim")
     out.print()
-    made = table(**{"": "left", " ": "left"})
-    made.show_header = False
-    made.add_row("setting", ", ".join(f"{name} {value}" for name, value in shown.settings.items()))
-    made.add_row("model", f"{shown.model}, {shown.model_vocab} token ids, {shown.input_length} input tokens")
+    grid = table(**{"": "left", " ": "left"})
+    grid.show_header = False
+    grid.add_row("setting", ", ".join(f"{name} {value}" for name, value in shown.settings.items()))
+    grid.add_row("model", f"{shown.model}, {shown.model_vocab} token ids, {shown.input_length} input tokens")
     sizes = (f"{name} {count(size)}" for name, size in shown.sequences.items())
-    made.add_row("sequences", ", ".join(sizes))
+    grid.add_row("sequences", ", ".join(sizes))
     scored = (f"{name} {number:.4g}" for name, number in shown.scored_per_sequence.items())
-    made.add_row("scored in each", ", ".join(scored))
-    made.add_row("ceiling", f"{shown.ceiling:.3f}  the best possible accuracy on the test sequences")
-    made.add_row("grid", f"{len(shown.grid)} settings")
-    out.print(made)
+    grid.add_row("scored in each", ", ".join(scored))
+    grid.add_row("ceiling", f"{shown.ceiling:.3f}  the best possible accuracy on the test sequences")
+    grid.add_row("grid", f"{len(shown.grid)} settings")
+    out.print(grid)
     for number, example in enumerate(shown.examples):
         out.print(f"\n[bold]{shown.split} sequence {number}[/]")
         for line in _lines(shown.of, example, tokens, out.width):

@@ -17,8 +17,7 @@ from plait.core.errors import UserError
 from plait.core.units import duration, parse_duration, percent, short
 
 if TYPE_CHECKING:
-    from plait.api.sweep import SweepResult
-    from plait.api.train import TrainResult
+    from plait.api.train import SweepResult, TrainResult
     from plait.training.fit import Progress as Now
 
 
@@ -122,8 +121,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Train a model. If interrupted in any way, the same command resumes."""
-    from plait.api.sweep import SweepResult, sweep
-    from plait.api.train import train
+    from plait.api.train import SweepResult, sweep, train
     from plait.core.registry import read_pairs
     from plait.training.fit import Interrupted
     from plait.training.recipe import Recipe
@@ -187,21 +185,21 @@ def _rates(text: str) -> list[float]:
         raise UserError(f"--lr {text}: give a number, or several separated by commas.") from None
 
 
-def _print_sweep(found: SweepResult) -> None:
+def _print_sweep(result: SweepResult) -> None:
     out = console()
-    out.print(f"[bold]{plain(found.spec)}[/]")
-    made = table(lr="right", validation_loss="right", interval="left", seeds="right", diverged="right", runs="left")
-    for one in found.rates:
+    out.print(f"[bold]{plain(result.spec)}[/]")
+    grid = table(lr="right", validation_loss="right", interval="left", seeds="right", diverged="right", runs="left")
+    for one in result.rates:
         between = "{:.4f} to {:.4f}".format(*one.interval) if one.interval else "–"
         mean = "–" if one.mean is None else f"{one.mean:.4f}"
         cells = (mean, between, str(len(one.losses)), str(one.diverged or ""), ", ".join(one.runs))
-        made.add_row("recipe's" if one.lr is None else f"{one.lr:g}", *cells)
-    out.print(made)
-    if found.best is not None:
+        grid.add_row("recipe's" if one.lr is None else f"{one.lr:g}", *cells)
+    out.print(grid)
+    if result.best is not None:
         sure = {None: "one seed each is not enough to tell", True: "", False: "not distinguishable from all others"}
-        said = sure[found.distinguishable]
+        said = sure[result.distinguishable]
         out.print(
-            f"best: lr {found.best:g}{f' ({said})' if said else ''}; intervals are 95 % of the mean over seeds",
+            f"best: lr {result.best:g}{f' ({said})' if said else ''}; intervals are 95 % of the mean over seeds",
             style="dim",
         )
 
@@ -215,7 +213,7 @@ def _bits(result: TrainResult) -> str:
 
 def _print(result: TrainResult) -> None:
     out = console()
-    made = table(what="left", value="right")
+    grid = table(what="left", value="right")
     bound = ""
     if result.entropy is not None and result.above_entropy is not None:
         bound = f"{result.entropy:.4f} (loss {percent(result.above_entropy, 1)} above)"
@@ -234,8 +232,8 @@ def _print(result: TrainResult) -> None:
     }
     for what, value in rows.items():
         if value:
-            made.add_row(what, value)
+            grid.add_row(what, value)
     out.print(f"[bold]{result.run}[/]  {plain(result.spec)}  on {result.data}")
-    out.print(made)
+    out.print(grid)
     if not result.trained_now:
         out.print("already trained; nothing was computed", style="dim")

@@ -141,7 +141,7 @@ def filled_file(target: Path, *, force: bool) -> Iterator[Path]:
 @contextmanager
 def _scratch_folder(target: Path) -> Iterator[Path]:
     """A new folder beside `target`, on the same file system, that is gone after the block."""
-    with _clear_message(target):
+    with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(target)
         scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=_draft_prefix(target)))
@@ -152,7 +152,8 @@ def _scratch_folder(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _clear_message(target: Path) -> Iterator[None]:
+def writing(target: Path) -> Iterator[None]:
+    """Around code that writes a file or folder: an `OSError` becomes a `UserError` that names it."""
     try:
         yield
     except OSError as wrong:

@@ -20,7 +20,7 @@ from plait.device.profile import Profile
 from plait.records import Record
 from plait.searching.job import Request, default_objectives, search_front
 from plait.searching.local_profile import local_profile
-from plait.searching.validation import Validated, describe, document, measured_row, validate
+from plait.searching.validation import DocumentRow, Validated, describe, document, measured_row, validate
 
 METHOD = "nsga2"
 ACROSS = 5  # further models of the front that are measured, spread over it
@@ -43,18 +43,18 @@ class Found:
     profile: Profile
     record: Record
     size: str
-    front: list[dict[str, Any]]
+    front: list[DocumentRow]
     measured: Validated
-    few: list[dict[str, Any]]
-    plain: dict[str, Any] | None
+    few: list[DocumentRow]
+    plain: DocumentRow | None
 
-    def candidates(self) -> dict[str, dict[str, Any]]:
+    def candidates(self) -> dict[str, DocumentRow]:
         """The few and the Transformer by the name of their pattern, the largest first. Of several models with one
         pattern only the largest is kept."""
-        found: dict[str, dict[str, Any]] = {}
+        by_pattern: dict[str, DocumentRow] = {}
         for row in sorted([*self.few, *([self.plain] if self.plain else [])], key=lambda row: -row[self.size]):
-            found.setdefault(pattern_name(row["spec"]), row)
-        return found
+            by_pattern.setdefault(pattern_name(row["spec"]), row)
+        return by_pattern
 
     def document(self) -> dict[str, Any]:
         return document(self.record, self.measured)
@@ -134,7 +134,7 @@ def _transformers(
 
 def _measured(
     config: DesignConfig, front: Front, size: str, plain_rows: Sequence[Row], clock: Clock, on_progress: OnProgress
-) -> tuple[Validated, list[dict[str, Any]], dict[str, Any] | None]:
+) -> tuple[Validated, list[DocumentRow], DocumentRow | None]:
     """A model of each composition, the Transformer, and some from all over the front, as long as there is time."""
     chosen = few_of(compositions(front.rows, size), config.few)
     if not chosen:
@@ -145,7 +145,7 @@ def _measured(
     plain_composition = sorted(plain_rows, key=lambda row: -row[size])
     total, done = len(chosen) + bool(plain_composition) + ACROSS, 0
     end = clock.end_of("measure", " ".join(row["spec"] for composition in chosen for row in composition[:1]))
-    dropped: list[dict[str, Any]] = []
+    dropped: list[DocumentRow] = []
 
     def report() -> None:
         on_progress("measure", NEARLY * done / total, f"{done} of {total} models")
@@ -155,20 +155,20 @@ def _measured(
         def measure(spec: str, again: bool) -> Record:
             return known.measure(spec, again=again)
 
-        def first_within(composition: Sequence[Row]) -> dict[str, Any] | None:
+        def first_within(composition: Sequence[Row]) -> DocumentRow | None:
             nonlocal done
             report()
-            found = None
+            within = None
             for row in composition[:TRIES]:
                 described, _ = measured_row(row, config.limits, measure)
                 if described["within"]:
-                    found = described
+                    within = described
                     break
                 dropped.append(described)
             done += 1
-            return found
+            return within
 
-        few: list[dict[str, Any]] = []
+        few: list[DocumentRow] = []
         for composition in chosen:
             if len(few) >= LEAST and end.reached(done):
                 break
@@ -199,7 +199,7 @@ def _measured(
     return measured, few, plain
 
 
-def _none_left(what: str, dropped: Sequence[dict[str, Any]]) -> UserError:
+def _none_left(what: str, dropped: Sequence[DocumentRow]) -> UserError:
     unmeasured = [row for row in dropped if row["measurement"] is None]
     if unmeasured:
         return UserError(

@@ -8,8 +8,7 @@ from xml.etree.ElementTree import Element
 from plait.core.units import percent, probability, short
 from plait.designing.advice import limited, listed
 from plait.designing.document import DesignDocument, Row
-from plait.designing.page_front import front_section, front_sheets
-from plait.designing.page_sections import probe_section, race_section
+from plait.designing.page_sections import front_section, front_sheets, probe_section, race_section
 from plait.device.quantities import EXACT, Setting
 from plait.records.record import Record
 from plait.reporting import page_charts

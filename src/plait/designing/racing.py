@@ -106,7 +106,7 @@ def train(
     call then resumes."""
     from plait.training.distributed import processes
     from plait.training.fit import Options, Progress, fit
-    from plait.training.job import Budget, Job, fitted
+    from plait.training.recipe import Budget, Job, fitted
 
     def report(now: Progress) -> None:
         words = f"loss {now.loss:.2f} nats per token, {now.tokens_per_second:,.0f} tokens/s"
@@ -116,9 +116,8 @@ def train(
     budget = Budget(tokens=max(tokens, LEAST_STEPS * recipe.batch * recipe.seq_len))
     job = Job(fitted(spec, corpus), corpus, recipe, budget, config.seed, validation_tokens=VALIDATION_TOKENS)
     with processes(config.device, "ddp") as dist:
-        result = fit(job, dist, store, Options(config.runs, log=config.log), report=report)
-    on_progress("train", 1.0, f"{result['loss']:.3f} nats per token on validation text")
+        trained = fit(job, dist, store, Options(config.runs, log=config.log), report=report)
+    on_progress("train", 1.0, f"{trained.loss:.3f} nats per token on validation text")
     record = store.get(job.key)
     assert record is not None
-    curves = {name: record.result[name] for name in ("curve", "held_out_curve")}
-    return {**result, **curves, "recipe": recipe.as_dict(), "seed": config.seed}
+    return {**record.result, "trained_now": trained.trained_now, "recipe": recipe.as_dict(), "seed": config.seed}

@@ -33,7 +33,7 @@ from typing import Any, TypedDict
 import torch
 
 from plait.core.errors import UserError
-from plait.core.process import SAFE, python_command
+from plait.core.progress import SAFE, python_command
 from plait.core.user_files import MixerSource, announce_nothing, users_fault
 from plait.device.latency import give_back
 from plait.device.quantities import Setting

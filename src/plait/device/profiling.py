@@ -122,7 +122,6 @@ def extend_profile(
     *,
     seconds: float,
     most: float = math.inf,
-    seed: int = 0,
     on_progress: OnPoint | None = None,
 ) -> None:
     """Add points to a profile within so many seconds: nothing is begun that would not end in time, judged by how long
@@ -130,7 +129,7 @@ def extend_profile(
     takes longer than `most` is refused."""
     if not component_sets or not settings:
         raise UserError("a profile needs at least one space and one setting.")
-    rng = np.random.default_rng([seed, len(profile.points)])
+    rng = np.random.default_rng([0, len(profile.points)])
     begun = time.monotonic()
     took = {"part": 0.0, "check": 0.0}  # seconds: the slowest lately
     checks = added = needed = 0  # whole models, points, and those that a prediction needs at least

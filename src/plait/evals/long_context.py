@@ -20,10 +20,9 @@ import torch
 from plait.analysis.intervals import group_share_interval, share_interval
 from plait.core.errors import UserError
 from plait.core.progress import OnCount, silent
-from plait.evals.decoding import Reader, decode_greedily, decoded_text, read_prompts
 from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.losses import rows_at_once
-from plait.evals.questions import Asks, Question, Script, TooShort
+from plait.evals.questions import Asks, Question, Reader, Script, TooShort, decode_greedily, decoded_text, read_prompts
 from plait.reporting.axes import Axis
 from plait.reporting.charts import Series, xy_chart
 from plait.tasks.task import stream

@@ -22,10 +22,10 @@ from torch import Tensor
 from plait.core.errors import UserError
 from plait.core.progress import OnCount, silent
 from plait.core.units import percent
-from plait.evals.decoding import Reader, decode_greedily, decoded_text, read_prompts
 from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.haystack import MODES, NEEDLES, Haystack, Needle, Writer, depths, judged, lengths_up_to
 from plait.evals.losses import check_length, rows_at_once
+from plait.evals.questions import Reader, decode_greedily, decoded_text, read_prompts
 from plait.reporting.charts import heat_map
 
 SPARE = 2  # tokens decoded beyond the answer's own number, in case it is cut into other tokens

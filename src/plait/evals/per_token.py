@@ -23,10 +23,9 @@ from plait.core.errors import UserError
 from plait.core.progress import OnCount, silent
 from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.losses import rows_at_once, token_losses
-from plait.model.language_model import LanguageModel
+from plait.model.language_model import LanguageModel, perplexities
 from plait.reporting.axes import Axis
 from plait.reporting.charts import Series, xy_chart
-from plait.training.batches import perplexities
 
 WINDOWS = (101, 1001)  # of the paper's figures
 CHUNK = 4096  # tokens that a long sequence is read by

@@ -27,8 +27,7 @@ from plait.core.progress import OnCount, silent
 from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.losses import check_length, losses_after, rows_at_once, token_losses
 from plait.mixers.xl_attn_module import RelativeAttention
-from plait.model.language_model import IGNORE, LanguageModel
-from plait.training.batches import perplexity_of
+from plait.model.language_model import IGNORE, LanguageModel, perplexity_of
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Models of one size trained here for some steps, eagerly and compiled, beside flash-linear-attention's of that kind.
 
-One run, so that ratios mean something: every model through the real trainer (`plait.training.throughput`), the same
+One run, so that ratios mean something: every model through the real trainer (`plait.training.speed`), the same
 tokens per step for all. A compiled model whose loss is not that of the eager one is wrong, and says so.
 """
 
@@ -18,8 +18,7 @@ from plait.interop.fla_models import PeerTraining
 from plait.model import model_cost
 from plait.model.architecture import architecture
 from plait.training.distributed import precision_on
-from plait.training.speed import peak_of
-from plait.training.throughput import WarmTraining
+from plait.training.speed import WarmTraining, peak_of
 
 SIZES = {"125m": "d=768 | ({} swiglu[inner=2048])x12", "360m": "d=1024 | ({} swiglu[inner=2816])x24"}
 #: A preset's name without its size, or a mixer in blocks of the same width and depth as the presets'.

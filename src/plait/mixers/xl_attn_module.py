@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from plait.mixers.attn import XlAttnOptions
 from plait.mixers.mixer import CachedMixer, Draw, Mixer, State, cannot_crop, trimmed
-from plait.mixers.xl_attn import XlAttnOptions
 from plait.ops.relative import relative_attention, sinusoid
 
 

@@ -22,6 +22,6 @@ HOMES = {
     "Generation": "generation",
     "TextStream": "generation",
     "match": "resize",
-    "Sampling": "sampling",
+    "Sampling": "generation",
 }
 __getattr__ = lazy(__name__, HOMES)

@@ -12,14 +12,21 @@ Letters: B batch, T time, D width, V vocabulary, N scored tokens.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
+from plait.core.files import CHECKSUM
 from plait.core.progress import require_memory
 from plait.mixers.mixer import Draw, Mixer, make_norm
 from plait.model.adaptive_softmax import AdaptiveSoftmax
@@ -49,6 +56,18 @@ def cross_entropy_of(output: nn.Module, hidden_BTD: Tensor, targets_BT: Tensor) 
         hidden_ND, targets_N = hidden_BTD.flatten(0, -2), targets_BT.flatten()
         return linear_cross_entropy(hidden_ND, output.weight, targets_N, output.bias)
     return F.cross_entropy(output(hidden_BTD).flatten(0, -2), targets_BT.flatten(), ignore_index=IGNORE)
+
+
+MOST_NATS = 700.0  # the exponential of more nats is not a finite number
+
+
+def perplexity_of(nats: float) -> float:
+    return float(perplexities(nats))
+
+
+def perplexities(nats: ArrayLike) -> NDArray[np.float64]:
+    """Perplexities of many losses."""
+    return np.asarray(np.exp(np.minimum(np.asarray(nats, dtype=np.float64), MOST_NATS)))
 
 
 class LanguageModel(nn.Module):
@@ -136,6 +155,36 @@ class Encoder(nn.Module):
             return loss
         assert self.next_sentence is not None
         return loss + next_sentence_weight * F.cross_entropy(self.next_sentence(hidden_BTD[:, 0]), follows_B)
+
+
+class Objective(nn.Module):
+    """Mean cross-entropy in nats over scored targets; while training, plus the mixers' own losses (load balancing)."""
+
+    def __init__(self, model: LanguageModel | Encoder) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        tokens_BT: Tensor,
+        targets_BT: Tensor,
+        memory: ModelState | None = None,
+        segments_BT: Tensor | None = None,
+        follows_B: Tensor | None = None,
+        next_sentence_weight: float = 1.0,
+    ) -> tuple[Tensor, ModelState | None]:
+        if memory is not None:
+            assert isinstance(self.model, LanguageModel)
+            return self.model.loss_with_memory(tokens_BT, targets_BT, memory)
+        if follows_B is not None:
+            assert isinstance(self.model, Encoder)
+            return self.model.loss(tokens_BT, targets_BT, segments_BT, follows_B, next_sentence_weight), None
+        if self.training:
+            return self.model.loss(tokens_BT, targets_BT), None
+        if isinstance(self.model, LanguageModel):
+            return self.model.score(self.model.backbone(tokens_BT), targets_BT), None
+        hidden_BTD = self.model.transform(self.model.backbone(tokens_BT))
+        return cross_entropy_of(self.model.output, hidden_BTD, targets_BT), None
 
 
 class AutoEncoder(nn.Module):
@@ -270,3 +319,35 @@ def fill(model: nn.Module, weights: dict[str, Tensor], source: str) -> None:
             if not weights[name].isfinite().all():
                 raise UserError(f"{source}: {name} holds numbers that are not finite; it cannot be used.")
             parameter.copy_(weights[name])
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], beside: Mapping[str, str]) -> None:
+    """Write tensors, and texts in the header; any failure is an OSError."""
+    on_cpu = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    try:
+        save_file(on_cpu, path, metadata={**beside, CHECKSUM: _digest(on_cpu, beside)})
+    except SafetensorError as wrong:
+        raise OSError(str(wrong)) from wrong
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the texts of the header; `UserError` where the file is damaged or cannot be read. Files of before
+    have no checksum and are not checked."""
+    try:
+        with safe_open(path, framework="pt") as opened:
+            beside = dict(opened.metadata() or {})
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, RuntimeError, ValueError, TypeError, MemoryError) as wrong:
+        raise UserError(f"{path} cannot be read: {getattr(wrong, 'strerror', None) or wrong}.") from wrong
+    written = beside.pop(CHECKSUM, None)
+    if written is not None and written != _digest(tensors, beside):
+        raise UserError(f"{path} is damaged: its checksum is not the one written down.")
+    return tensors, beside
+
+
+def _digest(tensors: Mapping[str, Tensor], beside: Mapping[str, str]) -> str:
+    total = hashlib.sha256(json.dumps(dict(beside), sort_keys=True).encode())
+    for name, value in sorted(tensors.items()):
+        total.update(f"\n{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        total.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()

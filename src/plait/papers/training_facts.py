@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from plait.model.language_model import Encoder
-    from plait.training.job import Job, Start
+    from plait.training.recipe import Job, Start
 
 facts = FactTable()
 
@@ -152,14 +152,14 @@ def _second_phase(one: Recipe, two: Recipe) -> tuple[bool, int]:
 
     from plait.training.distributed import Processes
     from plait.training.fit import Options, fit
+    from plait.training.resume import start_of
     from plait.training.run import open_run
     from plait.training.trainer import Trainer
-    from plait.training.warm_start import start_of
 
     alone, small = Processes(0, 1, torch.device("cpu")), {"batch": 2, "warmup": 0}
     with TemporaryDirectory(prefix="plait-verify-") as folder:
         first = _tiny_bert(recipe=one.with_values({**small, "seq_len": one.seq_len // 16}))
-        run = open_run(fit(first, alone, None, Options(Path(folder)))["folder"])
+        run = open_run(fit(first, alone, None, Options(Path(folder))).folder)
         second = _tiny_bert(recipe=two.with_values({**small, "seq_len": two.seq_len // 16}), start=start_of(run))
         trainer, weights = Trainer(second, 1, alone), run.weights()
         same = all(torch.equal(p.detach(), weights[name]) for name, p in trainer.model.named_parameters())
@@ -171,7 +171,7 @@ def _second_phase(one: Recipe, two: Recipe) -> tuple[bool, int]:
 def _tiny_bert(*flags: str, recipe: Recipe | None = None, start: Start | None = None, **values: int) -> Job:
     """One step of a BERT of two blocks on a little text."""
     from plait.data import open_corpus
-    from plait.training.job import Budget, Job, fitted
+    from plait.training.recipe import Budget, Job, fitted
 
     spec = "d=8 kind=encoder segments=2 pos=learned max_len=32 | attn[heads=2,causal=false] mlp[inner=16]"
     corpus = open_corpus("builtin:language")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, TextIO
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.files import atomic_write
+from plait.core.files import atomic_write, writing
 from plait.records.record import Record, flat
 
 AT_ONCE = 500
@@ -39,12 +39,10 @@ def require_format(path: Path) -> None:
 def write_rows(rows: Iterable[Mapping[str, Any]], path: Path) -> int:
     """Write rows in the format of the file's ending, overwriting the file, and return how many there were."""
     require_format(path)
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as draft:
             return FORMATS[path.suffix](rows, draft)
-    except OSError as wrong:
-        raise UserError(f"cannot write {path}: {wrong.strerror or wrong}.") from None
 
 
 def write_json_list(documents: Iterable[Any], file: TextIO) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from plait.core.errors import UserError
-from plait.core.files import atomic_write
+from plait.core.files import atomic_write, writing
 from plait.records.export import write_rows
 from plait.records.record import Record
 from plait.reporting.svg import save
@@ -77,12 +77,10 @@ def _drawer() -> Callable[[str, Path], None]:
 
 
 def _save_png(drawn: str, path: Path) -> None:
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as draft:
             _drawer()(drawn, draft)
-    except OSError as wrong:
-        raise UserError(f"cannot write {path}: {wrong.strerror or wrong}.") from wrong
 
 
 def _by_cairo(drawn: str, path: Path) -> None:

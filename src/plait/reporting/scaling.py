@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from plait.analysis.scaling_document import shown
-from plait.analysis.scaling_isoflop import Parabola
+from plait.analysis.scaling_frontier import Parabola
 from plait.analysis.scaling_laws import Estimate, Law, Laws
 from plait.analysis.scaling_runs import ALL
 from plait.reporting.axes import Axis

@@ -17,8 +17,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from plait.core.errors import UserError
-from plait.core.files import atomic_write
+from plait.core.files import atomic_write, writing
 from plait.core.units import PREFIXES
 
 INK, PALE, GRID = "#24292f", "#6b7280", "#e5e7eb"
@@ -132,12 +131,10 @@ class Drawing:
 
 def save(picture: str, path: Path) -> None:
     """Write the picture to a file; its folder is created."""
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as draft:  # in place of a link, not through it
             draft.write_text(picture, encoding="utf-8")
-    except OSError as wrong:
-        raise UserError(f"cannot write {path}: {wrong.strerror}.") from wrong
 
 
 class Scale:

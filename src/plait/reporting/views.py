@@ -72,7 +72,7 @@ VIEWS: Table[Callable[[Record, Context], View]] = Table(
         "track": "plait.reporting.view_train:track_view",
         "search": "plait.reporting.view_search:search_view",
         "probe": "plait.reporting.view_probe:probe_view",
-        "probe-verdict": "plait.reporting.view_verdict:verdict_view",
+        "probe-verdict": "plait.reporting.view_probe:verdict_view",
         "compare": "plait.reporting.comparison:comparison_view",
         "scale": "plait.scaling.view:scale_view",
         "eval": "plait.reporting.view_eval:eval_view",

@@ -18,7 +18,7 @@ from plait.reporting.plots import panel_plot
 from plait.reporting.scaling import scaling_figure
 from plait.reporting.scaling_page import laws_parts, laws_title, power_of_ten
 from plait.reporting.views import Context, View
-from plait.scaling.stored import RunRow, run_row
+from plait.scaling.run import RunRow, run_row
 
 DRAWS = 100  # of the bootstrap, so that the page appears at once; `plait scale fit` draws a thousand
 BEYOND = 10.0  # the target of the forecast is so many times the largest budget trained

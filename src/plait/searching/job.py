@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.algorithms.evolution import RandomSearch
-from plait.algorithms.exhaustive import FEW
+from plait.algorithms.evolution import FEW, RandomSearch
 from plait.algorithms.front import NO_LIMITS, search_record, with_request
 from plait.algorithms.objectives import Exact, Objective, Predicted, ProxyObjective, exact
 from plait.algorithms.predicted import DevicePredictor
@@ -52,7 +51,7 @@ METHODS: Table[type[Search]] = Table(
         ),
         "random": Entry("plait.algorithms.evolution:RandomSearch", "random search: the baseline"),
         "exhaustive": Entry(
-            "plait.algorithms.exhaustive:Exhaustive",
+            "plait.algorithms.evolution:Exhaustive",
             "evaluates every candidate; used for small spaces unless iterations are given",
         ),
         "gumbel": Entry("plait.supernet.search:GumbelSearch", "differentiable search: trains a supernet on --data"),

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.core.errors import UserError, did_you_mean
-from plait.mixers.options import MixerOptions
+from plait.mixers.options import NOT_SHARED, MixerOptions
 from plait.model.architecture import options_of
 from plait.space.constraints import Constraint
 from plait.spec import Header, Layer, Spec, parse
@@ -317,3 +317,12 @@ def check_slots(space: str, slots: tuple[Slot, ...], kinds: set[str]) -> None:
             if option.bidirectional != (kind == "encoder"):
                 remedy = "it needs causal=false" if kind == "encoder" else "only kind=encoder looks ahead"
                 raise UserError(f"{space}: {option.name} in models of kind={kind}: {remedy}.")
+
+
+ALWAYS_AVAILABLE = "embedding"  # what `zamba2` reads needs no earlier layer
+
+
+def depends(option: MixerOptions) -> bool:
+    """Whether a layer reads from an earlier one, or shares weights or a parameter with others."""
+    reads = option.reads not in ("", ALWAYS_AVAILABLE)
+    return reads or option.share != NOT_SHARED or type(option).shares is not MixerOptions.shares

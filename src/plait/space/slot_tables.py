@@ -10,7 +10,7 @@ Letters: N candidates, B layers, S slots, W widths, K options of a slot, Q quant
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -223,8 +223,15 @@ def decoder_sums(
     return {**sums, "params": sums["params"] + all_shared, "active": sums["active"] + all_shared}
 
 
-def embedding_and_head_cost(header: Header, seq: int, memory: int) -> tuple[int, int, int, int]:
-    """Parameters of one pre-layer norm, of the final norm and of the embeddings; FLOPs outside the layers."""
+def around_layers(space: str, headers: Sequence[Header | None], seq: int, memory: int) -> NDArray[np.int64]:
+    """Of every header: parameters of one pre-layer norm, of the final norm and of the embeddings; FLOPs outside the
+    layers. Zeros for a header that is not allowed."""
+    rows = [_embedding_and_head_cost(header, seq, memory) if header else (0,) * 4 for header in headers]
+    if max(max(row) for row in rows) > MAX_COUNT:
+        raise UserError(f"{space} has models that are larger than can be counted.")
+    return np.array(rows, dtype=np.int64)
+
+
+def _embedding_and_head_cost(header: Header, seq: int, memory: int) -> tuple[int, int, int, int]:
     cost = model_cost(Architecture(header, ()), seq=seq, memory=memory)
-    flops = cost.input_flops + cost.output_flops
-    return norm_params(header), cost.decoder_params, cost.embedding_params, flops
+    return norm_params(header), cost.decoder_params, cost.embedding_params, cost.input_flops + cost.output_flops

@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 
 from plait.core.errors import UserError
 from plait.core.user_files import MixerSource
-from plait.mixers.options import NOT_SHARED, MixerOptions
+from plait.mixers.options import NOT_SHARED
 from plait.model.architecture import Architecture
 from plait.space import slot_tables
 from plait.space.coding import genes_of
 from plait.space.constraints import Constraint, Mask, as_constraint, check_names
-from plait.space.declaration import NONE, Declaration, Headers, Slot, check_slots
-from plait.space.links import ALWAYS_AVAILABLE, Links
+from plait.space.declaration import NONE, Declaration, Headers, Slot, check_slots, depends
+from plait.space.links import Links
 from plait.space.objective_table import OBJECTIVES
 from plait.space.slot_tables import Allowed, SlotCosts, option_names
 from plait.spec import Header, Spec
@@ -90,7 +90,7 @@ class Space:
         self.allowed = Allowed(self.name, self.slots, self.widths, self.layer_constraints, self.headers.fixed)
         options = [option for slot in self.slots for option in slot.options if option is not None]
         # None for most spaces: no layer depends on another.
-        self.links = Links(self.name, self.slots, self.widths, self.allowed) if any(map(_depends, options)) else None
+        self.links = Links(self.name, self.slots, self.widths, self.allowed) if any(map(depends, options)) else None
         self._tables: dict[tuple[int, int], tuple[list[SlotCosts], NDArray[np.int64]]] = {}
 
     @property
@@ -297,8 +297,6 @@ class Space:
         named = set().union(*(constraint.names for constraint in self.candidate_constraints))
         return {name for name in named - {*COLUMNS, *self._numbers} if not name.startswith("count(")}
 
-    # ---- private
-
     @property
     def _has_empty_layers(self) -> bool:
         """Whether the only slot of a layer may be `none`, so that the whole layer may be empty."""
@@ -374,13 +372,7 @@ class Space:
     def _costs(self, seq: int, memory: int) -> tuple[list[SlotCosts], NDArray[np.int64]]:
         if (seq, memory) not in self._tables:
             slots = [SlotCosts(slot.options, self.widths, seq, memory) for slot in self.slots]
-            around_H4 = [
-                slot_tables.embedding_and_head_cost(header, seq, memory) if header else (0,) * 4
-                for header in self.headers.all
-            ]
-            if max(max(row) for row in around_H4) > slot_tables.MAX_COUNT:
-                raise UserError(f"{self.name} has models that are larger than can be counted.")
-            self._tables[seq, memory] = slots, np.array(around_H4, dtype=np.int64)
+            self._tables[seq, memory] = slots, slot_tables.around_layers(self.name, self.headers.all, seq, memory)
         return self._tables[seq, memory]
 
     def _values(
@@ -404,9 +396,3 @@ class Space:
             else:
                 return None
         return values
-
-
-def _depends(option: MixerOptions) -> bool:
-    """Whether a layer reads from an earlier one, or shares weights or a parameter with others."""
-    reads = option.reads not in ("", ALWAYS_AVAILABLE)
-    return reads or option.share != NOT_SHARED or type(option).shares is not MixerOptions.shares

@@ -26,7 +26,6 @@ from typing import TypeVar
 
 from plait.core.errors import UserError, did_you_mean
 from plait.spec.errors import (
-    MAX_JSON,
     MAX_LAYERS,
     MAX_NESTING,
     MAX_OPTIONS,
@@ -48,7 +47,7 @@ _COMMENT = re.compile(r"#[^\n]*")
 _PRESET = re.compile(r"preset\s*:\s*(?=[A-Za-z])", re.IGNORECASE)
 _AFTER_LAYER = re.compile(r"[\s)#\],|]|\Z")  # `]` and `,` end a layer that defines a dialect's letter
 
-_SUFFIXES = (".json", ".yaml", ".yml", ".txt", ".plait")  # of spec files
+SUFFIXES = (".json", ".yaml", ".yml", ".txt", ".plait")  # of spec files
 
 HeaderValues = dict[str, tuple[Value, int]]  # key -> value, and where the key stands
 
@@ -61,9 +60,11 @@ def load(text_or_path: str | os.PathLike[str]) -> Spec:
             f"{quoted(Path(given).name)} is a Python file, but a spec is needed here. Load your own mixer with "
             "--mixers, or in Python with `plait.load_mixer`, and use its name in a spec"
         )
-    looks_like_file = given.lower().endswith(_SUFFIXES) and "|" not in given and "\n" not in given
+    looks_like_file = given.lower().endswith(SUFFIXES) and "|" not in given and "\n" not in given
     if isinstance(text_or_path, os.PathLike) or (looks_like_file and os.path.exists(given)):
-        return _load_file(Path(given))
+        from plait.spec.serial import from_file
+
+        return from_file(Path(given))
     if given.lstrip().startswith(("{", '["')):
         from plait.spec.serial import from_json
 
@@ -71,23 +72,6 @@ def load(text_or_path: str | os.PathLike[str]) -> Spec:
     if looks_like_file and not any(character.isspace() for character in given):
         raise SpecError(f"there is no file {quoted(given)}")
     return parse(given)
-
-
-def _load_file(path: Path) -> Spec:
-    suffix = path.suffix.lower()
-    if suffix not in _SUFFIXES:
-        raise SpecError(f"{quoted(path.name)}: a spec file ends in {', '.join(_SUFFIXES)}")
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            text = file.read(MAX_JSON + 1)  # no more than the readers would accept
-    except UnicodeDecodeError:
-        raise SpecError(f"{quoted(path.name)} is not UTF-8 text") from None
-    except OSError as error:
-        raise SpecError(f"cannot read {quoted(path.name)}: {error.strerror}") from None
-    from plait.spec.serial import from_json, from_yaml
-
-    reader = {".json": from_json, ".yaml": from_yaml, ".yml": from_yaml}.get(suffix, parse)
-    return reader(text)
 
 
 def parse(text: str) -> Spec:
@@ -285,7 +269,9 @@ def _read_preset_body(scan: Scanner) -> tuple[Header, tuple[Layer, ...]] | None:
     name = scan.name("a preset")
     preset = _find_preset(name)
     if preset is None:
-        raise scan.error(f"unknown preset {quoted(name)}.{_nearest_preset(name)}", start)
+        from plait.spec.presets import names
+
+        raise scan.error(f"unknown preset {quoted(name)}.{did_you_mean(name, names())}", start)
     scan.skip()
     if scan.peek():
         raise scan.error("preset:NAME must be all there is after the header")
@@ -304,12 +290,6 @@ def _find_preset(name: str) -> str | None:
     from plait.spec.presets import lookup  # here, so that reading plain text never loads the tables
 
     return lookup(name)
-
-
-def _nearest_preset(name: str) -> str:
-    from plait.spec.presets import names
-
-    return did_you_mean(name, names())
 
 
 class Scanner:

@@ -56,9 +56,9 @@ _OPEN_MODELS = (
 FAMILIES: Table[Callable[[], Catalog]] = Table(
     "family of presets",
     {
-        "gpt2": Family("plait.papers.families:gpt2", "GPT-2 in its four sizes", "Radford et al. 2019", ("gpt2",)),
+        "gpt2": Family("plait.papers.open_models:gpt2", "GPT-2 in its four sizes", "Radford et al. 2019", ("gpt2",)),
         "opt": Family(
-            "plait.papers.families:opt",
+            "plait.papers.open_models:opt",
             "OPT from 125M to 175B, without 350M",
             "Zhang et al. 2022, arXiv:2205.01068",
             ("opt",),

@@ -29,12 +29,11 @@ from plait.core.units import percent
 from plait.data import Corpus
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
+from plait.model.language_model import MOST_NATS, perplexity_of
 from plait.records import Store
 from plait.supernet.settings import SupernetJob
-from plait.training.batches import MOST_NATS, perplexity_of
 from plait.training.fit import fit_alone, fit_seeds
-from plait.training.job import Budget, Job, Result, fitted
-from plait.training.recipe import Recipe
+from plait.training.recipe import Budget, Job, Recipe, Trained, fitted
 
 INTERLEAVED = "interleaved"
 PS = (2.0, 3.0, 4.0, 6.0, 8.0)
@@ -128,7 +127,7 @@ class PlacementStudy:
 
     def run(self, store: Store, runs: Path, on_progress: OnProgress = ignore) -> PlacementFindings:
         """Train the patterns that are not in the store yet, and compare all of them."""
-        results: list[list[Result]] = [[] for _ in self.patterns]
+        results: list[list[Trained]] = [[] for _ in self.patterns]
         for place, (at, job) in enumerate((at, job) for seed in self.jobs for at, job in enumerate(seed)):
             what = self.patterns[at].name
 
@@ -141,9 +140,9 @@ class PlacementStudy:
         rows = [self._row(pattern, found) for pattern, found in zip(self.patterns, results, strict=True)]
         return PlacementFindings(self, rows)
 
-    def _row(self, pattern: Pattern, found: Sequence[Result]) -> Row:
+    def _row(self, pattern: Pattern, trained: Sequence[Trained]) -> Row:
         flops = model_cost(pattern.arch, seq=self.recipe.seq_len).flops / self.recipe.seq_len
-        return Row(pattern, [one["loss"] for one in found], flops, sum(one["seconds"] for one in found))
+        return Row(pattern, [result.loss for result in trained], flops, sum(result.seconds for result in trained))
 
 
 @dataclass(frozen=True)
@@ -306,6 +305,6 @@ def retrain(
             on_progress(done + share)
 
         trained = fit_seeds(job, seeds, store, runs, device=supernet.device, on_progress=report)
-        losses[spec] = [float(found["loss"]) for found in trained]
+        losses[spec] = [result.loss for result in trained]
     on_progress(len(losses))
     return Retrained(losses, compare_losses({spec: dict(enumerate(each)) for spec, each in losses.items()}))

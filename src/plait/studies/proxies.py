@@ -32,8 +32,7 @@ from plait.space.constraints import failures
 from plait.space.space import Genes, Space
 from plait.space.table import load_space, read_space
 from plait.training.fit import fit_seeds
-from plait.training.job import Budget, Job
-from plait.training.recipe import Recipe
+from plait.training.recipe import Budget, Job, Recipe
 
 SHIPPED = ("study-gpt2", "study-hybrid")
 #: Proxies that are known without building a model.
@@ -89,9 +88,9 @@ class Study:
                 row[name], row[f"{name}_flops"] = self._score(job, name, store)
             report = partial(self._report, on_progress, place)
             trained = fit_seeds(job, self.seeds, store, runs, device=self.device, on_progress=report)
-            row["losses"] = [found["loss"] for found in trained]
-            row |= {"loss": float(np.mean(row["losses"])), "train_flops": trained[0]["flops"]}
-            rows.append({**row, "seconds": sum(found["seconds"] for found in trained)})
+            row["losses"] = [result.loss for result in trained]
+            row |= {"loss": float(np.mean(row["losses"])), "train_flops": trained[0].flops}
+            rows.append({**row, "seconds": sum(result.seconds for result in trained)})
         on_progress("done", self.models, self.models)
         return Findings(self, rows)
 

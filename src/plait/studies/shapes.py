@@ -32,8 +32,7 @@ from plait.records import Record, Store, provenance_of
 from plait.space.space import Genes, Space
 from plait.studies.proxies import RECIPE, ROUNDS, SAMPLES
 from plait.training.fit import fit_seeds
-from plait.training.job import Budget, Job
-from plait.training.recipe import Recipe
+from plait.training.recipe import Budget, Job, Recipe
 
 KIND = "shape"
 PROTOCOL = 1
@@ -138,7 +137,7 @@ class ShapeStudy:
         if self.training is not None:
             how, budget = self.training, Budget(steps=self.training.steps)
             job = Job(arch, how.corpus, how.recipe, budget, self.seed, validation_tokens=VALIDATION_TOKENS)
-            losses = [found["loss"] for found in fit_seeds(job, how.seeds, store, runs, on_progress=on_progress)]
+            losses = [result.loss for result in fit_seeds(job, how.seeds, store, runs, on_progress=on_progress)]
             for seed in range(how.seeds):
                 keys[f"training {seed}" if seed else "training"] = replace(job, seed=self.seed + seed).key
             loss = float(np.mean(losses))

@@ -26,14 +26,14 @@ from plait.core.errors import UserError
 from plait.device.predictor import Predictor
 from plait.device.quantities import on_device
 from plait.mixers.options import MixerOptions
+from plait.model.language_model import Objective as TrainingLoss
 from plait.space.space import FITS, LINKED, Genes, Space
 from plait.supernet.loss import Path, SupernetLoss, cost_shares, likeliest
 from plait.supernet.network import Supernet
 from plait.supernet.settings import WEIGHTS, SupernetJob, layer_choices
 from plait.supernet.training import SupernetTraining
-from plait.training.batches import Batches, Validation
-from plait.training.batches import Objective as TrainingLoss
 from plait.training.distributed import Processes
+from plait.training.trainer import Batches, Validation
 
 AT_ONCE = 10  # training steps per iteration
 VALIDATION = 2**14  # tokens on which architectures are compared

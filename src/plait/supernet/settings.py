@@ -17,7 +17,7 @@ from plait.core.registry import kinds_of, require_known
 from plait.data import Corpus
 from plait.device.quantities import PEAK, quantities
 from plait.mixers.options import MixerOptions
-from plait.space.links import ALWAYS_AVAILABLE
+from plait.space.declaration import ALWAYS_AVAILABLE
 from plait.training.recipe import PRECISIONS, Recipe
 
 if TYPE_CHECKING:

@@ -19,14 +19,13 @@ from torch import Tensor
 
 from plait.core.errors import UserError
 from plait.model.backbone import ModelState
-from plait.model.language_model import LanguageModel
+from plait.model.language_model import LanguageModel, Objective
 from plait.supernet.mixture import EvenDescent, layers_in_turn, mixture, noise, swap_gradient
 from plait.supernet.network import Supernet
 from plait.supernet.settings import ARCHITECTURE, SWAP, WEIGHTS, Settings, Turns
-from plait.training.batches import Batch, Objective
 from plait.training.optimizer import make_optimizer, set_rate, update
 from plait.training.recipe import Recipe, rate
-from plait.training.trainer import MOST_SKIPPED, detached, seed_dropout, set_dropout
+from plait.training.trainer import MOST_SKIPPED, Batch, detached, seed_dropout, set_dropout
 
 Arrays = dict[str, NDArray[Any]]
 #: The n-th batch of a stage.

@@ -17,7 +17,6 @@ all of it is on disk, so that what a crash or a bad disk left behind is noticed 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -34,42 +33,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.core.files import CHECKSUM, atomic_write, parse_json, read_object, sealed, unsealed
+from plait.core.files import atomic_write, parse_json, read_object, sealed, unsealed
+from plait.model.language_model import load_tensors, save_tensors
 from plait.training.distributed import Processes, is_sharded
 from plait.training.tensor_parallel import CutParameter
 
 _PLAIN = "state"  # the field of a header for everything that is no tensor
 #: Messages of a full disk. An exception of safetensors can be recognised by this text alone.
 FULL = ("No space left", "File too large", "quota exceeded")
-
-
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], beside: Mapping[str, str]) -> None:
-    """Write tensors, and texts in the header; raises OSError or SafetensorError."""
-    on_cpu = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    save_file(on_cpu, path, metadata={**beside, CHECKSUM: _digest(on_cpu, beside)})
-
-
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the texts of the header; `UserError` where the file is damaged or cannot be read. Files of before
-    have no checksum and are not checked."""
-    try:
-        with safe_open(path, framework="pt") as opened:
-            beside = dict(opened.metadata() or {})
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, RuntimeError, ValueError, TypeError, MemoryError) as wrong:
-        raise UserError(f"{path} cannot be read: {getattr(wrong, 'strerror', None) or wrong}.") from wrong
-    written = beside.pop(CHECKSUM, None)
-    if written is not None and written != _digest(tensors, beside):
-        raise UserError(f"{path} is damaged: its checksum is not the one written down.")
-    return tensors, beside
-
-
-def _digest(tensors: Mapping[str, Tensor], beside: Mapping[str, str]) -> str:
-    total = hashlib.sha256(json.dumps(dict(beside), sort_keys=True).encode())
-    for name, value in sorted(tensors.items()):
-        total.update(f"\n{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        total.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return total.hexdigest()
 
 
 def save_state(path: Path, state: Mapping[str, Any]) -> None:
@@ -81,8 +52,8 @@ def save_state(path: Path, state: Mapping[str, Any]) -> None:
             save_tensors(draft, state["tensors"], {_PLAIN: json.dumps(plain)})
             if path.exists():
                 path.replace(_previous(path))
-    except (OSError, SafetensorError) as wrong:
-        reason = getattr(wrong, "strerror", None) or str(wrong)
+    except OSError as wrong:
+        reason = wrong.strerror or str(wrong)
         if any(sign in reason for sign in FULL):
             reason = f"the disk is full ({reason})"
         raise UserError(
@@ -117,8 +88,9 @@ def remove_state(path: Path) -> None:
 
 _WHERE = "where"
 _INDEX = "checkpoint.json"
-_UNFINISHED = ".unfinished-"
 KEPT = 2
+#: How the names of finished and unfinished checkpoints begin, in the folder of a run.
+FINISHED, UNFINISHED = "step-", ".unfinished-"
 
 
 @dataclass(frozen=True)
@@ -139,7 +111,7 @@ def save_checkpoint(
 ) -> None:
     """Write one checkpoint, all processes together, and drop the oldest beyond `KEPT`."""
     final = folder / _name(step)
-    unfinished = folder / f"{_UNFINISHED}{step:08d}"
+    unfinished = folder / f"{UNFINISHED}{step:08d}"
     name = f"shard-{dist.rank}-of-{dist.world}.safetensors"
     checksum = 0.0
     with _failing_together(dist, unfinished):
@@ -162,7 +134,7 @@ def save_checkpoint(
 
 
 def _name(step: int) -> str:
-    return f"step-{step:08d}"
+    return f"{FINISHED}{step:08d}"
 
 
 @contextmanager
@@ -290,13 +262,8 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     return None
 
 
-def remove_checkpoints(folder: Path) -> None:
-    for old in [*_finished(folder), *folder.glob(f"{_UNFINISHED}*")]:
-        shutil.rmtree(old, ignore_errors=True)
-
-
 def _finished(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-*"))
+    return sorted(folder.glob(f"{FINISHED}*"))
 
 
 def _write(path: Path, pieces: dict[str, Piece]) -> int:

@@ -1,10 +1,9 @@
 """One training from beginning to end: its folder, the loop over its steps, checkpoints, log, and its result.
 
-settings    `recipe`: how to train;  `job`: what, on which data, how long, with what result
-data        `batches`: what the model sees at a step, and the held-out loss
-a step      `trainer`: model, loss, gradients, one update by `optimizer`
+settings    `recipe`: what to train and how, for how long, with what result
+a step      `trainer`: batch, model, loss, gradients, one update by `optimizer`; the validation loss
 the loop    here: take steps; log, evaluate and save on the way
-on disk     `run`: the folder and the log;  `checkpoint`: to resume from;  `sinks`
+on disk     `run`: the folder and the log;  `checkpoint` and `resume`: to continue from;  `sinks`
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,13 +21,14 @@ import torch
 from plait.core.errors import UserError
 from plait.core.files import understood
 from plait.core.progress import Stopped, stop_signals
-from plait.records import Store
+from plait.model.language_model import perplexity_of
+from plait.records import Record, Store, provenance_of
 from plait.records.store import held
-from plait.training.batches import Batches
-from plait.training.checkpoint import newest_checkpoint, remove_checkpoints
+from plait.training.checkpoint import newest_checkpoint
 from plait.training.distributed import Processes
-from plait.training.job import Job, Result, result_of, store_result, stored_result
-from plait.training.run import RUNS, Run, TrainingLog, folder_of, write_json
+from plait.training.recipe import KIND, Job, Trained
+from plait.training.resume import restore_trainer, save_trainer
+from plait.training.run import RUNS, WEIGHTS, Run, TrainingLog, folder_of, write_json
 from plait.training.speed import (
     VALIDATION_SHARE,
     VALIDATIONS,
@@ -37,7 +37,7 @@ from plait.training.speed import (
     peak_of,
     steps_that_fit,
 )
-from plait.training.trainer import Diverged, PendingStep, Trainer
+from plait.training.trainer import Batches, Diverged, PendingStep, Trainer
 
 LOGGED = 200  # approximate number of rows in a run's log
 SAVE_SECONDS = 60.0
@@ -96,12 +96,12 @@ def fit(
     tokenizer: str | None = None,
     report: Report | None = None,
     started: float | None = None,
-) -> Result:
+) -> Trained:
     """Train, or resume, or return what an earlier training of the same job gave. `started` (on the clock of
     `time.perf_counter`) is when a time budget began."""
     started = time.perf_counter() if started is None else started
     run = Run(folder_of(job.key, options.root))
-    done: Result | None = dist.broadcast(stored_result(job, store, run.folder) if dist.first else None)
+    done: Trained | None = dist.broadcast(_stored(job, store, run.folder) if dist.first else None)
     if done is not None:
         if dist.first:
             run.begin()
@@ -116,13 +116,15 @@ def fit(
     dist.barrier()
     with run.locked() if dist.first else nullcontext():
         # Another process may have finished it since we looked, and so have freed the lock.
-        done = dist.broadcast(stored_result(job, store, run.folder) if dist.first else None)
+        done = dist.broadcast(_stored(job, store, run.folder) if dist.first else None)
         if done is not None:
             return done
         if dist.first:
             run.begin()
         try:
-            with claimed(job, store, run) if dist.first else nullcontext():
+            # Of all who share a store one trains a job. No claim is needed where only the weights are missing here.
+            claims = dist.first and store is not None and not store.has([job.key])
+            with held(store, job.key, run.name) if store is not None and claims else nullcontext():
                 training = _Fit(job, dist, run, options, report)
                 try:
                     return training.run_to_end(store, started)
@@ -134,11 +136,12 @@ def fit(
             raise
 
 
-def claimed(job: Job, store: Store | None, run: Run) -> AbstractContextManager[None]:
-    """Of all who share a store one trains a job. No claim is needed where only the weights are missing here."""
-    if store is None or store.has([job.key]):
-        return nullcontext()
-    return held(store, job.key, run.name)
+def _stored(job: Job, store: Store | None, folder: Path) -> Trained | None:
+    """What an earlier training of the same job gave, where its weights are still in its folder."""
+    record = None if store is None else store.get(job.key)
+    if record is None or not (folder / WEIGHTS).exists():
+        return None
+    return Trained.from_record(job.key, record.result)
 
 
 def fit_alone(
@@ -150,7 +153,7 @@ def fit_alone(
     log: tuple[str, ...] = (),
     on_progress: Callable[[float], None] = lambda share: None,
     stopping: Callable[[], bool] = _never,
-) -> Result:
+) -> Trained:
     """`fit` in this process alone. `on_progress` gets the share of the training that is done, after every step."""
     return fit(
         job,
@@ -169,7 +172,7 @@ def fit_seeds(
     *,
     device: str = "cpu",
     on_progress: Callable[[float], None] = lambda share: None,
-) -> list[Result]:
+) -> list[Trained]:
     """`fit_alone` with the job's seed and those after it. `on_progress` gets the share of all of them."""
     return [
         fit_alone(
@@ -194,17 +197,15 @@ class _Fit:
         device_peak = peak_of(dist.device, job.precision) if dist.device.type == "cuda" else None
         self.peak = None if device_peak is None else device_peak * dist.world
 
-    def run_to_end(self, store: Store | None, started: float) -> Result:
+    def run_to_end(self, store: Store | None, started: float) -> Trained:
         left = (self.job.budget.seconds or math.inf) - (time.perf_counter() - started)
         compiled = self.options.compiled
         self.compiling: CompileDecision | None = None
-        if compiled is None and self._can_compile:
+        on_gpu = self.dist.device.type == "cuda"
+        if compiled is None and on_gpu and not self.dist.sharded and not self.job.recipe.memory:
             self.compiling = CompileDecision(self.job, self.run, self.dist, left)
             compiled = self.compiling.at_start
-        choices = {
-            "activation_checkpointing": self.options.activation_checkpointing,
-            "compiled": bool(compiled),
-        }
+        choices = {"activation_checkpointing": self.options.activation_checkpointing, "compiled": bool(compiled)}
         steps = self._planned_steps(left, **choices)
         trainer = Trainer(self.job, steps, self.dist, **choices)
         self._resume(trainer)
@@ -220,11 +221,6 @@ class _Fit:
         return self._finish(trainer, store, began)
 
     @property
-    def _can_compile(self) -> bool:
-        """Whether compiling may repay at all."""
-        return self.dist.device.type == "cuda" and not self.dist.sharded and not self.job.recipe.memory
-
-    @property
     def _deciding(self) -> CompileDecision | None:
         """While steps are timed to decide on compiling."""
         return self.compiling if self.compiling is not None and self.compiling.pending else None
@@ -237,16 +233,16 @@ class _Fit:
         if steps is None:
             steps = steps_that_fit(self.job, left, self.dist, **choices)
         if self.dist.first and "steps" not in self.run.about:
-            self.run.set_steps(steps)
+            self.run.write_about({**self.run.about, "steps": steps})
         return int(steps)
 
     def _resume(self, trainer: Trainer) -> None:
-        saved = newest_checkpoint(self.run.folder)
+        saved = newest_checkpoint(self.run.folder) if self.run.resumable else None
         if saved is not None:
             with understood(
                 f"{self.run.name}/{saved.folder.name}", "Remove that folder to resume from the previous one."
             ):
-                trainer.restore(saved)
+                restore_trainer(trainer, saved)
                 kept = saved.plain["fit"]
                 self.log.restore(kept)
                 self.seconds = kept["seconds"]
@@ -314,7 +310,7 @@ class _Fit:
 
     def _save(self, trainer: Trainer, must: bool) -> None:
         try:
-            trainer.save(self.run.folder, {"fit": {**self.log.state(), "seconds": self.seconds}})
+            save_trainer(trainer, self.run.folder, {"fit": {**self.log.state(), "seconds": self.seconds}})
         except UserError as wrong:
             if must:
                 raise
@@ -322,7 +318,7 @@ class _Fit:
             self.progress.note = str(wrong)
         self.last_save = time.perf_counter()
 
-    def _finish(self, trainer: Trainer, store: Store | None, began: float) -> Result:
+    def _finish(self, trainer: Trainer, store: Store | None, began: float) -> Trained:
         self._evaluate(trainer)
         loss = trainer.validation_loss()
         if not math.isfinite(loss):
@@ -330,30 +326,52 @@ class _Fit:
             what = f"the validation loss is {loss} after {trainer.step} steps ({skipped} skipped): nothing is stored."
             raise Diverged(what, self.job.recipe)
         weights = trainer.weights()
-        train_loss = self.log.curve[-1][1] if self.log.curve else None
-        result = result_of(
-            self.job,
-            self.run.folder,
-            steps=trainer.step,
-            skipped=trainer.step - trainer.updates,
-            params=sum(p.numel() for p in trainer.model.parameters()),
-            loss=loss,
-            train_loss=train_loss,
-            seconds=self.seconds,
-            peak=self.peak,
-        )
+        result = self._result(trainer, loss)
         if self.dist.first:
             self.run.save_weights(weights)
-            write_json(self.run.folder / "result.json", result)
+            write_json(self.run.folder / "result.json", result.stored())
             if store is not None:
-                curves = self.log.curve, self.log.validation
-                store_result(store, self.job, result, *curves, began=began, seconds=self.seconds)
-            remove_checkpoints(self.run.folder)
-            self.log.close(result)
+                curves = {"curve": self.log.curve, "held_out_curve": self.log.validation}
+                provenance = provenance_of(began, self.seconds)
+                store.put(Record.of(KIND, self.job.config(), {**result.stored(), **curves}, provenance))
+            self.run.remove_checkpoints()
+            self.log.close(result.stored())
         self.dist.barrier()
         if self.report is not None:
             self.report(self.progress)
-        return {**result, "trained_now": True}
+        return result
+
+    def _result(self, trainer: Trainer, loss: float) -> Trained:
+        """`loss` is that of the validation text."""
+        job, corpus, tokens = self.job, self.job.corpus, trainer.step * self.job.tokens_per_step
+        speed = tokens / self.seconds if self.seconds else 0.0
+        validation, characters = corpus.tokens("validation"), corpus.characters("validation")
+        bits = (
+            loss / math.log(2) * len(validation) / characters if characters and job.arch.header.kind == "lm" else None
+        )
+        return Trained(
+            key=job.key,
+            run=self.run.name,
+            folder=str(self.run.folder),
+            spec=job.arch.text,
+            data=corpus.name,
+            loss=loss,
+            perplexity=perplexity_of(loss),
+            bits_per_character=bits,
+            train_loss=self.log.curve[-1][1] if self.log.curve else None,
+            steps=trainer.step,
+            skipped=trainer.step - trainer.updates,
+            tokens=tokens,
+            flops=tokens * job.flops_per_token,
+            seconds=self.seconds,
+            tokens_per_second=speed,
+            mfu=job.mfu(speed, self.peak),
+            params=sum(p.numel() for p in trainer.model.parameters()),
+            trained_now=True,
+            entropy=corpus.entropy,
+            above_entropy=None if corpus.entropy is None else loss / corpus.entropy - 1,
+            text_kept=not bits or corpus.tokenizer.keeps_text(validation),
+        )
 
     def _report_note(self, note: str) -> None:
         """Report a note immediately; the next report no longer has it."""

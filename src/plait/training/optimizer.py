@@ -1,30 +1,22 @@
-"""The optimizer of a training: made from a recipe, stepped, saved and restored.
+"""The optimizer of a training: made from a recipe, and stepped.
 
 `make_optimizer` sorts a model's parameters into groups and calls the builder that the recipe names (`OPTIMIZERS` in
-`recipe`; LAMB and Muon have files of their own). `update` and `update_on_device` make one step. `state_pieces`,
-`plain_state` and `restore_state` carry any torch optimizer's state through a checkpoint: tensors as pieces beside the
-parameters, named `optimizer/KEY/PARAMETER`, and everything else as plain data.
+`recipe`; LAMB and Muon have files of their own). `update` and `update_on_device` make one step.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
 from plait.mixers.mixer import Mixer
 from plait.model.backbone import Block
-from plait.training.checkpoint import Checkpoint, Piece, piece_of, read_into, whole_of
-from plait.training.distributed import Processes, is_sharded, whole
+from plait.training.distributed import is_sharded, whole
 from plait.training.recipe import OPTIMIZERS, Groups, Recipe, splits_matrices
 from plait.training.tensor_parallel import CutParameter
-
-_PREFIX = "optimizer"  # of its tensors in a checkpoint
-_MOMENTS = ("exp_avg", "exp_avg_sq")  # all that checkpoints of before have of it
-
 
 # ---- parameter groups and builders
 
@@ -152,79 +144,3 @@ def update_on_device(
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return length, finite
-
-
-# ---- in checkpoints
-
-
-def state_pieces(optimizer: torch.optim.Optimizer, named: Mapping[str, Tensor], dist: Processes) -> dict[str, Piece]:
-    """The tensors of its state that this process writes: its rows of sharded ones; the first one also all others."""
-    pieces = {}
-    for name, parameter in named.items():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            if isinstance(value, Tensor):
-                value = whole_of(parameter, value)
-                if dist.first or is_sharded(value):
-                    pieces[f"{_PREFIX}/{key}/{name}"] = piece_of(value, dist)
-    return pieces
-
-
-def plain_state(optimizer: torch.optim.Optimizer, named: Mapping[str, Tensor]) -> dict[str, object]:
-    """What is no tensor: of each parameter, and of each group."""
-    own = {
-        name: {key: value for key, value in optimizer.state.get(parameter, {}).items() if not isinstance(value, Tensor)}
-        for name, parameter in named.items()
-    }
-    groups = [
-        {key: value for key, value in group.items() if key != "params" and _is_plain(value)}
-        for group in optimizer.param_groups
-    ]
-    return {"state": {name: values for name, values in own.items() if values}, "groups": groups}
-
-
-def restore_state(
-    optimizer: torch.optim.Optimizer,
-    named: Mapping[str, Tensor],
-    saved: Checkpoint,
-    plain: Mapping[str, Any] | None,
-    updates: int,
-    dist: Processes,
-) -> None:
-    """Fill `optimizer` as it was saved; `plain` is None in a checkpoint that has Adam's two moments alone."""
-    names = {id(parameter): name for name, parameter in named.items()}
-    state_dict = optimizer.state_dict()
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for index, parameter in enumerate(parameters):
-        name = names[id(parameter)]
-        if plain is None:
-            kept: dict[str, Tensor] = {
-                key: _read(saved, f"{key}/{name}", parameter, dist) for key in _MOMENTS if updates
-            }
-            state = {"step": torch.tensor(float(updates)), **kept} if kept else {}
-        else:
-            keys = saved.keys_of(_PREFIX, name)
-            state = {key: _read(saved, f"{_PREFIX}/{key}/{name}", parameter, dist) for key in keys}
-            state |= plain["state"].get(name, {})
-        if state:
-            state_dict["state"][index] = state
-    if plain is not None:
-        for group, values in zip(state_dict["param_groups"], plain["groups"], strict=True):
-            group |= {key: tuple(v) if isinstance(group.get(key), tuple) else v for key, v in values.items()}
-    optimizer.load_state_dict(state_dict)
-
-
-def _read(saved: Checkpoint, name: str, parameter: Tensor, dist: Processes) -> Tensor:
-    if isinstance(parameter, CutParameter):
-        value = saved.rows(name)
-        return parameter.part_of(value) if value.shape == parameter.whole_shape else value
-    if not is_sharded(parameter) or saved.shape(name) != tuple(parameter.shape):
-        return saved.rows(name)
-    like = torch.zeros_like(parameter)
-    read_into(saved, name, like, dist)
-    return like
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, list | tuple):
-        return all(isinstance(part, bool | int | float | str) for part in value)
-    return value is None or isinstance(value, bool | int | float | str)

@@ -1,7 +1,9 @@
-"""How a model is trained: every choice but the architecture, the data, the length of the run and the seed.
+"""What a training is: how a model is trained (`Recipe`), for how long (`Budget`), which model on which data (`Job`),
+and what came of it (`Trained`).
 
-A `Recipe` is a value; `plait.papers.recipes` has those of the papers. Steps are optimizer steps, and a batch is counted
-in sequences over all processes.
+A recipe holds every choice but the architecture, the data, the length and the seed; `plait.papers.recipes` has those of
+the papers. Steps are optimizer steps, and a batch is counted in sequences over all processes. A job's hash is the key
+of its record and names its folder.
 
 `OPTIMIZERS` has the optimizers by name. To add one, write a builder and a line here (another package: an entry point).
 A builder takes torch's parameter groups, each with its weight decay, and the recipe, and returns a torch optimizer;
@@ -15,17 +17,31 @@ constant; or warm-up, stable, decay (WSD: Hu et al. 2024, arXiv:2404.06395; deca
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.registry import Entry, Table, current_names, kinds_of, require_known
+from plait.core.result import Result
+from plait.model.architecture import Architecture, architecture
+from plait.model.cost import ModelCost, model_cost
 
 if TYPE_CHECKING:
     import torch
 
+    from plait.data import Corpus
+
     Builder = Callable[["Groups", "Recipe"], torch.optim.Optimizer]
+
+KIND = "train"
+#: Raised by hand when results change meaning; part of every run's key.
+PROTOCOL = 2
+MOST_STEPS = 10**9
+#: Of the validation text.
+VALIDATION_TOKENS = 2**17
 
 #: Parameter groups as torch takes them.
 Groups = list[dict[str, Any]]
@@ -177,3 +193,178 @@ def rate(recipe: Recipe, step: int, steps: int) -> float:
         progress = (step - warmup) / max(1, steps - warmup)
         height = 0.5 * (1 + math.cos(math.pi * progress)) if recipe.schedule == "cosine" else 1 - progress
     return recipe.min_lr_ratio + (1 - recipe.min_lr_ratio) * height
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long to train; exactly one is given."""
+
+    steps: int | None = None
+    tokens: float | None = None
+    seconds: float | None = None
+    flops: float | None = None
+
+    def __post_init__(self) -> None:
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        if len(given) != 1:
+            named = ", ".join(f"--{'time' if name == 'seconds' else name}" for name in given) or "none"
+            raise UserError(f"give one of --steps, --tokens, --time and --flops; given: {named}.")
+        ((name, value),) = given.items()
+        if not 0 < value < math.inf:
+            option = "time" if name == "seconds" else name
+            raise UserError(f"--{option} {value:g}: the length of a training must be positive and finite.")
+        if (self.steps or 0) > MOST_STEPS:
+            raise UserError(f"--steps {self.steps}: at most {MOST_STEPS:,}.")
+
+
+@dataclass(frozen=True)
+class Start:
+    """The finished run whose weights a training begins with; optimizer and schedule begin again."""
+
+    folder: Path
+    key: str
+    steps: int | None
+
+
+@dataclass(frozen=True)
+class Job:
+    arch: Architecture
+    corpus: Corpus
+    recipe: Recipe
+    budget: Budget
+    seed: int = 0
+    precision: str = "fp32"
+    validation_tokens: int = VALIDATION_TOKENS
+    start: Start | None = None
+
+    def __post_init__(self) -> None:
+        kind, vocab = self.arch.header.kind, self.corpus.vocab
+        if kind not in ("lm", "encoder"):
+            raise UserError(f"kind={kind} is for probes; train a language model (kind=lm) or an encoder.")
+        if self.precision not in PRECISIONS:
+            raise UserError(f"precision {self.precision}: known: {', '.join(PRECISIONS)}.")
+        needed = vocab + (kind == "encoder")
+        if self.arch.header.vocab < needed:
+            mask = " and one more for the mask" if kind == "encoder" else ""
+            raise UserError(
+                f"the model has vocab={self.arch.header.vocab}, but {self.corpus.name} has {vocab} tokens{mask}; "
+                f"write vocab={needed} or leave it out."
+            )
+        header, length = self.arch.header, self.recipe.seq_len
+        if header.pos == "learned" and length > header.max_len and not self.recipe.memory:
+            raise UserError(
+                f"sequences of {length} tokens, but the model has max_len={header.max_len} learned positions; write "
+                f"max_len={length} in the spec or --seq-len {header.max_len}."
+            )
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.recipe.batch * self.recipe.seq_len
+
+    @property
+    def flops_per_token(self) -> float:
+        """Forward and backward, as three times the forward pass."""
+        return 3 * self._cost().flops / self.recipe.seq_len
+
+    @property
+    def model_flops_per_token(self) -> float:
+        """The same for MFU: without what causal masks leave out, and nothing of what activation checkpointing or
+        chunked forms compute again or besides."""
+        return 3 * self._cost().unmasked_flops / self.recipe.seq_len
+
+    def _cost(self) -> ModelCost:
+        return model_cost(self.arch, seq=self.recipe.seq_len, memory=self.recipe.memory)
+
+    def mfu(self, tokens_per_second: float, peak: float | None) -> float | None:
+        """Model FLOPs utilisation (see `speed`); None where the device's peak FLOPs per second are not known."""
+        return None if peak is None else tokens_per_second * self.model_flops_per_token / peak
+
+    @property
+    def steps(self) -> int | None:
+        """None where only the machine's speed can tell."""
+        budget = self.budget
+        if budget.seconds is not None:
+            return None
+        if budget.steps is not None:
+            return budget.steps
+        tokens = budget.tokens if budget.tokens is not None else (budget.flops or 0) / self.flops_per_token
+        return max(1, round(tokens / self.tokens_per_step))
+
+    def config(self) -> dict[str, object]:
+        """All that decides the result, but for the machine's speed under a time budget."""
+        revision = revision_of(self.recipe.optimizer)
+        return {
+            "protocol": PROTOCOL,
+            **self.arch.identity(),
+            "data": self.corpus.as_dict(),
+            "recipe": self.recipe.as_dict(),
+            "length": {"seconds": self.budget.seconds} if self.steps is None else {"steps": self.steps},
+            "seed": self.seed,
+            "precision": self.precision,
+            "validation_tokens": self.validation_tokens,
+            **({"from": {"key": self.start.key, "steps": self.start.steps}} if self.start else {}),
+            **({"optimizer_revision": revision} if revision > 1 else {}),
+        }
+
+    @property
+    def key(self) -> str:
+        from plait.records.record import record_key  # SQLAlchemy comes with it
+
+        return record_key(KIND, self.config())
+
+
+def fitted(given: str, corpus: Corpus) -> Architecture:
+    """An architecture whose vocabulary is the corpus's, unless its text says `vocab=` itself. Encoders get one token
+    more, the mask."""
+    arch = architecture(given)
+    if re.search(r"(^|\s)vocab\s*=", given):
+        return arch
+    vocab = corpus.vocab + (arch.header.kind == "encoder")
+    return Architecture(arch.header.with_vocabulary(vocab), arch.layers)
+
+
+@dataclass(frozen=True)
+class Trained(Result):
+    """The result of a training. Losses are in nats per token: `loss` on the validation text, `train_loss` the last one
+    logged."""
+
+    key: str
+    run: str
+    folder: str
+    spec: str
+    data: str
+    loss: float
+    perplexity: float
+    bits_per_character: float | None
+    train_loss: float | None
+    steps: int
+    skipped: int  # steps whose gradient was not finite
+    tokens: int
+    flops: float
+    seconds: float  # of the steps
+    tokens_per_second: float
+    mfu: float | None  # model FLOPs utilisation; None where the device's peak is not known
+    params: int
+    trained_now: bool  # False: it had been trained before
+    entropy: float | None = None  # of the data, where it is known
+    above_entropy: float | None = None
+    text_kept: bool = True  # False: the tokenizer drops characters, so bits per character are a lower bound
+
+    @classmethod
+    def from_record(cls, key: str, stored: Mapping[str, Any]) -> Trained:
+        """Of an earlier training; `stored` has its curves, too."""
+        known = {spec.name for spec in fields(cls)}
+        values = {name: value for name, value in stored.items() if name in known}
+        return cls(**{**values, "key": key, "trained_now": False})
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in super().as_dict().items() if (name, value) not in _ABSENT}
+
+    def stored(self) -> dict[str, Any]:
+        """As result.json and the record have it."""
+        left_out = (("key", self.key), ("trained_now", self.trained_now), *_ABSENT)
+        return {name: value for name, value in vars(self).items() if (name, value) not in left_out}
+
+
+#: Values that results do not list.
+_ABSENT = (("entropy", None), ("above_entropy", None), ("text_kept", True))

@@ -19,6 +19,7 @@ import json
 import math
 import operator
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,27 +28,29 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.core.files import atomic_write, parse_json, read_object, read_text, sealed, understood, unsealed
+from plait.core.files import atomic_write, parse_json, read_object, read_text, sealed, understood, unsealed, writing
 from plait.data import Corpus, Tokenizer, load_tokenizer, open_corpus
 from plait.model import build
 from plait.model.architecture import Architecture, architecture
-from plait.model.language_model import Encoder, LanguageModel, fill
+from plait.model.language_model import Encoder, LanguageModel, fill, load_tensors, save_tensors
 from plait.model.user_mixers import read_copies, write_copies
 from plait.records.store import Busy
-from plait.training.checkpoint import load_tensors, newest_checkpoint, save_tensors
-from plait.training.job import WEIGHTS, Curve, Job, Result
+from plait.training.checkpoint import FINISHED, UNFINISHED, newest_checkpoint
+from plait.training.recipe import Job
 from plait.training.sinks import Logged, Sinks, open_sinks
 
 RUNS = Path("runs")
 MIXERS = "mixers"
 ABOUT, DIVERGED = "run.json", "diverged.json"
+WEIGHTS = "weights.safetensors"
 NEXT_SENTENCE = "next_sentence."  # the weights of its head
 _PREFIX = "train-"
 _SHORT_KEY = 10
+
+Curve = list[list[float]]  # of [step, loss]
 
 
 class _Identity(TypedDict):
@@ -168,11 +171,9 @@ class Run:
             if self.about.get("key") != job.key:
                 raise UserError(f"{self.folder} contains another training ({self.about.get('key')}); move it away.")
             return
-        try:
+        with writing(self.folder):
             job.corpus.tokenizer.save(self.folder / "tokenizer")
             mixers = self.keep_mixers(job.arch)
-        except OSError as wrong:
-            raise UserError(f"cannot write into {self.folder}: {wrong.strerror}.") from wrong
         about: About = {"key": job.key, "config": job.config(), "data": job.corpus.name, "tokenizer": tokenizer}
         if mixers:
             about["mixers"] = mixers
@@ -182,14 +183,8 @@ class Run:
         write_json(self.folder / ABOUT, about)
         self.__dict__.pop("about", None)
 
-    def set_steps(self, steps: int) -> None:
-        self.write_about({**self.about, "steps": steps})
-
-    def set_compiled(self, compiled: bool) -> None:
-        self.write_about({**self.about, "compiled": compiled})
-
     def save_weights(self, weights: dict[str, Tensor]) -> None:
-        with _atomic_write(self.folder / WEIGHTS) as draft:
+        with writing(self.folder / WEIGHTS), atomic_write(self.folder / WEIGHTS) as draft:
             save_tensors(draft, weights, {"spec": self.arch.text})
 
     @property
@@ -206,20 +201,27 @@ class Run:
         (self.folder / DIVERGED).unlink(missing_ok=True)
         os.utime(self.folder / ABOUT)
 
+    @property
+    def resumable(self) -> bool:
+        """Whether there is a checkpoint."""
+        return any(self.folder.glob(f"{FINISHED}*"))
+
+    def remove_checkpoints(self) -> None:
+        for prefix in (FINISHED, UNFINISHED):
+            for checkpoint in self.folder.glob(f"{prefix}*"):
+                shutil.rmtree(checkpoint, ignore_errors=True)
+
     def truncate_log(self, step: int) -> None:
         """Drop the rows after a checkpoint's step, which are about to be logged again."""
         path = self.folder / "log.jsonl"
         rows = [row for row in _log_rows(path) if row["step"] <= step]
-        with _atomic_write(path) as draft:
+        with writing(path), atomic_write(path) as draft:
             draft.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
     def log(self, row: LogRow) -> None:
         path = self.folder / "log.jsonl"
-        try:
-            with open(path, "a", encoding="utf-8") as opened:
-                opened.write(json.dumps(row) + "\n")
-        except OSError as wrong:
-            raise UserError(f"cannot write {path}: {wrong.strerror}.") from wrong
+        with writing(path), open(path, "a", encoding="utf-8") as opened:
+            opened.write(json.dumps(row) + "\n")
 
     def losses(self, of: Literal["loss", "validation"] = "loss") -> list[tuple[int, float]]:
         """(step, training loss in nats per token) as logged; with `of="validation"` the validation loss."""
@@ -229,10 +231,8 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """A lock held by one process at a time (`Busy` for others). The system frees it when that process dies."""
-        try:
+        with writing(self.folder / ".lock"):
             opened = open(self.folder / ".lock", "w", encoding="utf-8")  # noqa: SIM115 (closed below)
-        except OSError as wrong:
-            raise UserError(f"cannot write {self.folder / '.lock'}: {wrong.strerror}.") from wrong
         with opened:
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -309,7 +309,7 @@ class TrainingLog:
         except UserError as wrong:  # such as a full disk
             self.warn(str(wrong))
 
-    def close(self, result: Result | None = None) -> None:
+    def close(self, result: Mapping[str, Any] | None = None) -> None:
         """With the result, or without where the training was interrupted."""
         if self.sinks is not None:
             self.sinks.close(result)
@@ -348,7 +348,7 @@ def open_run(given: str | Path | Run, root: Path = RUNS) -> Run:
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    with _atomic_write(path) as draft:
+    with writing(path), atomic_write(path) as draft:
         draft.write_text(json.dumps(sealed(document), indent=1) + "\n", encoding="utf-8")
 
 
@@ -394,14 +394,3 @@ def _log_rows(path: Path) -> Iterator[LogRow]:
         if "step" not in row or not all(value is None or isinstance(value, int | float) for value in numbers):
             raise UserError(f"{path} is damaged: {line[:60]!r} is not a logged step.")
         yield row
-
-
-@contextmanager
-def _atomic_write(path: Path) -> Iterator[Path]:
-    """`atomic_write` whose failures are `UserError`s."""
-    try:
-        with atomic_write(path) as draft:
-            yield draft
-    except (OSError, SafetensorError) as wrong:
-        reason = getattr(wrong, "strerror", None) or str(wrong)
-        raise UserError(f"cannot write {path}: {reason}.") from wrong

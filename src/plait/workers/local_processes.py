@@ -23,7 +23,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.process import SAFE
+from plait.core.progress import SAFE
 from plait.records import Store
 from plait.workers.pool import Backend, Event, OnEvent, Place, Setup, Task
 from plait.workers.worker import WorkerHome

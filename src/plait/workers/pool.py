@@ -184,11 +184,11 @@ class Place:
         """GPUs per training."""
         return 0.0 if self.device == "cpu" else self.gpus_per_training or 1.0
 
-    def local_workers(self, usual: int = 1) -> int:
-        """How many processes of this machine to start if there is no cluster. On CPUs: `workers`, by default the
-        `usual` number. On GPUs: one, unless trainings share GPUs."""
+    def local_workers(self) -> int:
+        """How many processes of this machine to start if there is no cluster. On CPUs: `workers`, by default one. On
+        GPUs: one, unless trainings share GPUs."""
         if self.device == "cpu":
-            return self.workers or usual
+            return self.workers or 1
         if self.gpus_per_training is None:
             return 1
         import torch

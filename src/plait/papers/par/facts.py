@@ -96,8 +96,8 @@ def convergence() -> tuple[str, str, bool]:
 
     from plait.supernet.settings import ARCHITECTURE, WEIGHTS, Settings
     from plait.supernet.training import SupernetTraining
-    from plait.training.batches import Batch
     from plait.training.recipe import Recipe
+    from plait.training.trainer import Batch
 
     tokens = torch.arange(14).reshape(2, 7) % 11
     batch = Batch(tokens, tokens)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from plait.evals.perplexity import Perplexity
-from plait.training.batches import MOST_NATS, perplexities, perplexity_of
+from plait.model.language_model import MOST_NATS, perplexities, perplexity_of
 
 
 def test_it_is_e_to_the_loss() -> None:
