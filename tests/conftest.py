@@ -25,6 +25,9 @@ from plait.workers import local_processes
 
 # Before torch is imported anywhere: two test processes share two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Kernels for a GPU run in Triton's interpreter where there is none. Triton must know before it is imported.
+if not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg"))):
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 # Nor may it matter who runs the tests, and in what terminal.
 for theirs in ("PLAIT_STORE", "PLAIT_CACHE", "COLUMNS", "FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE"):
     os.environ.pop(theirs, None)

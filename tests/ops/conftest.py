@@ -15,8 +15,8 @@ import pytest
 def fla_naive(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     """Load one file of `fla.ops` by its path, e.g. fla_naive("gla/naive.py"); skips where fla is not installed.
 
-    Importing the package instead would need triton. The files' chunked variants need einops, their loops do not:
-    where it is missing an empty stand-in lets the import through.
+    Importing the package instead would load all of its kernels, and needs Triton. The files' chunked variants need
+    einops, their loops do not: where it is missing an empty stand-in lets the import through.
     """
 
     def load(path: str) -> ModuleType:

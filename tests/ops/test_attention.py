@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -268,8 +268,8 @@ def test_mistakes_are_named() -> None:
         attention(q, k, v, window=-1)
 
 
-def test_against_flash_linear_attention() -> None:
-    naive = pytest.importorskip("fla.ops.forgetting_attn.naive").naive_forgetting_attn
+def test_against_flash_linear_attention(fla_naive: Callable[[str], ModuleType]) -> None:
+    naive = fla_naive("forgetting_attn/naive.py").naive_forgetting_attn
     q, k, v, log_f = draw(65, 65, G=2, dtype=torch.float32)
     for window in (0, 9):
         got = output_and_gradients(attention, q, k, v, log_f_BNH=log_f, window=window)

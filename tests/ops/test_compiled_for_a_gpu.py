@@ -1,21 +1,34 @@
 """Kernels go through Triton's compiler for a GPU that is not there: its interpreter takes Python that the compiler does
-not."""
+not. Where kernels are interpreted, a process is started in which they are not."""
 
 from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 triton = pytest.importorskip("triton")
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+in_another_process = pytest.mark.skipif(INTERPRETED, reason="in another process")
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="in this process")
+def test_in_a_process_without_the_interpreter(tmp_path: Path) -> None:
+    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "pytest", "--noconftest", "-p", "no:cacheprovider", __file__]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "7 passed, 1 skipped" in found.stdout
 
 
 def compiled(kernel, constants: dict, warps: int = 4, **types: str) -> str:
     """The PTX for a Hopper GPU. An argument of no given type is a pointer to fp32; names in capitals are constants."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
-    from triton.runtime.jit import JITFunction
 
-    if not isinstance(kernel, JITFunction):
-        pytest.skip("kernels are interpreted here")
     signature = {name: "constexpr" if name in constants else types.get(name, "*fp32") for name in kernel.arg_names}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
     found = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
@@ -25,6 +38,7 @@ def compiled(kernel, constants: dict, warps: int = 4, **types: str) -> str:
 SIZES = dict.fromkeys(("T", "E", "batch", "blocks", "segments"), "i32")
 
 
+@in_another_process
 @pytest.mark.parametrize(("N", "L", "kept"), [(4, 4, 4), (4, 8, 4), (12, 4, 2)])
 def test_the_scan(N, L, kept):
     from plait.ops import scan_triton
@@ -41,6 +55,7 @@ def test_the_scan(N, L, kept):
         assert "ex2.approx" in compiled(kernel, sizes | more, warps=1, **SIZES, **half)
 
 
+@in_another_process
 @pytest.mark.parametrize(("even", "causal", "D"), [(True, True, 8), (False, False, 8), (True, True, 16)])
 def test_attention_of_narrow_heads(even, causal, D):
     from plait.ops import narrow_attention_triton
@@ -53,6 +68,7 @@ def test_attention_of_narrow_heads(even, causal, D):
         assert "mma" in ptx
 
 
+@in_another_process
 def test_forgetting_attention_backwards():
     from plait.ops import forgetting_triton as fox
 

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import Any
 
 import pytest
 import torch
+from interpreted import DEVICE, needs_gpu
 from torch import Tensor
 
 from plait.ops import forgetting_attention as module
 from plait.ops.attention import attention, attention_path, attention_reference
 from plait.ops.forgetting_attention import forgetting_attention
-
-pytest.importorskip("triton", reason="Triton is not installed (it comes with CUDA builds of torch)")
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-if not torch.cuda.is_available() and not INTERPRETED:
-    pytest.skip("needs a GPU or TRITON_INTERPRET=1", allow_module_level=True)
-DEVICE = "cpu" if INTERPRETED else "cuda"
-needs_gpu = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 
 
 def draw(
@@ -90,7 +83,7 @@ def test_extreme_gates(gates, size):
     ("dtype", "gate", "tolerance"),
     [
         (torch.float32, -13.8, 1e-5),
-        pytest.param(torch.bfloat16, -13.8, 1e-2, marks=needs_gpu),
+        (torch.bfloat16, -13.8, 1e-2),
         (torch.float16, -6.0, 1.5e-3),  # what fp16 itself can hold
     ],
     ids=str,
@@ -117,10 +110,7 @@ def test_padding():
 
 @pytest.mark.parametrize(
     ("dtype", "tolerance"),
-    [
-        pytest.param(torch.bfloat16, 2e-2, marks=needs_gpu),
-        (torch.float16, 4e-3),
-    ],  # the interpreter multiplies bf16's bits
+    [(torch.bfloat16, 2e-2), (torch.float16, 4e-3)],
     ids=str,
 )
 @pytest.mark.parametrize("size", [0.3, 3.0])

@@ -1,81 +1,28 @@
 """Every address that a GPU kernel touches lies inside one of the tensors it was given: in Triton's interpreter alone.
-
-A mask that lets one row too many through, a stride of another tensor or an offset behind the last chunk shows here,
-also where the numbers read there happen not to matter.
-"""
+`test_kernels.py` looks at every kernel, this at the recurrences in more shapes."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from interpreted import INTERPRETED, slow_if_interpreted
+from kernel_watch import Watch, watched
 from torch import Tensor
 
 from plait.ops.channel_delta import channel_delta_kernels
 from plait.ops.delta import delta_kernels
 from plait.ops.gla_operator import gla_kernels
 
-interpreter = pytest.importorskip("triton.runtime.interpreter", reason="Triton is not installed")
-if os.environ.get("TRITON_INTERPRET") != "1":
+if not INTERPRETED:
     pytest.skip("needs TRITON_INTERPRET=1", allow_module_level=True)
-
-Range = tuple[int, int]
-
-
-def extent(x: Tensor) -> Range:
-    """First address of a tensor's elements, and the one behind its last."""
-    reach = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True)) + 1 if x.numel() else 0
-    return x.data_ptr(), x.data_ptr() + reach * x.element_size()
-
-
-class Watch:
-    """The tensors of the kernel that runs now, and how many accesses were looked at."""
-
-    def __init__(self) -> None:
-        self.kernel, self.accesses = "", 0
-        self.ranges: list[Range] = []
-
-    def enter(self, kernel: str, args: dict[str, Any]) -> None:
-        self.kernel, self.ranges = kernel, [extent(x) for x in args.values() if isinstance(x, Tensor)]
-
-    def look(self, ptrs: Any, mask: Any, what: str) -> None:
-        """One access lies in one tensor: which one, its first address tells."""
-        at = ptrs.data.reshape(-1)[np.broadcast_to(mask.data, ptrs.data.shape).reshape(-1).astype(bool)]
-        if not at.size:
-            return
-        self.accesses += 1
-        size = ptrs.dtype.scalar.element_ty.primitive_bitwidth // 8
-        low, high = int(at.min()), int(at.max()) + size
-        inside = any(begin <= low and high <= end for begin, end in self.ranges)
-        assert inside, f"{self.kernel} {what}s from {low} to {high}, its tensors are {self.ranges}"
 
 
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
-    seen, builder, executor = Watch(), interpreter.InterpreterBuilder, interpreter.GridExecutor
-    load, store, hosted = builder.create_masked_load, builder.create_masked_store, executor._init_args_hst
-
-    def on_host(self: Any, args: Any, kwargs: Any) -> Any:
-        args_hst, kwargs_hst = hosted(self, args, kwargs)
-        seen.enter(self.fn.__name__, dict(zip(self.arg_names, args_hst, strict=False)) | kwargs_hst)
-        return args_hst, kwargs_hst
-
-    def loads(self: Any, ptrs: Any, mask: Any, *rest: Any) -> Any:
-        seen.look(ptrs, mask, "read")
-        return load(self, ptrs, mask, *rest)
-
-    def stores(self: Any, ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        seen.look(ptrs, mask, "write")
-        return store(self, ptrs, value, mask, *rest)
-
-    monkeypatch.setattr(executor, "_init_args_hst", on_host)
-    monkeypatch.setattr(builder, "create_masked_load", loads)
-    monkeypatch.setattr(builder, "create_masked_store", stores)
+    seen = watched(monkeypatch)
     yield seen
     assert seen.accesses > 0
 
@@ -96,7 +43,10 @@ def draw(B: int, T: int, H: int, K: int, V: int, *, sliced: bool) -> tuple[Tenso
     return q, k, v
 
 
-SHAPES = [(1, 1, 1, 16, 16), (2, 33, 2, 6, 20), (1, 65, 1, 40, 3)]
+SHAPES = [
+    (1, 1, 1, 16, 16),
+    *(pytest.param(shape, marks=slow_if_interpreted) for shape in ((2, 33, 2, 6, 20), (1, 65, 1, 40, 3))),
+]
 
 
 @pytest.mark.parametrize("sliced", [False, True])
@@ -135,6 +85,7 @@ def test_gated_linear_attention(watch: Watch, shape: tuple[int, int, int, int, i
 def test_an_access_outside_is_seen(watch: Watch) -> None:
     import triton
     import triton.language as tl
+    from triton.runtime.errors import InterpreterError
 
     @triton.jit
     def copy(x, y, n, SIZE: tl.constexpr):
@@ -143,5 +94,5 @@ def test_an_access_outside_is_seen(watch: Watch) -> None:
 
     whole = torch.zeros(16)
     copy[(1,)](whole[:8], torch.zeros(8), 8, SIZE=16)
-    with pytest.raises(interpreter.InterpreterError, match="copy reads"):
+    with pytest.raises(InterpreterError, match="copy reads"):
         copy[(1,)](whole[:8], torch.zeros(16), 9, SIZE=16)

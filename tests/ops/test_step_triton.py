@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
+from interpreted import DEVICE
 
 from plait.ops.gla import gla_step
 from plait.ops.paths import plain_ops
 from plait.ops.shortconv import short_conv_step
-
-pytest.importorskip("triton", reason="Triton is not installed (it comes with CUDA builds of torch)")
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-if not torch.cuda.is_available() and not INTERPRETED:
-    pytest.skip("needs a GPU or TRITON_INTERPRET=1", allow_module_level=True)
-DEVICE = "cpu" if INTERPRETED else "cuda"
 
 
 def drawn(*shape: int) -> torch.Tensor:

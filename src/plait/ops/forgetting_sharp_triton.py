@@ -98,7 +98,7 @@ def sharp_queries(
     own_keys = load_rows(k, first, r, k_n, N, False, D, WIDE)
     part_r = tl.load(part + first + r, mask=in_rows, other=0.0)
     p_own = tl.exp2(tl.sum(queries.to(tl.float32) * own_keys.to(tl.float32), 1) * scale + (tail_r - part_r))
-    if tl.sum(tl.where(first + r >= unpadded, p_own, 0.0), 0) < SHARP * tl.minimum(ROWS, M - m0):
+    if tl.sum(tl.where(first + r >= unpadded, p_own, 0.0), 0) < tl.minimum(ROWS, M - m0) * SHARP:
         return
     tl.store(sharp + z * row_tiles + m0 // TILE, 1)
     head = (b * M * H + h) * D
