@@ -16,21 +16,22 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
+from screenings import score
 
 from plait.analysis.rank import spearman
 
 RESULTS = Path(__file__).parent / "results"
-TRUTH = RESULTS / "2026-11-16-h200-truth.json"
+TRUTH = RESULTS / "2026-11-18-h200-truth.json"
 PROXIES = [RESULTS / "2026-11-17-h200-proxy-training.json", RESULTS / "2026-11-17-h200-short-screening.json"]
-COPIES, PART = 16, "repeats"
+COPIES = 16
 TABLES = {
-    "screening, 1 × 128 tokens per step": ("half-sequence", "short", PART),
-    "screening, 2 × 256": ("tiny-batch", "short", PART),
-    "8 × 256, first tokens": ("small-batch", "plain", "loss"),
+    "screening, 1 × 128 tokens per step": ("half-sequence", "short"),
+    "screening, 2 × 256": ("tiny-batch", "short"),
+    "8 × 256, first tokens": ("small-batch", "plain"),
 }
 FULL = "32 × 256, first tokens"
 WORDS = (
-    """`python benchmarks/screening_ranks.py`, 2026-11-17, of trainings on one H200 (torch 2.11, Triton 3.6): the truth
+    """`python benchmarks/screening_ranks.py`, 2026-11-18, of trainings on one H200 (torch 2.11, Triton 3.6): the truth
     table's 29 architectures on two texts (python sources, english), screenings with two seeds but for five of 2 × 256.
     Learning rates are the table's times 0.35 (512 tokens per step), 0.2 (128) and 0.5 (8 × 256). Spearman's
     correlation with the losses of full trainings, of what costs a sixteenth of them:""",
@@ -60,13 +61,16 @@ def truths() -> Losses:
     return means(found)
 
 
-def proxies(setup: str, kind: str, part: str) -> Losses:
+def proxies(setup: str, kind: str) -> Losses:
+    """Of copied text a screening's score, of plain text the loss."""
     found: dict[tuple[str, int], dict[str, list[float]]] = {}
     rows = [row for path in PROXIES for row in json.loads(path.read_text(encoding="utf-8"))["setups"]]
     for row in (row for row in rows if row["setup"] == setup):
         for run in (run for run in row["runs"] if run["kind"] == kind):
             for tokens, parts in run["annealed"]:
-                found.setdefault((run["text"], tokens), {}).setdefault(row["architecture"], []).append(parts[part])
+                found.setdefault((run["text"], tokens), {}).setdefault(row["architecture"], []).append(
+                    parts["loss"] if kind == "plain" else score(parts, tokens)
+                )
     return means(found)
 
 

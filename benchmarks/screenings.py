@@ -1,12 +1,13 @@
 """Screenings of the truth table's architectures (`proxy_training.py`, setup tiny-batch): what a race may know of them.
 
 A screening trains all of the steps with a sixteenth of the batch on text whose every piece of 8 to 32 bytes is followed
-by its copy, and is scored by held-out bytes that repeat the context.
+by its copy, and is scored by held-out bytes, those that repeat the context above all.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +17,17 @@ from plait.analysis.curve_covariance import seed_covariance
 from plait.analysis.curve_screening import Screenings
 from plait.analysis.curve_table import CurveTable
 from plait.analysis.pareto import Floats
+from plait.racing.screening import repeats_share
 
-SETUP, KIND, PART = "tiny-batch", "short", "repeats"
+SETUP, KIND = "tiny-batch", "short"
 SEEDS = 2
 SHARE = 1 / 16  # of the batch
+
+
+def score(parts: Mapping[str, float], tokens: float) -> float:
+    """Of a screening of so many tokens."""
+    share = repeats_share(tokens)
+    return share * parts["repeats"] + (1 - share) * parts["loss"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,9 @@ def read_screenings(path: Path, tables: list[CurveTable], tokens_per_step: int) 
         for run in (run for run in row["runs"] if run["kind"] == KIND):
             for tokens, parts in run["annealed"]:
                 steps = round(tokens / (SHARE * tokens_per_step))
-                found.setdefault((run["text"], row["architecture"], steps), {})[run.get("seed", 3)] = parts[PART]
+                found.setdefault((run["text"], row["architecture"], steps), {})[run.get("seed", 3)] = score(
+                    parts, tokens
+                )
     texts, names = [table.text for table in tables], list(tables[0].names)
     counts = sorted({steps for _, _, steps in found})
     whole = [steps for steps in counts if all((t, n, steps) in found for t in texts for n in names)]

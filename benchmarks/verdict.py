@@ -12,7 +12,9 @@ often the regret is at most 0.3 of the noise between seeds, the share of the cos
 Nothing is ever judged by what it was fitted on, nor does a library of curves hold it. First: sets of one half of the
 architectures, with constants fitted on the other half (both texts; two ways of halving) and a library, learnt again for
 every set, of all that are not in the set. Second: constants and library of the other text (all architectures). Third:
-constants of the other text, and its library without those in the set. FILE.json, beside the table, holds all numbers.
+constants of the other text, and its library without those in the set. Last, a text of which only some architectures
+were trained and nobody screened (`--third`), with the library of all other texts, with and without those in the set.
+FILE.json, beside the table, holds all numbers.
 """
 
 from __future__ import annotations
@@ -131,6 +133,16 @@ class Backtest:
                 screened = self._screened(others, each, without, calibration, seed)
                 asked.append(Asked(each, calibration, table.noise, seed, known, screened))
         return asked
+
+    def by_third(self, third: CurveTable, new: bool) -> list[Asked]:
+        """Another text than the table's, whose candidates were not screened; `new` as above."""
+        rng = np.random.default_rng([self.draw, 2])
+        calibration = self.constants("all", self.tables)
+        drawn = self._drawn(third, self.sets, rng)
+        known = [self._known(self.tables, each, each.names if new else [], calibration) for each, _ in drawn]
+        return [
+            Asked(each, calibration, third.noise, seed, of, None) for (each, seed), of in zip(drawn, known, strict=True)
+        ]
 
     def _drawn(self, table: CurveTable, sets: int, rng: np.random.Generator) -> list[tuple[CurveTable, int]]:
         size = min(self.size, len(table.names))
@@ -392,6 +404,14 @@ def page(found: Mapping[str, Any]) -> str:
                  percent(s["cost"]), percent(s["held"], 0), f"{s['rounds']:.1f}"]
             )  # fmt: skip
         lines += section(f"Races, {title}", [*head, "cost, %", "90 % intervals hold, %", "rounds"], rows)
+    if "third" in found:
+        rows = [
+            [key, f"{s['spearman']:.2f}", percent(s["regret"], 2), percent(s["mean_regret"], 2), percent(s["near"], 0),
+             percent(s["right"], 0), percent(s["cost"]), percent(s["held"], 0), f"{s['log_score']:.2f}"]
+            for key, s in found["third"].items()
+        ]  # fmt: skip
+        title = f"A third text ({found['third_text']}), by the library alone, nobody screened"
+        lines += section(title, ["", *head[2:], "cost, %", "90 % intervals hold, %", "log score of P(best)"], rows)
     rows = [
         [s["signal"], f"{s['spearman']:.2f}", percent(s["regret"], 2), percent(s["mean_regret"], 2),
          percent(s["near"], 0), percent(s["cost"])]
@@ -543,6 +563,7 @@ def main() -> None:
     parser.add_argument("--default", nargs=2, default=[SCREENING, "knowledge-gradient"], metavar=("WAY", "POLICY"))
     parser.add_argument("--ways", nargs="*", default=[*WAYS, SCREENING])
     parser.add_argument("--screenings", type=Path, default=max(RESULTS.glob("*proxy-training.json")))
+    parser.add_argument("--third", type=Path, default=max(RESULTS.glob("*docs-truth.json")), help="one more text")
     parser.add_argument("--policies", nargs="*", default=list(POLICIES))
     parser.add_argument("--out", type=Path, help="a Markdown file; the JSON goes beside it")
     parser.add_argument("--keep", type=Path, help="a JSON file of fitted constants, read and added to")
@@ -615,6 +636,13 @@ def main() -> None:
                 progress(f"{key:16s} {each_way:13s} {each_policy:19s} {said}")
                 if (each_way, each_policy) == (way, policy):
                     kept[key] = results
+    if not given.simulate:
+        third = read_tables(given.third)[0]
+        found["third"] = {
+            key: summary(played(test.by_third(third, new), policy, "library", given.limit, decay))
+            for key, new in (("text unknown", False), ("both unknown", True))
+        }
+        found["third_text"] = f"{third.text}: {len(third.names)} architectures, {third.loss_ASB.shape[1]} seeds"
     found["signals"] = signals(tables, asked, counts, better)
     if tables[0].loss_ASB.shape[1] > 1:
         found["between_seeds"] = between_seeds(asked)

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from plait.core.errors import UserError
 from plait.model.architecture import architecture
 from plait.racing import screening
 from plait.racing.contenders import Contender
@@ -25,6 +27,7 @@ from plait.racing.screening import (
     PIECES,
     copied,
     repeats,
+    repeats_share,
     screening_course,
     screening_rate,
     screening_text,
@@ -71,29 +74,43 @@ def test_repeats_are_what_the_context_has_shown() -> None:
     assert not found.all()
 
 
-def test_the_score_is_the_loss_of_the_repeats(text: Text, course: Course) -> None:
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_the_score_is_the_loss_of_the_repeats_and_of_all(share: float, text: Text, course: Course) -> None:
     arch = architecture("d=16 vocab=256 | attn[heads=2] swiglu")
     few = Text(text.train, text.inputs_NT % 4, text.targets_NT % 4)
-    some = screening_text(few)
-    assert some.scored_NT is not None
-    losses = [Track(arch, [Replica(1e-3, 0)], [each], course.recipe).score() for each in (few, some)]
-    part = replace(few, scored_NT=~some.scored_NT)
-    others = Track(arch, [Replica(1e-3, 0)], [part], course.recipe).score()
-    share = some.scored_NT.mean()
-    assert 0 < share < 1
-    assert losses[0].mean() == pytest.approx(share * losses[1].mean() + (1 - share) * others.mean(), rel=1e-5)
-    assert losses[1].mean() != pytest.approx(others.mean(), rel=1e-3)
+    mask_NT = repeats(few.inputs_NT, few.targets_NT)
+    assert 0 < mask_NT.mean() < 1
+    track = Track(arch, [Replica(1e-3, 0)], [few], course.recipe)
+    with torch.no_grad():
+        logits = track.template.model(torch.from_numpy(few.inputs_NT))
+    target = torch.from_numpy(few.targets_NT)[..., None]
+    loss_NT = -logits.log_softmax(-1).gather(-1, target)[..., 0].numpy()
+    scored = Track(arch, [Replica(1e-3, 0)], [screening_text(few, share)], course.recipe).score().mean()
+    assert scored == pytest.approx(share * loss_NT[mask_NT].mean() + (1 - share) * loss_NT.mean(), rel=1e-5)
+    assert loss_NT[mask_NT].mean() != pytest.approx(loss_NT.mean(), rel=1e-4)
+
+
+def test_a_text_without_repeats_is_refused(text: Text) -> None:
+    counting = np.arange(text.inputs_NT.size).reshape(text.inputs_NT.shape)
+    with pytest.raises(UserError, match="too short"):
+        screening_text(replace(text, inputs_NT=counting, targets_NT=counting + 1), 1.0)
+
+
+def test_repeats_are_all_of_a_short_screenings_score_and_half_of_a_long_ones() -> None:
+    shares = [repeats_share(512 * steps) for steps in (100, 1024, 2048, 4096, 50_000)]
+    assert shares == pytest.approx([1.0, 1.0, 0.75, 0.5, 0.5])
+    assert screening_course(COURSE, 1024).screening > screening_course(COURSE, 100_000).screening == 0.5
 
 
 def test_its_records_are_its_own(text: Text, course: Course, tmp_path: Path) -> None:
     arch, replica = architecture("d=16 vocab=256 | attn[heads=2] swiglu"), Replica(1e-3, 0)
-    small = screening_course(course)
+    small = screening_course(course, 4)
     assert (small.recipe.batch, small.recipe.seq_len) == (1, 16)
-    assert small.key(arch, replica, 4) != replace(small, screening=False).key(arch, replica, 4)
+    assert small.key(arch, replica, 4) != replace(small, screening=0.0).key(arch, replica, 4)
     assert "screening" not in course.config(arch, replica, 4)
     kept: list[Record] = []
     text = replace(text, inputs_NT=text.inputs_NT % 4, targets_NT=text.targets_NT % 4)
-    Leg(small, arch, (replica,), (4,), tmp_path).run(screening_text(text), kept.append)
+    Leg(small, arch, (replica,), (4,), tmp_path).run(screening_text(text, 1.0), kept.append)
     assert [record.key for record in kept] == [small.key(arch, replica, 4)]
     assert 0 < kept[0].result["loss"] < 10
 
@@ -106,7 +123,7 @@ def test_its_records_are_its_own(text: Text, course: Course, tmp_path: Path) -> 
 def test_a_step_has_a_sixteenth_of_the_tokens(batch: int, seq_len: int, smaller: int, shorter: int) -> None:
     """Fewer sequences as far as that goes, then a shorter one, as far as it still holds copies."""
     whole = replace(COURSE, recipe=replace(COURSE.recipe, batch=batch, seq_len=seq_len))
-    found = screening_course(whole)
+    found = screening_course(whole, 1024)
     assert (found.recipe.batch, found.recipe.seq_len) == (smaller, shorter)
     assert found.held_out == whole.held_out
 
@@ -116,7 +133,7 @@ def test_screenings_are_placed_in_the_library_by_their_tokens(monkeypatch: pytes
     placed: list[int] = []
     monkeypatch.setattr(screening, "screened_known", lambda archs, steps, losses: placed.append(steps))
     for batch, seq_len, tokens in ((32, 256, 2 * 256), (8, 256, 128)):
-        small = screening_course(replace(COURSE, recipe=replace(COURSE.recipe, batch=batch, seq_len=seq_len)))
+        small = screening_course(replace(COURSE, recipe=replace(COURSE.recipe, batch=batch, seq_len=seq_len)), 1024)
         assert small.tokens_per_step == tokens
         result = {"loss": 1.0, "tokens": 4096 * tokens}
         screening.known_after(CONTENDERS[:1], {"attn": Record.of(KIND, {"protocol": tokens}, result, {})})
@@ -216,6 +233,7 @@ import json, sys
 from pathlib import Path
 
 from plait.data import open_corpus
+from plait.core.errors import UserError
 from plait.model.architecture import architecture
 from plait.racing import leg, race
 from plait.racing.contenders import Contender

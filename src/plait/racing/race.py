@@ -262,7 +262,8 @@ class _Race:
 
     def screen(self) -> None:
         """Train every candidate for all of the steps with a part of their tokens, where that was measured to tell."""
-        course, steps = screening_course(self.course), self.rungs[-1]
+        steps = self.rungs[-1]
+        course = screening_course(self.course, steps)
         known = reference_known({c.name: c.arch for c in self.contenders})
         if steps < FEWEST_STEPS or len(self.contenders) < 2 or not known.speaks_of([c.name for c in self.contenders]):
             return

@@ -3,8 +3,8 @@
 What decides between architectures at the end is learnt late, after many optimizer steps, and a race that may spend a
 tenth sees only the first ones. A sixteenth of a step's tokens takes all of the steps at a sixteenth of the cost: a part
 of the batch, or, where one sequence is more than that, a shorter one. The text is full of copies (each piece of 8 to 32
-tokens comes twice), on which copying from the context is learnt sooner, and the score is the loss of those held-out
-tokens of the plain text that repeat the context.
+tokens comes twice), on which copying from the context is learnt sooner. The score is the loss of held-out tokens of the
+plain text: in a short screening of those that repeat the context, in a long one half of it is the loss of all.
 
 A screening tells the ranking after sixteen times its tokens. Of the truth table's 29 architectures on two texts its
 Spearman correlation with the losses after 8 million tokens is 0.92 and 0.90 (one sequence of 128 tokens per step), with
@@ -25,6 +25,7 @@ from dataclasses import replace
 import numpy as np
 
 from plait.analysis.curve_library import Known
+from plait.core.errors import UserError
 from plait.model.reference_curves import screened_known
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, loss_of
@@ -35,6 +36,7 @@ PART = 16  # the tokens of a step are divided by this
 SHORTEST = 128  # tokens of a sequence
 RATE = 0.35  # of a candidate's learning rate, for a sixteenth of the tokens: what the library's were trained with
 LIBRARY_TOKENS = 512  # per step of the library's screenings
+WHOLE_HALF = (1024, 4096)  # of its steps: where repeats are all of the score, and half of it
 FEWEST_STEPS = 1024  # that a screening was measured at
 AT_MOST = 0.7  # of what a race may cost; where a screening takes more, there is none
 PIECES = (8, 33)  # tokens of a piece, from and below
@@ -43,22 +45,37 @@ CONTEXT = 3  # tokens that must match for a token to repeat the context
 SEED = 7  # of the pieces
 
 
-def screening_course(course: Course) -> Course:
-    """The same text, held-out tokens and steps, with smaller steps on copies."""
+def screening_course(course: Course, steps: int) -> Course:
+    """The same text and held-out tokens for so many steps, with smaller steps on copies."""
     batch, seq_len = course.recipe.batch, course.recipe.seq_len
     fewer = max(1, batch // PART)
     shorter = min(seq_len, max(SHORTEST, batch * seq_len // (PART * fewer)))
-    return replace(course, recipe=replace(course.recipe, batch=fewer, seq_len=shorter), screening=True)
+    share = repeats_share(steps * fewer * shorter)
+    return replace(course, recipe=replace(course.recipe, batch=fewer, seq_len=shorter), screening=share)
+
+
+def repeats_share(tokens: float) -> float:
+    """How much of the score of a screening of so many tokens is the loss of repeats. At first architectures differ in
+    when they begin to copy, and that tells most; when most of them do, those who copy well and are bad at everything
+    else would be ranked too high."""
+    first, last = (math.log(steps * LIBRARY_TOKENS) for steps in WHOLE_HALF)
+    return float(np.interp(math.log(tokens), [first, last], [1.0, 0.5]))
 
 
 def screening_rate(rate: float, course: Course) -> float:
     """For the screening's steps: between the rate of a sixteenth and the race's own by a power law."""
-    small = screening_course(course).tokens_per_step / course.tokens_per_step
+    small = screening_course(course, FEWEST_STEPS).tokens_per_step / course.tokens_per_step
     return rate * math.pow(RATE, math.log(small) / math.log(1 / PART))
 
 
-def screening_text(text: Text) -> Text:
-    return Text(copied(text.train), text.inputs_NT, text.targets_NT, repeats(text.inputs_NT, text.targets_NT))
+def screening_text(text: Text, share: float) -> Text:
+    """`share`: of the score, that the repeats have."""
+    repeats_NT = repeats(text.inputs_NT, text.targets_NT)
+    if not repeats_NT.any():
+        raise UserError("none of the held-out tokens repeat the context: the text is too short.")
+    windows, seq_len = repeats_NT.shape
+    weights_NT = (1 - share) / seq_len + share * repeats_NT * (windows / repeats_NT.sum())
+    return Text(copied(text.train), text.inputs_NT, text.targets_NT, weights_NT)
 
 
 def copied(tokens: np.ndarray) -> np.ndarray:

@@ -43,7 +43,7 @@ def open_text(course: Course) -> Text:
     if corpus.fingerprint != course.fingerprint:
         raise UserError(f"{course.data} has changed while it was being trained on; start again.")
     text = Text.of(corpus, course.recipe.seq_len, course.held_out)
-    return screening_text(text) if course.screening else text
+    return screening_text(text, course.screening) if course.screening else text
 
 
 # ---- what runs in a worker

@@ -52,22 +52,13 @@ class Replica:
 
 @dataclass(frozen=True)
 class Text:
-    """What a track reads of a corpus: its training tokens, and held-out windows that everything is scored on; of these
-    all targets, or those of `scored_NT`."""
+    """What a track reads of a corpus: its training tokens, and held-out windows that everything is scored on.
+    `weights_NT`: of the targets, in all as many as there are windows; None: all alike."""
 
     train: np.ndarray
     inputs_NT: np.ndarray
     targets_NT: np.ndarray
-    scored_NT: np.ndarray | None = None
-
-    @property
-    def weights_NT(self) -> np.ndarray:
-        """Of the targets: the mean over windows of their weighted sums is the mean over scored targets."""
-        if self.scored_NT is None:
-            return np.full(self.targets_NT.shape, 1 / self.targets_NT.shape[1])
-        if not self.scored_NT.any():
-            raise UserError("none of the held-out tokens are scored: the text is too short.")
-        return np.asarray(self.scored_NT * (len(self.scored_NT) / self.scored_NT.sum()))
+    weights_NT: np.ndarray | None = None
 
     @classmethod
     def of(cls, corpus: Corpus, seq_len: int, held_out: int) -> Text:
@@ -170,12 +161,15 @@ class Track:
 
     @torch.no_grad()
     def score(self, on_batch: Callable[[], object] = lambda: None) -> np.ndarray:
-        """Held-out nats per scored token of every window as the weights stand, (M, N); `on_batch` is called between
+        """Held-out nats per token of every window with the present parameters, (M, N); `on_batch` is called between
         batches and may raise."""
         began = time.perf_counter()
         texts = [self._texts[replica.text] for replica in self.replicas]
-        parts = any(text.scored_NT is not None for text in texts)
-        weights_MNT = np.stack([text.weights_NT for text in texts]) if parts else None
+        weights = [text.weights_NT for text in texts]
+        weights_MNT = None
+        if any(w is not None for w in weights):
+            alike_NT = np.full(texts[0].targets_NT.shape, 1 / texts[0].targets_NT.shape[1])
+            weights_MNT = np.stack([alike_NT if w is None else w for w in weights])
         losses: list[Tensor] = []
         count = min(len(text.inputs_NT) for text in texts)
         for begin in range(0, count, self.recipe.batch):
