@@ -43,7 +43,9 @@ def _screenings(kept: dict[str, Any]) -> Screenings:
 
 
 def test_the_screenings_are_those_that_were_trained() -> None:
-    """Means over seeds of ln losses of bytes that repeat the context, in the library's order."""
+    """Means over seeds of ln scores, in the library's order: the loss of bytes that repeat the context, and more and more
+    that of all bytes."""
+    share = {1024: 1.0, 2048: 0.75, 4096: 0.5}
     kept = json.loads(PATH.read_text(encoding="utf-8"))
     table = json.loads((RESULTS / kept["provenance"]["table"]).read_text(encoding="utf-8"))
     names = {architecture(row["spec"]).text: row["name"] for row in table["architectures"]}
@@ -55,7 +57,9 @@ def test_the_screenings_are_those_that_were_trained() -> None:
                 for tokens, parts in run["annealed"]:
                     steps = 16 * tokens // kept["screenings"]["tokens_per_step"]
                     seeds = losses.setdefault((run["text"], row["architecture"], steps), {})
-                    seeds[run.get("seed", 3)] = parts["repeats"]
+                    if steps in share:
+                        all_bytes = (1 - share[steps]) * parts["loss"]
+                        seeds[run.get("seed", 3)] = share[steps] * parts["repeats"] + all_bytes
     found = _screenings(kept)
     assert found.loss_TAS.shape == (2, len(kept["architectures"]), 3)
     for t, text in enumerate(kept["texts"]):

@@ -97,7 +97,7 @@ def read_tables(path: Path, cost: str = "flops_per_token") -> list[CurveTable]:
             name: [seed for seed, curve in sorted(by_seed.items()) if all(_finite(curve.get(t)) for t in budgets)]
             for name, by_seed in found.items()
         }
-        most = int(np.median([len(each) for each in seeds.values()]))
+        most = sorted(len(each) for each in seeds.values())[len(seeds) // 2]
         whole = [name for name, each in seeds.items() if len(each) >= min(2, most)]
         loss_ASB = np.array(
             [[[found[n][s][t] for t in budgets] for s in (seeds[n] * most)[:most]] for n in whole], np.float64

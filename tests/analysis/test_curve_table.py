@@ -1,0 +1,53 @@
+"""Truth tables as they are read: who is left out, and who has seeds again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from plait.analysis.curve_table import read_tables
+from plait.core.errors import UserError
+
+
+def written(path: Path, seeds: dict[str, list[int]], short: str = "") -> Path:
+    """Two budgets; the loss tells architecture, seed and budget. `short` lacks the second one."""
+    runs = [
+        {"architecture": name, "text": "t", "seed": seed,
+         "annealed": [[100, 1 + i + 0.1 * seed], [200, 0.5 + i + 0.1 * seed]][: 1 if name == short else 2]}
+        for i, (name, of) in enumerate(seeds.items())
+        for seed in of
+    ]  # fmt: skip
+    rows = [{"name": name} for name in seeds]
+    path.write_text(json.dumps({"texts": {"t": {}}, "architectures": rows, "runs": runs}))
+    return path
+
+
+def test_one_with_fewer_seeds_has_them_again(tmp_path: Path) -> None:
+    seeds = {"a": [1, 2, 5, 6], "b": [1, 2], "c": [1, 2, 5, 6]}
+    (table,) = read_tables(written(tmp_path / "truth.json", seeds))
+    assert table.names == ["a", "b", "c"]
+    assert table.loss_ASB.shape == (3, 4, 2)
+    np.testing.assert_allclose(table.loss_ASB[1, :, 0], [2.1, 2.2, 2.1, 2.2])
+    np.testing.assert_allclose(table.truth, [0.5 + 0.35, 1.5 + 0.15, 2.5 + 0.35])
+
+
+def test_seeds_that_most_lack_are_not_read(tmp_path: Path) -> None:
+    (table,) = read_tables(written(tmp_path / "truth.json", {"a": [1, 2, 5, 6], "b": [1, 2], "c": [1, 2]}))
+    assert table.loss_ASB.shape == (3, 2, 2)
+    np.testing.assert_allclose(table.loss_ASB[0, :, 0], [1.1, 1.2])
+
+
+def test_one_that_lacks_a_budget_or_has_a_single_seed_is_left_out(tmp_path: Path) -> None:
+    seeds = {"a": [1, 2], "b": [1, 2], "c": [1], "d": [1, 2]}
+    (table,) = read_tables(written(tmp_path / "truth.json", seeds, short="b"))
+    assert table.names == ["a", "d"]
+    assert table.provenance["left_out"] == ["b", "c"]
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text("[]")
+    with pytest.raises(UserError, match="is not a truth table"):
+        read_tables(tmp_path / "other.json")
