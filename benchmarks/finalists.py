@@ -124,7 +124,8 @@ class Pool:
                 by_rate = self.curves[self.names[leg.arch.text]]
                 near = [lr for lr in by_rate if abs(math.log(float(lr) / replica.lr)) < 0.35]
                 loss = by_rate[near[0]].get(steps, math.inf) if near else math.inf
-                result = {"loss": loss, "windows": [], "tokens": steps * BATCH * SEQ_LEN, "seconds": 0.0}
+                tokens = steps * BATCH * SEQ_LEN
+                result = {"loss": loss, "windows": [], "tokens": tokens, "tokens_trained": tokens, "seconds": 0.0}
                 records.append(Record.of(KIND, self.course.config(leg.arch, replica, steps), result, {}))
             found.append([records])
         return found

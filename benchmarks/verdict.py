@@ -472,28 +472,28 @@ TITLES = {
 BELIEF = """
 How far to believe it. For every fold, constants, covariances, widths and library were learnt without what is asked
 about, and the sets were drawn with a stream that nothing was chosen on. But the form of the model (traits, kernel,
-widths of priors, the score of a screening) and the policy were chosen after looking at this same table, on sets drawn
-with other streams. There are two texts, one size of model (0.8 M parameters), and sets of 8 that overlap: only 12 to 14
-architectures ever win, so the standard error of a share over 100 sets is about 5 percentage points at least, and other
-draws of sets gave shares up to 15 points apart. The noise is the root mean square over architectures of the spread of
-two seeds; one architecture (fox), one seed of which drops late, makes it large. Of the forecast that is judged here
-about ten variants were run as races and about 150 as plain regressions (columns, kernels, strengths of priors, what is
-assumed of one text, policies), all on draws 0, 31, 41, 61 and 71; almost all differed by less than their errors.
+widths of priors, the score of a screening, what a text makes of the mean curve) and the policy were chosen after
+looking at this same table, on sets drawn with other streams. There are two texts and a part of a third, one size of
+model (0.8 M parameters), and sets of 8 that overlap: only 12 to 14 architectures ever win, so the standard error of a
+share is about 5 percentage points however many sets are drawn. The truth is the mean of four seeds (two for mamba); a
+race sees one of them. The noise is the root mean square over architectures of the spread of seeds; one architecture
+(fox), some seeds of which drop late, makes it large.
 
-With one text in the library nothing says how much texts differ: a tenth of the variance is assumed, and half of that
-for the mean curve, which is what the two texts of this table show. Both folds of an unknown text ask about the same one
-difference between two texts; how intervals hold on a third cannot be told from it.
+With one text in the library nothing says how much texts differ: a tenth of the variance is assumed. What a text makes
+of the mean curve was set by three texts (the two of the table, and a third, see below): where one of the two is
+unknown the intervals are too wide, on the third they hold too little. In all three together they hold about as often as
+they say, but a new text makes all candidates' losses higher or lower than forecast alike: differences and P(best) are
+surer than losses.
 
 Screening: before the race every candidate trains all of the steps with a sixteenth of the batch on text full of copies,
-and the loss of bytes that repeat the context is one more column of the library; its cost (6.2 %) is part of the cost
-here, and of the first rungs of the full training all take only one. The race sees one seed of each screening, the
-library the mean of two. Learning rates are the table's, for races with and without it: a search of rates, which races
-of this length cannot afford at a tenth of the cost, is not counted.
+and its score (half the loss of bytes that repeat the context, half that of all) is one more column of the library; its
+cost (6.2 %) is part of the cost here, and of the first rungs of the full training all take only one. The race sees one
+seed of each screening, the library the mean of two. Learning rates are the table's, for races with and without it: a
+search of rates, which races of this length cannot afford at a tenth of the cost, is not counted.
 
-Where the shortfall comes from: one seed trained to the end reaches a Spearman correlation of 0.94, not 1, for the noise
-between seeds, though it is half of the truth; with the other seed alone it has 0.85. The four best on english end
-within 1.2 % of each other, one of them with seeds 3 % apart. What the race does after the screening changes little: who
-overtakes whom between a quarter and the end is not seen before.
+Where the shortfall comes from: forecasts of new architectures rank by their screenings, which rank fox far too high (it
+copies well on copied text; in full trainings most of its seeds have not begun to); what the race does after the
+screening changes little: who overtakes whom between a quarter and the end is not seen before.
 """.strip().split("\n")
 
 

@@ -7,9 +7,9 @@ tokens comes twice), on which copying from the context is learnt sooner. The sco
 plain text: in a short screening of those that repeat the context, in a long one half of it is the loss of all.
 
 A screening tells the ranking after sixteen times its tokens. Of the truth table's 29 architectures on two texts its
-Spearman correlation with the losses after 8 million tokens is 0.92 and 0.90 (one sequence of 128 tokens per step), with
-those after 34 million 0.84 and 0.79 (two of 256); as many tokens of the full training have 0.72 and 0.43, and 0.43 and
-0.42 (benchmarks/results/2026-11-17-screening-ranks.md; what it adds to a race is in 2026-11-17-screening.md). The
+Spearman correlation with the losses after 8 million tokens is 0.92 and 0.89 (one sequence of 128 tokens per step), with
+those after 34 million 0.80 and 0.83 (two of 256); as many tokens of the full training have 0.67 and 0.41, and 0.41 and
+0.37 (benchmarks/results/2026-11-18-screening-ranks.md; what it adds to a race is in 2026-11-18-verdict.md). The
 library of curves has screenings of its architectures (`analysis.curve_screening`) with 512 tokens per step, and others
 are placed among them by their tokens: those of 128 tokens and 4096 steps correlate with those of 512 tokens and 1024
 steps by 0.95 and 0.94. Races of fewer than 1024 steps have none.
