@@ -275,7 +275,7 @@ CASES: dict[tuple[str, ...], Callable[[torch.dtype], Iterator[Case]]] = {
     ("delta_forward_triton", "delta_backward_triton"): delta_rule,
     ("channel_delta_kernels_triton",): delta_rule_with_a_decay_per_channel,
     ("forgetting_forward_triton", "forgetting_backward_triton", "forgetting_sharp_triton"): forgetting,
-    ("narrow_forward_triton", "narrow_backward_triton"): attention_of_narrow_heads,
+    ("narrow_attention_triton",): attention_of_narrow_heads,
     ("scan_triton",): selective_scan,
     ("shortconv_triton",): short_convolution,
     ("elementwise_triton",): elementwise,
