@@ -27,10 +27,10 @@ def work(kind: str, folder: Path, name: str, device: str) -> None:
 
     place, gpu = torch.device(device), device != "cpu"
     if kind == "delta" and gpu:
-        import delta_faults
+        import kernel_faults
 
-        inputs = delta_faults.draw(8, 4096, 6, 128, 128, "head", False)
-        run = lambda: delta_faults.both(inputs, "head")  # noqa: E731
+        inputs = kernel_faults.draw(8, 4096, 6, 128, 128, "head", False)
+        run = lambda: kernel_faults.both(inputs, "head")  # noqa: E731
     else:
         x = torch.randn(*((8192, 8192) if gpu else (64, 64)), device=place, dtype=torch.bfloat16 if gpu else None)
         run = lambda: x @ x  # noqa: E731

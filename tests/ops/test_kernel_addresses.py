@@ -15,6 +15,7 @@ from torch import Tensor
 from plait.ops.channel_delta import channel_delta_kernels
 from plait.ops.delta import delta_kernels
 from plait.ops.gla_operator import gla_kernels
+from plait.ops.scan_operator import scan_kernels
 
 if not INTERPRETED:
     pytest.skip("needs TRITON_INTERPRET=1", allow_module_level=True)
@@ -96,3 +97,19 @@ def test_an_access_outside_is_seen(watch: Watch) -> None:
     copy[(1,)](whole[:8], torch.zeros(8), 8, SIZE=16)
     with pytest.raises(InterpreterError, match="copy reads"):
         copy[(1,)](whole[:8], torch.zeros(16), 9, SIZE=16)
+
+
+@pytest.mark.parametrize("E", [52, pytest.param(244, marks=slow_if_interpreted)])
+def test_selective_scan_of_stacked_models(watch: Watch, E: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mamba in a fleet, as it was when a GPU reported an illegal access: 8 segments of a chunk forward, 4 of two chunks
+    backward, each chunk in 8 parts, and 20 channels in the last block of 32."""
+    from plait.ops import scan_triton
+
+    M, B, T, N, L = 2, 1, 256, 16, 32
+    forward, backward = scan_triton.tuning(N)
+    monkeypatch.setattr(scan_triton, "ENOUGH", 4 * M * B * -(-E // backward.channels))
+    assert [scan_triton._segments(M * B, T // L, E, tile) for tile in (forward, backward)] == [8, 4]
+    u = torch.randn(M, B, T, E).bfloat16()
+    inputs = [u, torch.rand(M, B, T, E), torch.randn(M, B, T, N), torch.randn(M, B, T, N)]
+    inputs += [-torch.rand(M, N, E), torch.randn(M, E), torch.zeros(M, B, N, E)]
+    run(lambda *x: scan_kernels(*x, L), inputs)

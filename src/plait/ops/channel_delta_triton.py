@@ -39,7 +39,7 @@ from plait.ops.delta_triton import JOIN, KEYS, Tuning, Tunings, widths
 
 def channel_tunings(dtype: torch.dtype, narrowest: int) -> Tunings:
     """`narrowest`: of the padded widths of keys and values. At 32 what `solve` computes in four warps is wrong on an
-    H200 with Triton 3.6 (benchmarks/delta_faults.py shows it); in eight it is right at every width."""
+    H200 with Triton 3.6 (benchmarks/kernel_faults.py shows it); in eight it is right at every width."""
     if dtype == torch.float32:
         return Tunings(32, *(Tuning(16, 4, 1) for _ in range(7)))
     return Tunings(

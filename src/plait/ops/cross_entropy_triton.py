@@ -37,7 +37,9 @@ def _rows(logits, targets, nll, V, W, ignore, GRADIENTS: tl.constexpr, BLOCK: tl
             total = total * tl.exp(largest - larger) + tl.sum(tl.exp(x - larger), axis=0)
             largest = larger
         lse = largest + tl.log(total)
-        tl.store(nll + row, lse - tl.load(begin + target).to(tl.float32))
+        # A target that is no token has no loss, instead of a read anywhere.
+        known = (target >= 0) & (target < V)
+        tl.store(nll + row, lse - tl.load(begin + target, mask=known, other=float("nan")).to(tl.float32))
         if GRADIENTS:
             tl.debug_barrier()
             for first in range(0, W, BLOCK):
@@ -53,5 +55,5 @@ def cross_entropy_rows(
     """Fill `nll_C`; with `gradients` the logits become softmax − one-hot, zero in unscored rows and beyond `vocab`."""
     wide = logits_CW.shape[1]
     _rows[(len(logits_CW),)](
-        logits_CW, targets_C, nll_C, vocab, wide, ignore, GRADIENTS=gradients, BLOCK=BLOCK, num_warps=WARPS
+        logits_CW, targets_C.contiguous(), nll_C, vocab, wide, ignore, GRADIENTS=gradients, BLOCK=BLOCK, num_warps=WARPS
     )

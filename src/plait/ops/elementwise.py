@@ -242,13 +242,13 @@ def fused_takes(x: Tensor) -> bool:
 
 
 def fused_swiglu(gate_up: Tensor) -> Tensor:
-    y_NW: Tensor = _swiglu(gate_up.reshape(-1, gate_up.shape[-1]).contiguous())
+    y_NW: Tensor = _swiglu(gate_up.reshape(-1, gate_up.shape[-1]))
     return y_NW.view(*gate_up.shape[:-1], -1)
 
 
 def split_rotated(packed_BTAP: Tensor, cos_TI: Tensor, sin_TI: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """q_BTHP and k_BTGP, turned, and v_BTGP; the angles are fp32."""
-    q, k, v = _split(packed_BTAP.contiguous(), cos_TI, sin_TI, heads)
+    q, k, v = _split(packed_BTAP, cos_TI, sin_TI, heads)
     return q, k, v
 
 
@@ -256,28 +256,28 @@ def split_rotated(packed_BTAP: Tensor, cos_TI: Tensor, sin_TI: Tensor, heads: in
 def _swiglu(x_NV: Tensor) -> Tensor:
     from plait.ops.elementwise_triton import swiglu_forward  # Triton comes with CUDA builds of torch
 
-    return swiglu_forward(x_NV)
+    return swiglu_forward(x_NV.contiguous())
 
 
 @torch.library.custom_op("plait::swiglu_backward", mutates_args=())
 def _swiglu_backward(x_NV: Tensor, dy_NW: Tensor) -> Tensor:
     from plait.ops.elementwise_triton import swiglu_backward
 
-    return swiglu_backward(x_NV, dy_NW.contiguous())
+    return swiglu_backward(x_NV.contiguous(), dy_NW.contiguous())
 
 
 @torch.library.custom_op("plait::split_rotated", mutates_args=())
 def _split(packed_BTAP: Tensor, cos_TI: Tensor, sin_TI: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
     from plait.ops.elementwise_triton import split_forward
 
-    return split_forward(packed_BTAP, cos_TI, sin_TI, heads)
+    return split_forward(packed_BTAP.contiguous(), cos_TI.contiguous(), sin_TI.contiguous(), heads)
 
 
 @torch.library.custom_op("plait::split_rotated_backward", mutates_args=())
 def _split_backward(dq: Tensor, dk: Tensor, dv: Tensor, cos_TI: Tensor, sin_TI: Tensor) -> Tensor:
     from plait.ops.elementwise_triton import split_backward
 
-    return split_backward(dq, dk, dv, cos_TI, sin_TI)
+    return split_backward(dq, dk, dv, cos_TI.contiguous(), sin_TI.contiguous())
 
 
 def _fake_split(packed_BTAP: Tensor, cos_TI: Tensor, sin_TI: Tensor, heads: int) -> tuple[Tensor, ...]:
@@ -292,7 +292,7 @@ def _save_angles(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 _swiglu.register_fake(lambda x_NV: x_NV.new_empty(x_NV.shape[0], x_NV.shape[1] // 2))
-_swiglu_backward.register_fake(lambda x_NV, dy_NW: torch.empty_like(x_NV))
+_swiglu_backward.register_fake(lambda x_NV, dy_NW: x_NV.new_empty(x_NV.shape))
 _swiglu.register_autograd(
     lambda ctx, dy_NW: _swiglu_backward(*ctx.saved_tensors, dy_NW),
     setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.stacking import register_stacked, with_dense_rows
+from plait.ops.stacking import dense, register_stacked, with_dense_rows
 
 WIDEST_HEAD = 128
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -59,7 +59,7 @@ def _forgetting(
 
     margin = math.log2(k_BNGD.shape[1]) - math.log2(torch.finfo(q_BMHD.dtype).eps) + 4 / math.log(2)
     q, k, v = (with_dense_rows(x) for x in (q_BMHD, k_BNGD, v_BNGD))
-    return forgetting_forward(q, k, v, log_f_BNH, pad_B, scale, -margin if prune else -math.inf)
+    return forgetting_forward(q, k, v, log_f_BNH, dense(pad_B), scale, -margin if prune else -math.inf)
 
 
 @torch.library.custom_op("plait::forgetting_attention_backward", mutates_args=())
@@ -71,10 +71,10 @@ def _forgetting_backward(
     from plait.ops.forgetting_triton import forgetting_backward
 
     q, k, v = (with_dense_rows(x) for x in (q_BMHD, k_BNGD, v_BNGD))
+    saved = (c_BHN, whole_BHN, part_BHN, row_BHM, tail_BHM, begins_BHt, bounds_BHt)
     return forgetting_backward(
-        do_BMHD.contiguous(), o_BMHD.contiguous(), q, k, v, c_BHN, whole_BHN, part_BHN, row_BHM, tail_BHM, begins_BHt,
-        bounds_BHt, pad_B, scale,
-    )  # fmt: skip
+        do_BMHD.contiguous(), o_BMHD.contiguous(), q, k, v, *(x.contiguous() for x in saved), dense(pad_B), scale
+    )
 
 
 class _ForgettingAttention(torch.autograd.Function):

@@ -24,14 +24,227 @@ from typing import Any
 
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 
-from plait.ops.narrow_backward_triton import backward
-from plait.ops.narrow_forward_triton import PARTS, forward
-
+PARTS = tl.constexpr(3)  # of a number of fp32 in half precision
 #: Rows and columns of a tile and warps that hold it, measured on an H200 at D = 8 and 128 to 1,024 tokens.
 FORWARD = {"ROWS": 64, "num_warps": 4, "num_stages": 1}
 BACKWARD = {"ROWS": 64, "num_warps": 4, "num_stages": 1, "maxnreg": 128}
+
+
+@triton.jit
+def load_rows(x, t, T, stride_t, D: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr):
+    """The rows t of one head, of which x is the first."""
+    d = tl.arange(0, WIDE)
+    at = x + t[:, None] * stride_t + d[None, :]
+    if EVEN and D == WIDE:
+        return tl.load(at)
+    elif EVEN:
+        return tl.load(at, mask=(d < D)[None, :], other=0.0)
+    else:
+        return tl.load(at, mask=(t < T)[:, None] & (d < D)[None, :], other=0.0)
+
+
+@triton.jit
+def put_rows(x, rows, t, T, stride_t, D: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr):
+    d = tl.arange(0, WIDE)
+    at = x + t[:, None] * stride_t + d[None, :]
+    if EVEN and D == WIDE:
+        tl.store(at, rows)
+    elif EVEN:
+        tl.store(at, rows, mask=(d < D)[None, :])
+    else:
+        tl.store(at, rows, mask=(t < T)[:, None] & (d < D)[None, :])
+
+
+@triton.jit
+def load_vector(x, t, T, EVEN: tl.constexpr):
+    if EVEN:
+        return tl.load(x + t)
+    else:
+        return tl.load(x + t, mask=t < T, other=0.0)
+
+
+@triton.jit
+def with_ones(rows, D: tl.constexpr, WIDE: tl.constexpr):
+    """Ones in the channels behind the head's."""
+    d = tl.arange(0, WIDE)
+    return tl.where(((d >= D) & (d < D + PARTS))[None, :], 1.0, rows).to(rows.dtype)
+
+
+@triton.jit
+def with_parts(rows, x, D: tl.constexpr, WIDE: tl.constexpr):
+    """x in the channels behind the head's, so that a product with `with_ones` adds it."""
+    d = tl.arange(0, WIDE)
+    for part in tl.static_range(PARTS):
+        rounded = x.to(rows.dtype)
+        rows = tl.where((d == D + part)[None, :], rounded[:, None], rows)
+        x -= rounded.to(tl.float32)
+    return rows
+
+
+@triton.jit
+def forward_tile(
+    query, k, v, row, column, most, total, out, T, k_t, v_t, scale, D: tl.constexpr, WIDE: tl.constexpr,
+    EVEN: tl.constexpr, CAUSAL: tl.constexpr, DIAGONAL: tl.constexpr, FOLD: tl.constexpr,
+):  # fmt: skip
+    """One tile of the running softmax."""
+    key = load_rows(k, column, T, k_t, D, WIDE, EVEN)
+    value = load_rows(v, column, T, v_t, D, WIDE, EVEN)
+    score = tl.dot(query, tl.trans(key))
+    if DIAGONAL:  # a key beyond the end is beyond every row that counts
+        score = tl.where(column[None, :] > row[:, None], -float("inf"), score)
+    elif not CAUSAL and not EVEN:
+        score = tl.where(column[None, :] >= T, -float("inf"), score)
+    higher = tl.maximum(most, scale * tl.max(score, 1))
+    p = tl.exp2(scale * score - higher[:, None])
+    shrink = tl.exp2(most - higher)
+    if FOLD:
+        value = with_ones(value, D, WIDE)
+    else:
+        total = total * shrink + tl.sum(p, 1)
+    out = tl.dot(p.to(value.dtype), value, out * shrink[:, None])
+    return higher, total, out
+
+
+@triton.jit
+def forward(
+    q, k, v, o, lse, q_s, q_t, k_s, k_t, v_s, v_t, T, scale, H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, EVEN: tl.constexpr, CAUSAL: tl.constexpr, FOLD: tl.constexpr,
+):  # fmt: skip
+    h, s, block = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
+    q, k, v, o = q + s * q_s + h * D, k + s * k_s + h * D, v + s * v_s + h * D, o + (s * T * H + h) * D
+    row = block * ROWS + tl.arange(0, ROWS)
+    query = load_rows(q, row, T, q_t, D, WIDE, EVEN)
+    most = tl.full((ROWS,), -float("inf"), tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    out = tl.zeros((ROWS, WIDE), tl.float32)
+    for start in range(0, block * ROWS if CAUSAL else T, ROWS):
+        column = start + tl.arange(0, ROWS)
+        most, total, out = forward_tile(
+            query, k, v, row, column, most, total, out, T, k_t, v_t, scale, D, WIDE, EVEN, CAUSAL, False, FOLD
+        )
+    if CAUSAL:
+        most, total, out = forward_tile(
+            query, k, v, row, row, most, total, out, T, k_t, v_t, scale, D, WIDE, EVEN, CAUSAL, True, FOLD
+        )
+    if FOLD:
+        total = tl.sum(tl.where((tl.arange(0, WIDE) == D)[None, :], out, 0.0), 1)
+    put_rows(o, (out / total[:, None]).to(o.dtype.element_ty), row, T, H * D, D, WIDE, EVEN)
+    at = lse + (s * H + h) * T + row
+    tl.store(at, most + tl.log2(total), mask=row < T)
+
+
+@triton.jit
+def backward_tile(
+    q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, key, value, row, column, sum_k, sum_v, T, q_t, g_t,
+    scale, natural, H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr, CAUSAL: tl.constexpr,
+    DIAGONAL: tl.constexpr, FIRST: tl.constexpr, FOLD: tl.constexpr,
+):  # fmt: skip
+    """One tile's share of all three gradients. Rows beyond the end have no gradient and so add nothing. The first tile
+    of a row finds ⟨do, o⟩; that on the diagonal is the last and writes the gradient of the query."""
+    if FIRST or not FOLD:
+        query = load_rows(q, row, T, q_t, D, WIDE, EVEN)
+        grad = load_rows(grad_o, row, T, g_t, D, WIDE, EVEN)
+        row_lse = load_vector(lse, row, T, EVEN)
+        if FIRST:
+            out = load_rows(o, row, T, H * D, D, WIDE, EVEN)
+            row_delta = tl.sum(grad.to(tl.float32) * out.to(tl.float32), 1)
+            if FOLD:
+                query, grad = with_parts(query, -row_lse / scale, D, WIDE), with_parts(grad, -row_delta, D, WIDE)
+                if not DIAGONAL:
+                    put_rows(kept_q, query, row, T, WIDE, WIDE, WIDE, EVEN)
+                    put_rows(kept_g, grad, row, T, WIDE, WIDE, WIDE, EVEN)
+            else:
+                tl.store(delta + row, row_delta, mask=row < T)
+        else:
+            row_delta = load_vector(delta, row, T, EVEN)
+    else:
+        query = load_rows(kept_q, row, T, WIDE, WIDE, WIDE, EVEN)
+        grad = load_rows(kept_g, row, T, WIDE, WIDE, WIDE, EVEN)
+    score = scale * tl.dot(key, tl.trans(query))  # keys × queries
+    change = tl.dot(value, tl.trans(grad))
+    if not FOLD:
+        score -= row_lse[None, :]
+        change -= row_delta[None, :]
+    p = tl.exp2(score)
+    if DIAGONAL:
+        p = tl.where(column[:, None] > row[None, :], 0.0, p)
+    elif not CAUSAL and not EVEN:
+        p = tl.where(column[:, None] >= T, 0.0, p)
+    sum_v = tl.dot(p.to(grad.dtype), grad, sum_v)
+    grad_score = (p * change).to(query.dtype)
+    sum_k = tl.dot(grad_score, query, sum_k)
+    share = natural * tl.dot(tl.trans(grad_score), key)
+    if DIAGONAL:
+        if not FIRST:  # added past the cache, so read past it
+            d = tl.arange(0, WIDE)
+            at = added_q + row[:, None] * D + d[None, :]
+            share += tl.load(at, mask=(row < T)[:, None] & (d < D)[None, :], other=0.0, cache_modifier=".cg")
+        put_rows(grad_q, share.to(grad_q.dtype.element_ty), row, T, H * D, D, WIDE, EVEN)
+    elif FIRST:
+        put_rows(added_q, share, row, T, D, D, WIDE, EVEN)
+    else:
+        # One addition to each number between two barriers: always in the same order.
+        d = tl.arange(0, WIDE)
+        at = added_q + row[:, None] * D + d[None, :]
+        tl.atomic_add(at, share, mask=(row < T)[:, None] & (d < D)[None, :], sem="relaxed", scope="cta")
+    return sum_k, sum_v
+
+
+@triton.jit
+def backward_keys(
+    q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, start, T, q_t, k_t, v_t, g_t,
+    scale, natural, H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, EVEN: tl.constexpr,
+    CAUSAL: tl.constexpr, FIRST: tl.constexpr, FOLD: tl.constexpr,
+):  # fmt: skip
+    """The tiles of the keys from `start` on, against all queries that see them."""
+    column = start + tl.arange(0, ROWS)
+    key = load_rows(k, column, T, k_t, D, WIDE, EVEN)
+    value = load_rows(v, column, T, v_t, D, WIDE, EVEN)
+    if FOLD:
+        key, value = with_ones(key, D, WIDE), with_ones(value, D, WIDE)
+    sum_k = tl.zeros((ROWS, WIDE), tl.float32)
+    sum_v = tl.zeros((ROWS, WIDE), tl.float32)
+    for first in range(start + ROWS if CAUSAL else 0, T, ROWS):
+        row = first + tl.arange(0, ROWS)
+        sum_k, sum_v = backward_tile(
+            q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, key, value, row, column, sum_k, sum_v, T, q_t,
+            g_t, scale, natural, H, D, WIDE, EVEN, CAUSAL, False, FIRST, FOLD,
+        )  # fmt: skip
+    if CAUSAL:
+        sum_k, sum_v = backward_tile(
+            q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, key, value, column, column, sum_k, sum_v, T, q_t,
+            g_t, scale, natural, H, D, WIDE, EVEN, CAUSAL, True, FIRST, FOLD,
+        )  # fmt: skip
+    put_rows(grad_k, (natural * sum_k).to(grad_k.dtype.element_ty), column, T, H * D, D, WIDE, EVEN)
+    put_rows(grad_v, sum_v.to(grad_v.dtype.element_ty), column, T, H * D, D, WIDE, EVEN)
+
+
+@triton.jit
+def backward(
+    q, k, v, o, lse, grad_o, delta, added_q, kept_q, kept_g, grad_q, grad_k, grad_v,
+    q_s, q_t, k_s, k_t, v_s, v_t, g_s, g_t, T, scale, natural,
+    H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, EVEN: tl.constexpr, CAUSAL: tl.constexpr,
+    FOLD: tl.constexpr,
+):  # fmt: skip
+    h, s = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    q, k, v, grad_o = q + s * q_s + h * D, k + s * k_s + h * D, v + s * v_s + h * D, grad_o + s * g_s + h * D
+    here, pair = (s * T * H + h) * D, (s * H + h) * T
+    o, grad_q, grad_k, grad_v = o + here, grad_q + here, grad_k + here, grad_v + here
+    lse, delta, added_q = lse + pair, delta + pair, added_q + pair * D
+    kept_q, kept_g = kept_q + pair * WIDE, kept_g + pair * WIDE
+    backward_keys(
+        q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, 0, T, q_t, k_t, v_t, g_t,
+        scale, natural, H, D, WIDE, ROWS, EVEN, CAUSAL, True, FOLD,
+    )  # fmt: skip
+    for start in range(ROWS, T, ROWS):
+        tl.debug_barrier()  # the tiles before have written what these read
+        backward_keys(
+            q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, start, T, q_t, k_t, v_t,
+            g_t, scale, natural, H, D, WIDE, ROWS, EVEN, CAUSAL, False, FOLD,
+        )  # fmt: skip
 
 
 def narrow_forward(q_STHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:

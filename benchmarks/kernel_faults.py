@@ -1,6 +1,15 @@
-"""The delta rule's kernels one way at a time: for compute-sanitizer (small) and for long runs of real shapes.
+"""Kernels one way at a time: for compute-sanitizer and for long runs of real shapes.
 
-    [compute-sanitizer] python benchmarks/delta_faults.py MODE DECAY:K:V[:KERNEL=BV,WARPS,STAGES] …
+    export PYTORCH_NO_CUDA_MEMORY_CACHING=1     # every tensor its own allocation: what leaves one is seen
+    compute-sanitizer python benchmarks/kernel_faults.py step[:REPLICAS,BATCH,TOKENS] SPEC …
+    compute-sanitizer python benchmarks/kernel_faults.py step \
+        'd=128 vocab=256 tie=true | mamba[expand=1.90625]' 'd=128 vocab=256 tie=true | attn[heads=4] swiglu gla swiglu'
+    [compute-sanitizer] python benchmarks/kernel_faults.py MODE DECAY:K:V[:KERNEL=BV,WARPS,STAGES] …
+
+`step`: one training step and one scoring of a stacked ensemble as `truth.py` has it (6 replicas, batches of 32 × 256
+tokens), nothing compiled by torch: the recorded gradient of all replicas with plait's operators as the compiled step
+launches them, the stacked scoring, and one replica after the other. Each waits for the device, so the part that a fault
+belongs to is the first that is not printed. One layer of a kind is enough. The others are about the delta rule:
 
 MODE: small, exact, long[:RUNS] or time; DECAY: none, head or channel. `small`: two odd lengths, slices of a fused
 projection, once; `exact`: the errors of output and gradients against float64, 200 tokens, memory that nobody wrote full
@@ -13,6 +22,7 @@ from __future__ import annotations
 import sys
 import time
 
+import numpy as np
 import torch
 from gpu_turn import TURN, aside_while_compiling
 from torch import Tensor
@@ -22,6 +32,8 @@ from plait.device.kernel_bench import delta_case, median_ms
 from plait.ops import channel_delta_triton, delta_triton
 from plait.ops.channel_delta import channel_delta_kernels
 from plait.ops.delta import delta_kernels
+
+STEP = "6,32,256"  # replicas, batch and tokens of the truth table
 
 CUDA = torch.device("cuda")
 
@@ -65,7 +77,44 @@ def exact(K: int, V: int, decay: str) -> str:
     )
 
 
+def step(spec: str, replicas: int, batch: int, tokens: int, device: torch.device = CUDA) -> str:
+    """What of a stacked ensemble's step ran through, and its loss."""
+    from plait.model.architecture import architecture
+    from plait.model.compiled_blocks import remember_angles
+    from plait.training.ensemble_step import precision, record_gradients
+    from plait.training.recipe import Recipe
+    from plait.training.track import Replica, Text, Track
+
+    def ran(part: str, losses: Tensor) -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        print(f"  {part}: loss {float(losses.double().mean()):.4f}", flush=True)
+
+    arch = architecture(spec)
+    text = np.random.default_rng(0).integers(0, arch.header.vocab, (batch + 2) * (tokens + 1))
+    cut = Text.cut("random", text, text, tokens, batch * tokens)
+    recipe, members = Recipe(batch=batch, seq_len=tokens), [Replica(1e-3, seed) for seed in range(replicas)]
+    for compiled in (True, False):
+        track = Track(arch, members, [cut], recipe, device=device, compiled=compiled)
+        given, targets = track.batch(track._starts(0))
+        remember_angles(track.template, tokens, torch.get_autocast_dtype(device.type))
+        gradients = torch.func.vmap(torch.func.grad_and_value(track._stepper._loss))
+        with precision(device):
+            if compiled:
+                gradients = record_gradients(gradients, track.params, given)
+            else:
+                gradients = track._stepper._one_by_one
+            _, loss_M = gradients(track.params, given, targets)
+        ran("recorded, all replicas" if compiled else "replicas one by one", loss_M)
+        ran("scored", torch.from_numpy(track.score()))
+    return "ran"
+
+
 def run(mode: str, case: str) -> str:
+    mode, _, size = mode.partition(":")
+    if mode == "step":
+        with TURN.shared():
+            return step(case, *map(int, (size or STEP).split(",")))
     decay, K, V, *tile = case.split(":")
     module, name = (channel_delta_triton, "channel_tunings") if decay == "channel" else (delta_triton, "tunings")
     usual = getattr(module, name)
@@ -74,7 +123,6 @@ def run(mode: str, case: str) -> str:
         own = delta_triton.Tuning(*map(int, numbers.split(",")))
         setattr(module, name, lambda *given: usual(*given)._replace(**{kernel: own}))
     sizes = int(K), int(V)
-    mode, _, runs = mode.partition(":")
     try:
         if mode == "exact":
             with TURN.shared():
@@ -93,7 +141,7 @@ def run(mode: str, case: str) -> str:
                 forward = median_ms(lambda: op(*inputs, 0.1), CUDA, 10)
             return f"forward {forward:.3f} ms, with backward {median_ms(lambda: both(inputs, decay), CUDA, 10):.3f} ms"
         first = both(inputs, decay)
-        for _ in range(int(runs or 300)):
+        for _ in range(int(size or 300)):
             last = both(inputs, decay)
         torch.cuda.synchronize()
         return "same bits" if all(torch.equal(a, b) for a, b in zip(first, last, strict=True)) else "OTHER BITS"
