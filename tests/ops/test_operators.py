@@ -101,7 +101,7 @@ def test_operators_return_what_their_fakes_promise(name: str) -> None:
         assert same(operator(*map(reordered, args)), found), f"{short} of tensors with other strides"
         if short not in NOT_STACKED:
             tensors = [x for x in args if isinstance(x, Tensor)]
-            others = [x.flip(-1) for x in tensors]
+            others = [x / 2 if x.is_floating_point() else x for x in tensors]
             axes = tuple(0 if isinstance(x, Tensor) else None for x in args)
             pairs = iter([torch.stack(pair) for pair in zip(tensors, others, strict=True)])
             stacked = operator_of(operator, axes)(*(next(pairs) if isinstance(x, Tensor) else x for x in args))

@@ -71,10 +71,11 @@ def _forgetting_backward(
     from plait.ops.forgetting_triton import forgetting_backward
 
     q, k, v = (with_dense_rows(x) for x in (q_BMHD, k_BNGD, v_BNGD))
-    saved = (c_BHN, whole_BHN, part_BHN, row_BHM, tail_BHM, begins_BHt, bounds_BHt)
     return forgetting_backward(
-        do_BMHD.contiguous(), o_BMHD.contiguous(), q, k, v, *(x.contiguous() for x in saved), dense(pad_B), scale
-    )
+        do_BMHD.contiguous(), o_BMHD.contiguous(), q, k, v, c_BHN.contiguous(), whole_BHN.contiguous(),
+        part_BHN.contiguous(), row_BHM.contiguous(), tail_BHM.contiguous(), begins_BHt.contiguous(),
+        bounds_BHt.contiguous(), dense(pad_B), scale,
+    )  # fmt: skip
 
 
 class _ForgettingAttention(torch.autograd.Function):
