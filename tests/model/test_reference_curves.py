@@ -43,8 +43,8 @@ def _screenings(kept: dict[str, Any]) -> Screenings:
 
 
 def test_the_screenings_are_those_that_were_trained() -> None:
-    """Means over seeds of ln scores, in the library's order: the loss of bytes that repeat the context, and more and more
-    that of all bytes."""
+    """Means over seeds of ln scores, in the library's order: the loss of bytes that repeat the context, and more and
+    more that of all bytes."""
     share = {1024: 1.0, 2048: 0.75, 4096: 0.5}
     kept = json.loads(PATH.read_text(encoding="utf-8"))
     table = json.loads((RESULTS / kept["provenance"]["table"]).read_text(encoding="utf-8"))

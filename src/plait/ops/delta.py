@@ -187,11 +187,6 @@ def padded_width(width: int) -> int:
     return max(NARROWEST, 1 << (width - 1).bit_length())
 
 
-def solved_dtype(k_BTHK: Tensor) -> torch.dtype:
-    """Of a chunk's inverse X and of what its tokens write: fp32 where keys are so narrow that many of them overlap."""
-    return torch.float32 if padded_width(k_BTHK.shape[3]) == NARROWEST else k_BTHK.dtype
-
-
 @torch.library.custom_op("plait::delta_rule", mutates_args=())
 def _delta_rule(
     q_BTHK: Tensor, k_BTHK: Tensor, v_BTHV: Tensor, beta_BTH: Tensor, g_BTH: Tensor | None, state: Tensor | None,
@@ -253,8 +248,8 @@ def _fake(
     return (
         v.new_empty(B, T, H, V),
         v.new_empty(B, H, K, V, dtype=torch.float32),
-        k.new_empty(B * H, N, C, C, dtype=solved_dtype(k)),
-        k.new_empty(B * H, N, C, wide, dtype=solved_dtype(k)),
+        k.new_empty(B * H, N, C, C),
+        k.new_empty(B * H, N, C, wide),
     )
 
 

@@ -33,16 +33,16 @@ def prepare_backward(
         g_C = tl.load(g + (b * T + t) * H + h, mask=inside, other=0.0).to(tl.float32)
         P *= decays(g_C, i, j, C, EXACT)
         k_CK = (k_CK * tl.exp(until_end(g, b, h, t, c, T, H, C))[:, None]).to(k.dtype.element_ty)
-    P = tl.where(i >= j, P, 0.0).to(X.dtype)
-    y = tl.dot(tl.trans(X), k_CK.to(X.dtype), input_precision=PRECISION)
+    P = tl.where(i >= j, P, 0.0).to(k.dtype.element_ty)
+    y = tl.dot(tl.trans(X), k_CK, input_precision=PRECISION)
     tl.store(Y + at[:, None] * WK + kk[None, :], y.to(Y.dtype.element_ty))
-    PX = tl.dot(P, X, input_precision=PRECISION).to(R.dtype.element_ty)
+    PX = tl.dot(P, X, input_precision=PRECISION).to(k.dtype.element_ty)
     for first in tl.static_range(0, WV, BV):
         vv = first + tl.arange(0, BV)
         do_CV = tl.load(
             do + ((b * T + t[:, None]) * H + h) * V + vv[None, :], mask=inside[:, None] & (vv < V)[None, :], other=0.0
         )
-        r = tl.dot(tl.trans(PX), do_CV.to(PX.dtype), input_precision=PRECISION)
+        r = tl.dot(tl.trans(PX), do_CV, input_precision=PRECISION)
         tl.store(R + at[:, None] * WV + vv[None, :], r.to(R.dtype.element_ty))
 
 
@@ -87,8 +87,8 @@ def states_backward(
                 dS *= tl.exp(tl.sum(g_C, axis=0))
                 do_CV *= d_C[:, None]
                 r_CV *= d_C[:, None]
-        dS += tl.dot(tl.trans(q_CK).to(R.dtype.element_ty), do_CV.to(R.dtype.element_ty), input_precision=PRECISION)
-        dS -= tl.dot(tl.trans(k_CK).to(R.dtype.element_ty), r_CV.to(R.dtype.element_ty), input_precision=PRECISION)
+        dS += tl.dot(tl.trans(q_CK), do_CV.to(q.dtype.element_ty), input_precision=PRECISION)
+        dS -= tl.dot(tl.trans(k_CK), r_CV.to(k.dtype.element_ty), input_precision=PRECISION)
     tl.store(dfirst + (z * K + kk[:, None]) * V + vv[None, :], dS, mask=here)
 
 
@@ -124,8 +124,8 @@ def gradients(
         r_CV = tl.load(dright + at[:, None] * WV + vv[None, :])
         tl.store(dv + of_o + vv[None, :], (r_CV * beta_C[:, None]).to(dv.dtype.element_ty), mask=columns)
         dbeta_C += tl.sum(r_CV.to(tl.float32) * v_CV.to(tl.float32), axis=1)
-        dP += tl.dot(do_CV.to(w_CV.dtype), tl.trans(w_CV), input_precision=PRECISION)
-        dA -= tl.dot(r_CV.to(w_CV.dtype), tl.trans(w_CV), input_precision=PRECISION)
+        dP += tl.dot(do_CV, tl.trans(w_CV), input_precision=PRECISION)
+        dA -= tl.dot(r_CV, tl.trans(w_CV), input_precision=PRECISION)
     q_CK = tl.load(of_q + kk[None, :], mask=rows, other=0.0)
     k_CK = tl.load(of_k + kk[None, :], mask=rows, other=0.0)
     dP = tl.where(i >= j, dP * scale, 0.0)
@@ -169,8 +169,8 @@ def gradients(
             S = tl.load(before + ((z * N + n) * WK + kb[:, None]) * WV + vv[None, :])
             dS = tl.load(after + ((z * N + n) * WK + kb[:, None]) * WV + vv[None, :])
             dq_CB += tl.dot(do_CV, tl.trans(S), input_precision=PRECISION)
-            dk_CB += tl.dot(w_CV.to(dS.dtype), tl.trans(dS), input_precision=PRECISION)
-            dread_CB -= tl.dot(r_CV.to(S.dtype), tl.trans(S), input_precision=PRECISION)
+            dk_CB += tl.dot(w_CV, tl.trans(dS), input_precision=PRECISION)
+            dread_CB -= tl.dot(r_CV, tl.trans(S), input_precision=PRECISION)
             if GATED:
                 kept += tl.sum(S.to(tl.float32) * dS.to(tl.float32))
         here = inside[:, None] & (kb < K)[None, :]

@@ -84,10 +84,10 @@ def prepare(
         g_C = tl.load(g + (b * T + t) * H + h, mask=inside, other=0.0).to(tl.float32)
         A *= decays(g_C, i, j, C, EXACT)
         weight = beta_C * tl.exp(tl.cumsum(g_C, axis=0))
-    X = invert(tl.where(i > j, A, 0.0), C, JOIN).to(inverse.dtype.element_ty)
+    X = invert(tl.where(i > j, A, 0.0), C, JOIN).to(k.dtype.element_ty)
     at = (z * N + n) * C + c
     tl.store(inverse + at[:, None] * C + c[None, :], X)
-    k_in = (k_CK * weight[:, None]).to(X.dtype)
+    k_in = (k_CK * weight[:, None]).to(k.dtype.element_ty)
     w = tl.dot(X, k_in, input_precision=PRECISION)
     tl.store(W + at[:, None] * WK + kk[None, :], w.to(W.dtype.element_ty))
     for first in tl.static_range(0, WV, BV):
@@ -95,7 +95,7 @@ def prepare(
         v_CV = tl.load(
             v + b * vsb + h * vsh + t[:, None] * vst + vv[None, :], mask=inside[:, None] & (vv < V)[None, :], other=0.0
         )
-        u = tl.dot(X, (v_CV * beta_C[:, None]).to(X.dtype), input_precision=PRECISION)
+        u = tl.dot(X, (v_CV * beta_C[:, None]).to(v.dtype.element_ty), input_precision=PRECISION)
         tl.store(U + at[:, None] * WV + vv[None, :], u.to(U.dtype.element_ty))
 
 
@@ -135,9 +135,7 @@ def states(
             g_C = tl.load(g + (b * T + t) * H + h, mask=t < T, other=0.0).to(tl.float32)
             w_CV *= tl.exp(until_end(g, b, h, t, c, T, H, C))[:, None]
             S *= tl.exp(tl.sum(g_C, axis=0))
-        S += tl.dot(
-            tl.trans(k_CK).to(writes.dtype.element_ty), w_CV.to(writes.dtype.element_ty), input_precision=PRECISION
-        )
+        S += tl.dot(tl.trans(k_CK), w_CV.to(k.dtype.element_ty), input_precision=PRECISION)
     if not AGAIN:
         tl.store(final + (z * K + kk[:, None]) * V + vv[None, :], S, mask=here)
 
@@ -167,7 +165,7 @@ def outputs(
         P *= decays(g_C, i, j, C, EXACT)
         o_CV *= tl.exp(tl.cumsum(g_C, axis=0))[:, None]
     P = tl.where(i >= j, P, 0.0)
-    o_CV += tl.dot(P.to(w_CV.dtype), w_CV, input_precision=PRECISION)
+    o_CV += tl.dot(P.to(k.dtype.element_ty), w_CV, input_precision=PRECISION)
     tl.store(
         o + ((b * T + t[:, None]) * H + h) * V + vv[None, :], (o_CV * scale).to(o.dtype.element_ty),
         mask=inside[:, None] & (vv < V)[None, :],

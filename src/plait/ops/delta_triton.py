@@ -12,9 +12,7 @@
 * Kept for the backward pass are X and w; the states at the chunks' borders are summed up again from w, which is one
   product per chunk. Nothing is added across programs: the result is the same every time.
 
-States and sums are in fp32; what enters a matrix product has the dtype of q, k and v, but for X, w and R = (P X)ᵀ do of
-narrow heads: their chunks hold more keys than channels, X has large numbers that cancel in w, and rounding it to bf16
-alone costs the output its second digit. They stay in fp32 there (`plait.ops.delta.solved_dtype`).
+States and sums are in fp32; what enters a matrix product has the dtype of q, k and v.
 
 Letters: B batch, T time, H heads, K key, V value; Z = batch · heads, N chunks of C tokens; WK and WV the powers of two
 that hold K and V, BV value channels per program.
@@ -28,7 +26,7 @@ import torch
 import triton
 from torch import Tensor
 
-from plait.ops.delta import padded_width, solved_dtype
+from plait.ops.delta import padded_width
 from plait.ops.delta_backward_triton import gradients, prepare_backward, states_backward
 from plait.ops.delta_forward_triton import outputs, prepare, states
 
@@ -84,8 +82,8 @@ def delta_forward(
     tuned = tuned or _tunings(sizes, k_BTHK)
     C, Z, WK, WV = tuned.chunk, B * H, sizes["WK"], sizes["WV"]
     N = triton.cdiv(T, C)
-    X, w = (k_BTHK.new_empty(Z, N, C, width, dtype=solved_dtype(k_BTHK)) for width in (C, WV))
-    W, before = k_BTHK.new_empty(Z, N, C, WK), k_BTHK.new_empty(Z, N, WK, WV)
+    X, W, w = (k_BTHK.new_empty(Z, N, C, width) for width in (C, WK, WV))
+    before = k_BTHK.new_empty(Z, N, WK, WV)
     o, final = v_BTHV.new_empty(B, T, H, V), v_BTHV.new_empty(B, H, K, V, dtype=torch.float32)
     of_q, of_k, of_v = (x.stride()[:3] for x in (q_BTHK, k_BTHK, v_BTHV))
     exact = {"EXACT": k_BTHK.dtype == torch.float32}
@@ -126,7 +124,7 @@ def delta_backward(
     sizes = widths(k_BTHK, v_BTHV) | {"GATED": int(g_BTH is not None)}
     tuned = tuned or _tunings(sizes, k_BTHK)
     (Z, N, C), WK, WV = X.shape[:3], sizes["WK"], sizes["WV"]
-    Y, R = k_BTHK.new_empty(Z, N, C, WK), w.new_empty(w.shape)
+    Y, R = k_BTHK.new_empty(Z, N, C, WK), k_BTHK.new_empty(Z, N, C, WV)
     before, after = (k_BTHK.new_empty(Z, N, WK, WV) for _ in range(2))
     dq, dk, dv = (x.new_empty(x.shape) for x in (q_BTHK, k_BTHK, v_BTHV))
     dbeta = beta_BTH.new_empty(B, T, H)
