@@ -6,10 +6,11 @@
         'd=128 vocab=256 tie=true | mamba[expand=1.90625]' 'd=128 vocab=256 tie=true | attn[heads=4] swiglu gla swiglu'
     [compute-sanitizer] python benchmarks/kernel_faults.py MODE DECAY:K:V[:KERNEL=BV,WARPS,STAGES] …
 
-`step`: one training step and one scoring of a stacked ensemble as `truth.py` has it (6 replicas, batches of 32 × 256
-tokens), nothing compiled by torch: the recorded gradient of all replicas with plait's operators as the compiled step
-launches them, the stacked scoring, and one replica after the other. Each waits for the device, so the part that a fault
-belongs to is the first that is not printed. One layer of a kind is enough. The others are about the delta rule:
+`step`: training steps and a scoring of a stacked ensemble as `truth.py` has it (6 replicas, batches of 32 × 256 tokens,
+bf16), one part after the other: the recorded gradient, which launches plait's operators and torch's own, the same
+compiled, three times, then captured as a graph and replayed, the stacked scoring, and one replica alone. Each waits for
+the device, so the part that a fault belongs to is the first that is not printed. With PYTORCH_NO_CUDA_MEMORY_CACHING=1
+nothing is captured. `CUDA_LAUNCH_BLOCKING=1` says on which line. The others are about the delta rule:
 
 MODE: small, exact, long[:RUNS] or time; DECAY: none, head or channel. `small`: two odd lengths, slices of a fused
 projection, once; `exact`: the errors of output and gradients against float64, 200 tokens, memory that nobody wrote full
@@ -19,8 +20,10 @@ milliseconds, forward and with backward. A kernel can get another tile. Needs a 
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import torch
@@ -80,33 +83,38 @@ def exact(K: int, V: int, decay: str) -> str:
 def step(spec: str, replicas: int, batch: int, tokens: int, device: torch.device = CUDA) -> str:
     """What of a stacked ensemble's step ran through, and its loss."""
     from plait.model.architecture import architecture
-    from plait.model.compiled_blocks import remember_angles
-    from plait.training.ensemble_step import precision, record_gradients
+    from plait.training.ensemble_step import precision
     from plait.training.recipe import Recipe
-    from plait.training.track import Replica, Text, Track
+    from plait.training.track import Replica, Text, Track, track_recipe
 
-    def ran(part: str, losses: Tensor) -> None:
-        if device.type == "cuda":
+    on_gpu, begun = device.type == "cuda", time.perf_counter()
+
+    def ran(part: str, losses: Any) -> None:
+        if on_gpu:
             torch.cuda.synchronize()
-        print(f"  {part}: loss {float(losses.double().mean()):.4f}", flush=True)
+        loss = float(torch.as_tensor(losses).double().mean())
+        print(f"  {part}: loss {loss:.4f} [{time.perf_counter() - begun:.1f} s]", flush=True)
 
     arch = architecture(spec)
-    text = np.random.default_rng(0).integers(0, arch.header.vocab, (batch + 2) * (tokens + 1))
-    cut = Text.cut("random", text, text, tokens, batch * tokens)
-    recipe, members = Recipe(batch=batch, seq_len=tokens), [Replica(1e-3, seed) for seed in range(replicas)]
-    for compiled in (True, False):
-        track = Track(arch, members, [cut], recipe, device=device, compiled=compiled)
-        given, targets = track.batch(track._starts(0))
-        remember_angles(track.template, tokens, torch.get_autocast_dtype(device.type))
-        gradients = torch.func.vmap(torch.func.grad_and_value(track._stepper._loss))
-        with precision(device):
-            if compiled:
-                gradients = record_gradients(gradients, track.params, given)
-            else:
-                gradients = track._stepper._one_by_one
-            _, loss_M = gradients(track.params, given, targets)
-        ran("recorded, all replicas" if compiled else "replicas one by one", loss_M)
-        ran("scored", torch.from_numpy(track.score()))
+    text = np.random.default_rng(0).integers(0, arch.header.vocab, 100 * batch * (tokens + 1))
+    cut = Text.cut("random", text, text, tokens, 2 * batch * tokens)
+    recipe = track_recipe(Recipe(batch=batch, seq_len=tokens), 10)
+    members = [Replica(1e-3, seed) for seed in range(replicas)]
+    track = Track(arch, members, [cut], recipe, device=device)
+    stepper, rows = track._stepper, track._starts(0)
+    step = stepper.prepared(rows) if on_gpu else stepper._advance
+    with precision(device):
+        ran("recorded", stepper._gradients(track.params, *track.batch(rows))[1])
+    ran("compiled", step(*track.batch(rows)))
+    ran("compiled, twice more", [step(*track.batch(rows)) for _ in range(2)][-1])
+    if on_gpu and not os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING"):  # without it nothing can be captured
+        stepper._capture(rows, step)
+        ran("captured", stepper._loss_M)
+        ran("replayed", track.advance_to(20))
+    ran("scored", track.score())
+    one_by_one = Track(arch, members[:1], [cut], recipe, device=device, compiled=False)
+    with precision(device):
+        ran("one replica", one_by_one._stepper._one_by_one(one_by_one.params, *one_by_one.batch(rows[:1]))[1])
     return "ran"
 
 

@@ -202,7 +202,7 @@ class Stepper:
         if not self.captured:
             return self._advance(*self._stacked.batch(rows_MB))
         if self._graph is None:
-            self._capture(rows_MB)
+            self._capture(rows_MB, self.prepared(rows_MB))
             return self._loss_M
         self._rows_MB.copy_(rows_MB)
         self._graph.replay()
@@ -236,20 +236,26 @@ class Stepper:
         stacked = {name: g[0][None] if len(g) == 1 else torch.stack(g) for name, g in by_name.items()}
         return stacked, torch.stack(losses)
 
-    def _capture(self, rows_MB: Tensor) -> None:
-        """Compile if wanted, warm up, capture the graph, and undo the warm-up steps."""
+    def prepared(self, rows_MB: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        """The step of a batch's tokens and targets as it is captured: its gradients recorded and all of it compiled, if
+        that is wanted."""
         stacked = self._stacked
-        self._rows_MB = rows_MB.clone()
-        tokens_MBT, _ = self._stacked.batch(rows_MB)
+        tokens_MBT, _ = stacked.batch(rows_MB)
         remember_angles(stacked.template, tokens_MBT.shape[-1], torch.get_autocast_dtype(stacked.device.type))
         # An eager pass fills what other caches modules have, which the graph then reads.
         with precision(stacked.device), torch.no_grad():
             self._loss({name: p[0] for name, p in stacked.params.items()}, tokens_MBT[0, :1], tokens_MBT[0, :1])
-        advance: Callable[..., Tensor] = self._advance
-        if self._compiled:
-            with precision(stacked.device):
-                self._gradients = record_gradients(self._gradients, stacked.params, tokens_MBT)
-            advance = torch.compile(self._advance, fullgraph=True, dynamic=False)
+        if not self._compiled:
+            return self._advance
+        with precision(stacked.device):
+            self._gradients = record_gradients(self._gradients, stacked.params, tokens_MBT)
+        compiled: Callable[[Tensor, Tensor], Tensor] = torch.compile(self._advance, fullgraph=True, dynamic=False)
+        return compiled
+
+    def _capture(self, rows_MB: Tensor, advance: Callable[[Tensor, Tensor], Tensor]) -> None:
+        """Warm up, capture the graph, and undo the warm-up steps."""
+        stacked = self._stacked
+        self._rows_MB = rows_MB.clone()
         stacks = (stacked.params, stacked.first, stacked.second)
         kept = [{name: p.clone() for name, p in stack.items()} for stack in stacks]
         step = self._step.clone()
@@ -257,11 +263,11 @@ class Stepper:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
-                advance(*self._stacked.batch(self._rows_MB))
+                advance(*stacked.batch(self._rows_MB))
         torch.cuda.current_stream().wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            self._loss_M = advance(*self._stacked.batch(self._rows_MB))
+            self._loss_M = advance(*stacked.batch(self._rows_MB))
         for stack, saved in zip(stacks, kept, strict=True):
             for name in stack:
                 stack[name].copy_(saved[name])
