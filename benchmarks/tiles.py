@@ -2,10 +2,10 @@
 
     python benchmarks/tiles.py FAMILY … [--seconds 120] [--out TILES.jsonl]
 
-Families: scan, short-scan, narrow, long-narrow, conv, mamba2, deltanet, kda. A tile's outputs and all gradients are
-held to float64 at lengths that are no multiples of it, stacked members among them, with memory that nobody wrote full
-of NaN, and twice for the same bits (`plait.device.kernel_guard`); one that is off is not timed. Times are medians of a
-forward pass alone and of a forward with a backward pass.
+Families: scan, short-scan, narrow, long-narrow, conv, mamba2, deltanet, kda, swiglu. A tile's outputs and all gradients
+are held to float64 at lengths that are no multiples of it, stacked members among them, with memory that nobody wrote
+full of NaN, and twice for the same bits (`plait.device.kernel_guard`); one that is off is not timed. Times are medians
+of a forward pass alone and of a forward with a backward pass.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from plait.ops import (
     scan,
     scan_triton,
     shortconv_triton,
+    swiglu_mlp_triton,
 )
+from plait.ops.swiglu_mlp import swiglu_mlp, swiglu_mlp_reference
 
 BF16, FP32 = torch.bfloat16, torch.float32
 
@@ -182,6 +184,35 @@ def _delta(module: Any, name: str, case: KernelCase, *wide: int) -> Family:
     return Family([(case, some)], {f"8 x 4096, {case.name}": (case, 8, 4096, BF16, 1)}, tiles)
 
 
+def swiglu() -> Family:
+    """A whole SwiGLU: tokens and inner channels of a tile, warps and stages, forward and backward."""
+
+    def case(d: int, inner: int) -> KernelCase:
+        def draw(B: int, T: int, stream: torch.Generator) -> dict[str, torch.Tensor]:
+            shapes = {"x": (B, T, d), "gate_up": (2 * inner, d), "down": (d, inner)}
+            return {
+                name: shape[-1] ** -0.5 * torch.randn(*shape, generator=stream, device=stream.device)
+                for name, shape in shapes.items()
+            }
+
+        return KernelCase(
+            "swiglu", f"d {d} inner {inner}", draw, lambda x: swiglu_mlp(x["x"], x["gate_up"], x["down"]),
+            lambda x: swiglu_mlp_reference(x["x"], x["gate_up"], x["down"]), {}, wide=(),
+        )  # fmt: skip
+
+    tiles = {}
+    for forward, backward in (
+        ((128, 32, 8, 2), (128, 32, 8, 2)), ((128, 64, 8, 2), (64, 32, 4, 2)), ((128, 32, 8, 3), (128, 32, 8, 3)),
+        ((64, 32, 4, 2), (128, 64, 8, 2)), ((64, 64, 4, 2), (64, 32, 4, 3)),
+    ):  # fmt: skip
+        use = [put(swiglu_mlp_triton, "FORWARD", swiglu_mlp_triton.Tile(*forward))]
+        use += [put(swiglu_mlp_triton, "BACKWARD", swiglu_mlp_triton.Tile(*backward))]
+        tiles[f"{forward}, {backward}"] = put_all(*use)
+    lengths = [Setting(BF16, T, "", members) for T, members in ((1, 1), (200, 1), (128, 3))]
+    checked = [(case(128, 512), lengths), (case(72, 176), lengths[1:2])]
+    return Family(checked, {"6 x 128 x 128, d 128 inner 512": (case(128, 512), 128, 128, BF16, 6)}, tiles)
+
+
 FAMILIES: dict[str, Callable[[], Family]] = {
     "scan": long_scan,
     "short-scan": short_scan,
@@ -191,6 +222,7 @@ FAMILIES: dict[str, Callable[[], Family]] = {
     "mamba2": mamba2,
     "deltanet": lambda: _delta(delta_triton, "tunings", CASES["gated-deltanet"]),
     "kda": lambda: _delta(channel_delta_triton, "channel_tunings", CASES["kda"], 128),
+    "swiglu": swiglu,
 }
 
 

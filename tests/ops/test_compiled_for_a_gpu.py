@@ -21,7 +21,7 @@ def test_in_a_process_without_the_interpreter(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "--noconftest", "-p", "no:cacheprovider", __file__]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout + found.stderr
-    assert "7 passed, 1 skipped" in found.stdout
+    assert "9 passed, 1 skipped" in found.stdout
 
 
 def compiled(kernel, constants: dict, warps: int = 4, **types: str) -> str:
@@ -66,6 +66,17 @@ def test_attention_of_narrow_heads(even, causal, D):
     for kernel in (narrow_attention_triton.forward, narrow_attention_triton.backward):
         ptx = compiled(kernel, constants, T="i32", scale="fp32", natural="fp32", **half, **strides)
         assert "mma" in ptx
+
+
+@in_another_process
+@pytest.mark.parametrize(("even", "D", "W"), [(True, 128, 512), (False, 72, 176)])
+def test_a_whole_swiglu(even, D, W):
+    from plait.ops import swiglu_mlp_triton as mlp
+
+    for kernel, tile in ((mlp.forward, mlp.FORWARD), (mlp.backward, mlp.BACKWARD)):
+        sizes = {"D": D, "W": W, "WIDE": 128, "ROWS": tile.rows, "INNER": tile.inner, "EVEN": even}
+        types = {name: "*bf16" for name in kernel.arg_names} | {"N": "i32"}
+        assert "wgmma" in compiled(kernel, sizes | {"STAGES": tile.stages}, warps=tile.warps, **types)
 
 
 @in_another_process

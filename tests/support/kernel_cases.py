@@ -24,6 +24,7 @@ from plait.ops.narrow_attention import narrow_attention
 from plait.ops.scan import selective_scan_reference
 from plait.ops.scan_operator import scan_kernels
 from plait.ops.shortconv import short_conv_kernels, short_conv_reference
+from plait.ops.swiglu_mlp import swiglu_mlp, swiglu_mlp_reference
 
 BF16, FP32, FP64 = torch.bfloat16, torch.float32, torch.float64
 BOUNDS = {FP32: 1e-5, BF16: 1e-2}
@@ -200,6 +201,19 @@ def elementwise(dtype: torch.dtype) -> Iterator[Case]:
     yield Case(ours, definition, {"packed": normal(2, T, H + 2 * G, P, dtype=dtype)})
 
 
+def whole_swiglu(dtype: torch.dtype) -> Iterator[Case]:
+    if dtype == FP32 and not INTERPRETED:
+        return  # only half precision takes these kernels; a GPU rounds the factors of their products
+    for N, D, W in ((133, 24, 80), (128, 16, 64)):
+        inputs = {"x": normal(N, D, dtype=dtype), "gate_up": normal(2 * W, D, dtype=dtype) / D**0.5}
+        inputs["down"] = normal(D, W, dtype=dtype) / W**0.5
+        yield Case(
+            lambda x, gate_up, down: (swiglu_mlp(x, gate_up, down),),
+            lambda x, gate_up, down: (swiglu_mlp_reference(x, gate_up, down),),
+            inputs,
+        )
+
+
 def cross_entropy(dtype: torch.dtype) -> Iterator[Case]:
     from plait.ops.cross_entropy_triton import cross_entropy_rows
 
@@ -269,6 +283,7 @@ CASES: dict[tuple[str, ...], Callable[[torch.dtype], Iterator[Case]]] = {
     ("scan_triton",): selective_scan,
     ("shortconv_triton",): short_convolution,
     ("elementwise_triton",): elementwise,
+    ("swiglu_mlp_triton",): whole_swiglu,
     ("cross_entropy_triton",): cross_entropy,
     ("step_triton",): one_token,
 }

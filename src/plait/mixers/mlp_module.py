@@ -21,6 +21,8 @@ from plait.mixers.canon_module import INNER_TAIL, Canon, crop_tail, inner_canon
 from plait.mixers.mixer import ChannelMixer, Cut, Draw, State, only_present, trimmed
 from plait.mixers.mlp import IdentityOptions, MlpOptions, MoeOptions, SwigluOptions
 from plait.ops.elementwise import swiglu
+from plait.ops.swiglu_mlp import swiglu_mlp
+from plait.ops.swiglu_mlp import takes as fused_takes
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -108,6 +110,11 @@ class Swiglu(DenseMixer):
         super().__init__(d, options)
         # Gate and up in one product: one large matrix product is faster than two of half its size.
         self.gate_up = nn.Linear(d, 2 * options.inner_width(d), bias=False)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        if self.canon is None and fused_takes(x_BTD):
+            return swiglu_mlp(x_BTD, self.gate_up.weight, self.down.weight)
+        return super().forward(x_BTD)
 
     def tensor_parallel(self, parts: int) -> dict[str, Cut]:
         return self._cuts("gate_up", 2, parts)
