@@ -76,15 +76,16 @@ def learn(job: tuple[str, str, float, str], turn: Turn) -> Row:
     torch.set_float32_matmul_precision("high")
     setting = next(each for each in full([name]).settings if each.task.settings() == _baseline(name))
     fleet = made(mixer, setting, device)
-    deadline, every = time.perf_counter() + seconds, setting.training.eval_every
+    deadline = time.perf_counter() + seconds
     accuracies: list[tuple[int, list[float]]] = []
     solved: dict[str, int] = {}
     while time.perf_counter() < deadline and fleet.step < fleet.plan.steps and not solved:
         with TURN.shared():  # others may time something meanwhile
-            fleet.advance(every // 10 or 1)
+            evaluation = fleet.plan.next_evaluation(fleet.step)
+            fleet.advance(evaluation - fleet.step)
             if device != "cpu":
                 torch.cuda.synchronize()
-        if fleet.step % every == 0:
+        if fleet.step == evaluation:
             with TURN.shared():
                 accuracies.append((fleet.step, [round(x, 4) for x in fleet.score("validation")[0].tolist()]))
             print(mixer, name, *accuracies[-1], flush=True)
@@ -107,7 +108,7 @@ def projection(rows: list[Row]) -> str:
     for row in sorted(rows, key=lambda each: each["tokens"]):
         settings = by_length()[row["tokens"]]
         steps = sum(len(each.training.grid) * each.training.steps for each in settings)
-        looks = sum(each.training.steps // each.training.eval_every for each in settings)
+        looks = sum(len(each.training.evaluations) for each in settings)
         minutes = steps * row["ms_per_member_step"] / 6e4 + looks * row["evaluation_seconds"] / 60
         whole += minutes
         lines.append(

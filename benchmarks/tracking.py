@@ -238,7 +238,7 @@ def fit_steps(fleet: Fleet, until: float, most: int) -> None:
     float(fleet.params[next(iter(fleet.params))].sum())
     each = (time.perf_counter() - began) / FIT
     plan_steps(fleet, fleet.step + int((until - time.time() - SCORING) / each), most)
-    fleet.plan = dataclasses.replace(fleet.plan, eval_every=-(-fleet.plan.steps // EVALUATIONS))
+    fleet.plan = dataclasses.replace(fleet.plan, eval_at=(), eval_every=-(-fleet.plan.steps // EVALUATIONS))
 
 
 def plan_steps(fleet: Fleet, steps: int, most: int) -> None:

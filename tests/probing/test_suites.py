@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 
 import pytest
@@ -31,7 +32,7 @@ def test_every_task_of_a_suite_is_scored_at_longer_lengths() -> None:
 @pytest.mark.parametrize("protocol", [quick(), full()], ids=["quick", "full"])
 def test_what_decides_a_trial_of_the_paper_has_no_lengths(protocol) -> None:
     for setting in protocol.settings:
-        given = set(setting.training.as_dict()) - ({"first_ends"} if protocol.name == "full" else set())
+        given = set(setting.training.as_dict()) - ({"first_ends", "eval_most"} if protocol.name == "full" else set())
         assert given == {"steps", "batch", "grid", "evaluation", "eval_every", "solved"}
 
 
@@ -130,3 +131,25 @@ def test_tasks_whose_prefixes_are_sequences_are_learnt_from_short_ones_first():
     assert by_task["mqar"].curriculum == ()
     assert "curriculum" not in by_task["mqar"].as_dict()
     assert not any(setting.training.curriculum for setting in quick().settings)
+
+
+def test_the_paper_s_protocol_looks_often_at_first_and_every_ten_epochs_in_the_end() -> None:
+    from plait.training.ensemble import Plan
+
+    training = max((setting.training for setting in full().settings), key=lambda one: one.steps)
+    looks = training.evaluations
+    assert looks[:12] == (100, 200, 300, 400, 500, 600, 700, 800, 900, 1000, 1100, 1300)
+    assert looks[-3:] == (18400, 19400, 20000)
+    assert all(b - a <= max(100, a / 10 + 100) for a, b in itertools.pairwise(looks))
+    plan = Plan(training.steps, eval_at=looks)
+    assert [plan.next_evaluation(step) for step in (0, 99, 100, 1100, 19399, 19999)] == [
+        100,
+        100,
+        200,
+        1300,
+        19400,
+        20000,
+    ]
+    regular = Training(10, 1, ((1e-3, 0.0),), 1, 4, None)
+    assert regular.evaluations == (4, 8, 10)
+    assert [Plan(10, eval_every=4).next_evaluation(step) for step in (0, 4, 8, 9)] == [4, 8, 10, 10]

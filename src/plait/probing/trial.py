@@ -143,7 +143,9 @@ class Trial:
         ]
         never = 2.0  # no accuracy reaches it
         solved = never if t.solved is None else t.solved
-        plan = Plan(t.steps, t.batch, t.eval_every, solved=solved, first_ends=t.first_ends, curriculum=t.curriculum)
+        plan = Plan(
+            t.steps, t.batch, eval_at=t.evaluations, solved=solved, first_ends=t.first_ends, curriculum=t.curriculum
+        )
         splits = [_split(self.data, name) for name in ("train", "validation", "test")]
         accuracy = metric(self.task.variant)
         # The fleet counts right tokens itself, where it computes.
@@ -307,7 +309,7 @@ class Speed:
     def trial(self, trial: Trial) -> float:
         """All steps and evaluations; evaluating a sequence is about a third of learning from it."""
         t = trial.training
-        evaluations = -(-t.steps // t.eval_every) + 1
+        evaluations = len(t.evaluations) + 1  # the test split's, too
         return self.step(trial) * (t.steps + evaluations * t.evaluation / t.batch / 3)
 
 

@@ -47,6 +47,7 @@ class Plan:
 
     steps       optimizer steps; the learning rate falls to zero along a cosine over them
     eval_every  steps between evaluations on the validation split
+    eval_at     the steps after which members are evaluated, where they are not so regular; after the last one, always
     solved      a member whose validation accuracy reaches this stops
     first_ends  the first member to solve its data set ends the others on it, too: where only the best one counts, none
                 of them could raise it by more than 1 − solved
@@ -58,12 +59,19 @@ class Plan:
     steps: int
     batch: int = 128
     eval_every: int = 100
+    eval_at: tuple[int, ...] = ()
     solved: float = 0.999
     first_ends: bool = False
     hopeless: float | None = None
     hope: float = 0.01
     curriculum: tuple[tuple[float, int], ...] = ()
     optimizer: AdamW = field(default_factory=AdamW)
+
+    def next_evaluation(self, step: int) -> int:
+        """The step of the first evaluation after this step."""
+        regular = step - step % self.eval_every + self.eval_every
+        after = next((at for at in self.eval_at if at > step), self.steps) if self.eval_at else regular
+        return min(after, self.steps)
 
     def tokens_at(self, step: int) -> int | None:
         """How many tokens of a sequence are learnt from at a step; None: all of them."""
@@ -182,11 +190,11 @@ class Fleet:
         end = self.plan.steps if until is None else min(until, self.plan.steps)
         started = time.perf_counter()
         while self.alive and self.step < end:
-            pause = min(end, self.step - self.step % self.plan.eval_every + self.plan.eval_every)
-            losses_M = self.advance(pause - self.step)
+            evaluation = self.plan.next_evaluation(self.step)
+            losses_M = self.advance(min(end, evaluation) - self.step)
             self.seconds += time.perf_counter() - started
             started = time.perf_counter()
-            if self.step % self.plan.eval_every == 0 or self.step == self.plan.steps:
+            if self.step == evaluation:
                 self._evaluate(losses_M)
             if report is not None:
                 report(self)
