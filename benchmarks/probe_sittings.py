@@ -1,0 +1,178 @@
+"""The full MAD protocol in sittings: on a machine that is lent for minutes, and keeps nothing but a few small files.
+
+    python benchmarks/probe_sittings.py FILES -o FILES [--seconds 520] [--workers 3] [--mixers attn] [--tasks …]
+    python benchmarks/probe_sittings.py FILES --table benchmarks/results/DATE-h200-probe-full.json
+
+A sitting unpacks the store and the checkpoints that the one before it left in FILES (a folder, empty at first), trains
+for so many seconds, and packs them again into pieces that may come back. Checkpoints are large: one is kept of the
+training that would lose most, and others while there is room. So the longest setting comes first, together with one
+that has a checkpoint, and the others from the shortest, those of one shape one after the other, which is compiled once.
+The result is that of `plait probe MIXERS --full --no-baselines --device cuda`, uninterrupted, and in the same store.
+On a GPU several workers share it: start `nvidia-cuda-mps-control -d` first. The table has a row per finished setting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import tarfile
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from plait.probing.plan import Work, with_seeds
+from plait.probing.protocol import candidates, full
+from plait.probing.run import Machine, Progress, run_all
+from plait.probing.trial import Trial, checkpoint_path, tokens
+from plait.records import Store, open_store
+from plait.workers.pool import Place
+
+MIB = 2**20
+PIECE, ALL = 15 * MIB, 60 * MIB  # of what may come back: 16 MiB a file, 64 MiB in all
+STORE, CHECKPOINTS, PIECES = "plait.db", "checkpoints", "sitting.tar."
+
+
+def in_order(trials: Sequence[Trial], folder: Path) -> tuple[Trial, ...]:
+    """First what has a checkpoint and the longest setting, then the others from the shortest on, by shape."""
+
+    def cost(trial: Trial) -> int:
+        return tokens(trial) * trial.training.steps
+
+    def shape(trial: Trial) -> tuple[int, int, int]:
+        return tokens(trial), trial.task.model_vocab, -trial.training.steps
+
+    begun = [trial for trial in trials if checkpoint_path(folder / CHECKPOINTS, trial.key).exists()]
+    first = sorted(begun or [max(trials, key=cost)], key=cost, reverse=True)
+    return (*first, *sorted((trial for trial in trials if trial not in first), key=shape))
+
+
+def sit(work: Work, folder: Path, machine: Machine, seconds: float) -> bool:
+    """Train for so many seconds; whether all is done. What was begun is in the folder's checkpoints."""
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    def tell(progress: Progress) -> None:
+        nonlocal told
+        if time.monotonic() - told > 10 or progress.phase != "training":
+            told = time.monotonic()
+            now = ", ".join(f"{x['step']:,} ({x['accuracy'] or 0:.3f})" for x in progress.running.values())
+            print(f"[{told - begun:4.0f} s] {len(progress.done)} of {len(work.trials)} done; at {now}", flush=True)
+
+    begun, told = time.monotonic(), 0.0
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        with open_store(f"sqlite:///{folder / STORE}") as store:
+            left = [trial for trial in work.trials if not store.has([trial.key])]
+            if left:
+                run_all(replace(work, trials=in_order(left, folder)), store, machine, tell)
+        return True
+    except KeyboardInterrupt:
+        return False
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def pack(folder: Path, files: Path, room: int = ALL) -> list[str]:
+    """The store, and as many checkpoints as there is room for, the longest-trained first, in pieces; what is left out
+    is returned."""
+    from plait.training.checkpoint import load_state
+
+    states = {path: load_state(path) for path in folder.glob(f"{CHECKPOINTS}/*/fleet.safetensors")}
+    found = sorted(((state["seconds"], path) for path, state in states.items() if state is not None), reverse=True)
+    files.mkdir(parents=True, exist_ok=True)
+    for old in files.glob(f"{PIECES}*"):
+        old.unlink()
+    left_out = []
+    with tempfile.TemporaryFile() as whole:
+        with tarfile.open(fileobj=whole, mode="w") as tar:
+            for path in [path for path in folder.iterdir() if path.name.startswith(STORE)]:
+                tar.add(path, path.name)
+            for seconds, path in found:
+                if whole.tell() + path.stat().st_size + 4 * MIB > room:
+                    left_out.append(f"{path.parent.name}: {seconds:.0f} s")
+                    continue
+                tar.add(path, str(path.relative_to(folder)))
+        whole.seek(0)
+        for number, piece in enumerate(iter(lambda: whole.read(PIECE), b"")):
+            (files / f"{PIECES}{number}").write_bytes(piece)
+    return left_out
+
+
+def unpack(files: Path, folder: Path) -> None:
+    pieces = sorted(files.glob(f"{PIECES}*"), key=lambda path: int(path.name.removeprefix(PIECES)))
+    if not pieces:
+        return
+    with tempfile.TemporaryFile() as whole:
+        for piece in pieces:
+            whole.write(piece.read_bytes())
+        whole.seek(0)
+        with tarfile.open(fileobj=whole) as tar:
+            tar.extractall(folder, filter="data")
+
+
+def rows(work: Work, store: Store) -> list[dict[str, Any]]:
+    """What every finished setting gave, and what it cost."""
+    found = []
+    for trial in work.trials:
+        record = store.get(trial.key)
+        if record is None:
+            continue
+        replicas = record.result["replicas"]
+        found.append({
+            "architecture": trial.candidate, "task": trial.task.name, "settings": dict(trial.settings),
+            "tokens": trial.task.input_length, "accuracy": record.result["accuracy"],
+            "steps": max(replica["steps"] for replica in replicas), "of": trial.training.steps,
+            "stopped": sorted({replica["stopped"] for replica in replicas}),
+            "seconds": record.provenance["seconds"], "gpu": record.provenance["gpu"], "key": trial.key,
+        })  # fmt: skip
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, help="where the last sitting's pieces are")
+    parser.add_argument("-o", "--out", type=Path, help="where this one's go")
+    parser.add_argument("--seconds", type=float, default=520.0)
+    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--mixers", nargs="*", default=["attn"])
+    parser.add_argument("--tasks", nargs="*", default=[])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--table", type=Path, help="write the rows of finished settings, train nothing")
+    asked = parser.parse_args()
+    protocol = full(asked.tasks)
+    some = candidates(asked.mixers, protocol, baselines=False)
+    work = with_seeds(some, protocol, [1] * len(protocol.settings), asked.device)
+    share = None if asked.device == "cpu" else 1 / asked.workers
+    machine = Machine(Place.of("", asked.workers, asked.device, share), checkpoint_seconds=60.0)
+    with tempfile.TemporaryDirectory() as name:
+        folder, begun = Path(name), time.perf_counter()
+        unpack(asked.files, folder)
+        if asked.table is None:
+            done = sit(work, folder, machine, asked.seconds)
+            left_out = pack(folder, asked.out or asked.files)
+            print(f"{'all done' if done else 'stopped'} after {time.perf_counter() - begun:.0f} s", flush=True)
+            if left_out:
+                print(f"no room for the checkpoints of {', '.join(left_out)}", flush=True)
+        with open_store(f"sqlite:///{folder / STORE}") as store:
+            found = rows(work, store)
+    if asked.table is not None:
+        asked.table.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n", encoding="utf-8")
+    seconds = sum(row["seconds"] for row in found)
+    print(f"{len(found)} of {len(work.trials)} settings, {seconds / 60:.1f} minutes of trainings", flush=True)
+    for row in sorted(found, key=lambda row: (row["task"], row["tokens"])):
+        print(
+            f"  {row['task']}, {row['tokens']} tokens: {row['accuracy']:.4f} after {row['steps']:,} of {row['of']:,} "
+            f"steps, {row['seconds']:.0f} s, {', '.join(row['stopped'])}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
