@@ -14,7 +14,10 @@ On a GPU several workers share it: start `nvidia-cuda-mps-control -d` first. The
 from __future__ import annotations
 
 import argparse
+import gzip
+import io
 import json
+import math
 import signal
 import tarfile
 import tempfile
@@ -32,7 +35,7 @@ from plait.records import Store, open_store
 from plait.workers.pool import Place
 
 MIB = 2**20
-PIECE, ALL = 15 * MIB, 60 * MIB  # of what may come back: 16 MiB a file, 64 MiB in all
+PIECE, ROOM = 15 * MIB, 60  # of what may come back: 16 MiB a file, 64 MiB in all
 STORE, CHECKPOINTS, PIECES = "plait.db", "checkpoints", "sitting.tar."
 
 
@@ -79,7 +82,7 @@ def sit(work: Work, folder: Path, machine: Machine, seconds: float) -> bool:
         signal.signal(signal.SIGALRM, before)
 
 
-def pack(folder: Path, files: Path, room: int = ALL) -> list[str]:
+def pack(folder: Path, files: Path, room: int = ROOM * MIB) -> list[str]:
     """The store, and as many checkpoints as there is room for, the longest-trained first, in pieces; what is left out
     is returned."""
     from plait.training.checkpoint import load_state
@@ -89,16 +92,17 @@ def pack(folder: Path, files: Path, room: int = ALL) -> list[str]:
     files.mkdir(parents=True, exist_ok=True)
     for old in files.glob(f"{PIECES}*"):
         old.unlink()
-    left_out = []
+    left_out, stores = [], [(math.inf, path) for path in folder.iterdir() if path.name.startswith(STORE)]
     with tempfile.TemporaryFile() as whole:
         with tarfile.open(fileobj=whole, mode="w") as tar:
-            for path in [path for path in folder.iterdir() if path.name.startswith(STORE)]:
-                tar.add(path, path.name)
-            for seconds, path in found:
-                if whole.tell() + path.stat().st_size + 4 * MIB > room:
+            for seconds, path in [*stores, *found]:
+                content = gzip.compress(path.read_bytes(), 1)
+                if whole.tell() + len(content) > room and seconds < math.inf:
                     left_out.append(f"{path.parent.name}: {seconds:.0f} s")
                     continue
-                tar.add(path, str(path.relative_to(folder)))
+                entry = tarfile.TarInfo(f"{path.relative_to(folder)}.gz")
+                entry.size = len(content)
+                tar.addfile(entry, io.BytesIO(content))
         whole.seek(0)
         for number, piece in enumerate(iter(lambda: whole.read(PIECE), b"")):
             (files / f"{PIECES}{number}").write_bytes(piece)
@@ -115,6 +119,9 @@ def unpack(files: Path, folder: Path) -> None:
         whole.seek(0)
         with tarfile.open(fileobj=whole) as tar:
             tar.extractall(folder, filter="data")
+    for path in folder.rglob("*.gz"):
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
 
 
 def rows(work: Work, store: Store) -> list[dict[str, Any]]:
@@ -141,6 +148,7 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, help="where this one's go")
     parser.add_argument("--seconds", type=float, default=520.0)
     parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--room", type=float, default=ROOM, help="MiB of all that is packed")
     parser.add_argument("--mixers", nargs="*", default=["attn"])
     parser.add_argument("--tasks", nargs="*", default=[])
     parser.add_argument("--device", default="cuda")
@@ -156,7 +164,7 @@ def main() -> None:
         unpack(asked.files, folder)
         if asked.table is None:
             done = sit(work, folder, machine, asked.seconds)
-            left_out = pack(folder, asked.out or asked.files)
+            left_out = pack(folder, asked.out or asked.files, int(asked.room * MIB))
             print(f"{'all done' if done else 'stopped'} after {time.perf_counter() - begun:.0f} s", flush=True)
             if left_out:
                 print(f"no room for the checkpoints of {', '.join(left_out)}", flush=True)
