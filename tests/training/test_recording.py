@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
+import torch._dynamo
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from plait.ops.paths import in_graph, plain_wanted, recorded_ops
@@ -71,3 +74,15 @@ def test_ops_take_their_plain_form_unless_their_kernel_is_an_operator():
         assert plain_wanted()
         assert not plain_wanted(operator=True)
     assert not plain_wanted()
+
+
+def test_a_process_compiles_the_steps_of_any_number_of_ensembles(make_fleet, monkeypatch):
+    """Torch gives up on a function that it has compiled for more than a few models."""
+    monkeypatch.setattr("torch._dynamo.config.recompile_limit", 2)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    for seed in range(4):
+        fleet = make_fleet([Member(1e-3, 0.0, seed)], Plan(steps=10, batch=8), "attn")
+        rows = fleet._batch_rows(0)
+        advance = fleet._stepper.prepared(rows)
+        first, second = (advance(*fleet.batch(rows)) for _ in range(2))
+        assert (second < first).all()

@@ -249,6 +249,8 @@ class Stepper:
             return self._advance
         with precision(stacked.device):
             self._gradients = record_gradients(self._gradients, stacked.params, tokens_MBT)
+        # Torch compiles a function for eight models and then refuses. Those before are captured, or over.
+        torch._dynamo.eval_frame.remove_from_cache(self._advance)
         compiled: Callable[[Tensor, Tensor], Tensor] = torch.compile(self._advance, fullgraph=True, dynamic=False)
         return compiled
 
