@@ -34,6 +34,9 @@ def train_trial(worker: Worker, trial: Trial, checkpoints: str, checkpoint_secon
             raise
         except Exception as wrong:
             raise UserError(f"{trial.candidate} fails on {trial.task.name}: {type(wrong).__name__}: {wrong}") from wrong
+        finally:
+            if trial.device != "cpu":
+                _release_memory()
 
 
 def _train(worker: Worker, trial: Trial, path: Path, checkpoint_seconds: float) -> None:
@@ -61,6 +64,17 @@ def _train(worker: Worker, trial: Trial, path: Path, checkpoint_seconds: float) 
     seconds = time.perf_counter() - began  # making data and saving included: they count in a budget, too
     worker.store.put(Record.of(KIND, trial.config, result(trial, fleet.records), provenance_of(started, seconds)))
     checkpoint.remove_state(path)
+
+
+def _release_memory() -> None:
+    """Give a GPU's memory back for other processes: a fleet and its captured graph refer to each other, and so hold
+    theirs until somebody looks for such circles."""
+    import gc
+
+    import torch
+
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def time_trial(worker: Worker, trial: Trial, most: float) -> float:
