@@ -185,7 +185,7 @@ def _delta(module: Any, name: str, case: KernelCase, *wide: int) -> Family:
 
 
 def swiglu() -> Family:
-    """A whole SwiGLU: tokens and inner channels of a tile, warps and stages, forward and backward."""
+    """A whole SwiGLU: tokens and inner channels of a tile, warps, stages and registers, forward and backward."""
 
     def case(d: int, inner: int) -> KernelCase:
         def draw(B: int, T: int, stream: torch.Generator) -> dict[str, torch.Tensor]:
@@ -202,8 +202,9 @@ def swiglu() -> Family:
 
     tiles = {}
     for forward, backward in (
-        ((128, 32, 8, 2), (128, 32, 8, 2)), ((128, 64, 8, 2), (64, 32, 4, 2)), ((128, 32, 8, 3), (128, 32, 8, 3)),
-        ((64, 32, 4, 2), (128, 64, 8, 2)), ((64, 64, 4, 2), (64, 32, 4, 3)),
+        ((128, 32, 8, 3, 128), (128, 32, 8, 3)), ((128, 64, 8, 3), (64, 32, 4, 3)),
+        ((64, 32, 4, 3, 128), (128, 64, 8, 3)),
+        ((128, 32, 8, 4, 128), (128, 32, 8, 4)), ((128, 32, 8, 3), (64, 64, 8, 3)),
     ):  # fmt: skip
         use = [put(swiglu_mlp_triton, "FORWARD", swiglu_mlp_triton.Tile(*forward))]
         use += [put(swiglu_mlp_triton, "BACKWARD", swiglu_mlp_triton.Tile(*backward))]

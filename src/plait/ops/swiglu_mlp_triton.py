@@ -1,9 +1,12 @@
 """The kernels of `plait.ops.swiglu_mlp`: one program a tile of tokens goes through the inner width in slices.
 
 The tile's inputs stay where they are while slices of the weights, which all tiles of a model share and the L2 cache
-holds, go by; what a slice makes of them stays in registers, and only outputs are written. The backward pass computes
-gate and up once more. It also leaves silu(gate) ∘ up and the gradient of gate and up in half precision: the weights'
-gradients are sums over all tokens, which a matrix product of its own finds in a fixed order.
+holds, go by; what a slice makes of them stays in registers, and only outputs are written. Rows of gate and up come in
+turns, eight of each: a product with both reads the tile's inputs once, and as the eight columns of a matrix
+instruction's result belong to one register of each thread, taking gate and up apart moves nothing.
+
+The backward pass computes gate and up once more. It also leaves silu(gate) ∘ up and the gradient of gate and up in half
+precision: the weights' gradients are sums over all tokens, which a matrix product of its own finds in a fixed order.
 
 Letters: M stacked models, N tokens, D width, W inner width; V = 2 W.
 """
@@ -18,16 +21,18 @@ from torch import Tensor
 
 
 class Tile(NamedTuple):
-    """Tokens of a program and channels of a slice, warps that hold them, slices on their way."""
+    """Tokens of a program and channels of a slice (a multiple of 8), warps that hold them, slices on their way, and the
+    most registers of a thread, 0: as the compiler likes."""
 
     rows: int
     inner: int
     warps: int
     stages: int
+    registers: int = 0
 
 
-#: Compiled for an H200, not measured there yet (benchmarks/tiles.py).
-FORWARD, BACKWARD = Tile(128, 32, 8, 2), Tile(128, 32, 8, 2)
+#: For an H200 (benchmarks/tiles.py): two programs of the forward pass share a multiprocessor.
+FORWARD, BACKWARD = Tile(128, 32, 8, 3, registers=128), Tile(128, 32, 8, 3)
 
 
 @triton.jit
@@ -52,20 +57,44 @@ def put_tile(x, tile, first, rows, columns, stride, ROWS: tl.constexpr, COLUMNS:
 
 
 @triton.jit
+def both_of(gate_up, w, D: tl.constexpr, W: tl.constexpr, WIDE: tl.constexpr, INNER: tl.constexpr, EVEN: tl.constexpr):
+    """Rows w, w + 1, … of gate and of up in turns, eight of each."""
+    v, d = tl.arange(0, 2 * INNER), tl.arange(0, WIDE)
+    row = w + v // 16 * 8 + v % 8
+    at = gate_up + (row + v % 16 // 8 * W)[:, None] * D + d[None, :]
+    if EVEN:
+        return tl.load(at)
+    else:
+        return tl.load(at, mask=(row < W)[:, None] & (d < D)[None, :], other=0.0)
+
+
+@triton.jit
+def apart(both_NV, ROWS: tl.constexpr, INNER: tl.constexpr):
+    """Columns in turns, eight of each, as two."""
+    one, other = tl.split(tl.permute(tl.reshape(both_NV, (ROWS, INNER // 8, 2, 8)), (0, 1, 3, 2)))
+    return tl.reshape(one, (ROWS, INNER)), tl.reshape(other, (ROWS, INNER))
+
+
+@triton.jit
+def in_turns(one_NW, other_NW, ROWS: tl.constexpr, INNER: tl.constexpr):
+    """The reverse of `apart`."""
+    both = tl.reshape(tl.join(one_NW, other_NW), (ROWS, INNER // 8, 8, 2))
+    return tl.reshape(tl.permute(both, (0, 1, 3, 2)), (ROWS, 2 * INNER))
+
+
+@triton.jit
 def forward(
     x, gate_up, down, y, N, D: tl.constexpr, W: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     INNER: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     first, m = tl.program_id(0) * ROWS, tl.program_id(1).to(tl.int64)
-    x, y = x + m * N * D, y + m * N * D
-    gate, up, down = gate_up + m * 2 * W * D, gate_up + (m * 2 + 1) * W * D, down + m * W * D
+    x, y, gate_up, down = x + m * N * D, y + m * N * D, gate_up + m * 2 * W * D, down + m * W * D
     x_ND = tile_of(x, first, N, D, D, ROWS, WIDE, EVEN)
     sum_ND = tl.zeros((ROWS, WIDE), tl.float32)
     for w in tl.range(0, W, INNER, num_stages=STAGES):
-        gate_WD = tile_of(gate, w, W, D, D, INNER, WIDE, EVEN)
-        up_WD = tile_of(up, w, W, D, D, INNER, WIDE, EVEN)
+        both_VD = both_of(gate_up, w, D, W, WIDE, INNER, EVEN)
         down_DW = tile_of(down + w, 0, D, W - w, W, WIDE, INNER, EVEN)
-        g_NW, u_NW = tl.dot(x_ND, tl.trans(gate_WD)), tl.dot(x_ND, tl.trans(up_WD))
+        g_NW, u_NW = apart(tl.dot(x_ND, tl.trans(both_VD)), ROWS, INNER)
         h_NW = (g_NW * tl.sigmoid(g_NW) * u_NW).to(x_ND.dtype)
         sum_ND = tl.dot(h_NW, tl.trans(down_DW), sum_ND)
     put_tile(y, sum_ND, first, N, D, D, ROWS, WIDE, EVEN)
@@ -79,15 +108,14 @@ def backward(
     first, m = tl.program_id(0) * ROWS, tl.program_id(1).to(tl.int64)
     dy, x, dx = dy + m * N * D, x + m * N * D, dx + m * N * D
     dgate_up, hidden = dgate_up + m * N * 2 * W, hidden + m * N * W
-    gate, up, down = gate_up + m * 2 * W * D, gate_up + (m * 2 + 1) * W * D, down + m * W * D
+    gate_up, down = gate_up + m * 2 * W * D, down + m * W * D
     x_ND = tile_of(x, first, N, D, D, ROWS, WIDE, EVEN)
     dy_ND = tile_of(dy, first, N, D, D, ROWS, WIDE, EVEN)
     sum_ND = tl.zeros((ROWS, WIDE), tl.float32)
     for w in tl.range(0, W, INNER, num_stages=STAGES):
-        gate_WD = tile_of(gate, w, W, D, D, INNER, WIDE, EVEN)
-        up_WD = tile_of(up, w, W, D, D, INNER, WIDE, EVEN)
+        both_VD = both_of(gate_up, w, D, W, WIDE, INNER, EVEN)
         down_DW = tile_of(down + w, 0, D, W - w, W, WIDE, INNER, EVEN)
-        g_NW, u_NW = tl.dot(x_ND, tl.trans(gate_WD)), tl.dot(x_ND, tl.trans(up_WD))
+        g_NW, u_NW = apart(tl.dot(x_ND, tl.trans(both_VD)), ROWS, INNER)
         dh_NW = tl.dot(dy_ND, down_DW)
         s_NW = tl.sigmoid(g_NW)
         silu_NW = g_NW * s_NW
@@ -96,8 +124,7 @@ def backward(
         du_NW = (dh_NW * silu_NW).to(x_ND.dtype)
         put_tile(dgate_up + w, dg_NW, first, N, W - w, 2 * W, ROWS, INNER, EVEN)
         put_tile(dgate_up + W + w, du_NW, first, N, W - w, 2 * W, ROWS, INNER, EVEN)
-        sum_ND = tl.dot(dg_NW, gate_WD, sum_ND)
-        sum_ND = tl.dot(du_NW, up_WD, sum_ND)
+        sum_ND = tl.dot(in_turns(dg_NW, du_NW, ROWS, INNER), both_VD, sum_ND)
     put_tile(dx, sum_ND, first, N, D, D, ROWS, WIDE, EVEN)
 
 
@@ -125,4 +152,4 @@ def _sizes(tile: Tile, x_MND: Tensor, down_MDW: Tensor) -> dict[str, Any]:
     wide = max(16, triton.next_power_of_2(D))
     even = N % tile.rows == 0 and W % tile.inner == 0 and wide == D
     sizes = {"D": D, "W": W, "WIDE": wide, "ROWS": tile.rows, "INNER": tile.inner, "EVEN": even}
-    return {**sizes, "STAGES": tile.stages, "num_warps": tile.warps}
+    return {**sizes, "STAGES": tile.stages, "num_warps": tile.warps, "maxnreg": tile.registers or None}
