@@ -4,8 +4,9 @@
         [--mixed 128+256] [--seconds 3] [--profile 12] [--out ROWS]
 
 A fleet is the attention and SwiGLU probe at one length of sequence, its six grid points stacked; `:fused` has the whole
-SwiGLU as one operator (`plait.ops.swiglu_mlp`). Every process compiles all of them, each in another order, so that one
-finds in the cache what another compiled. Then each fleet is trained by one process alone and by several at the same
+SwiGLU as one operator (`plait.ops.swiglu_mlp`), `:packed` attention and its rotation (`plait.ops.narrow_attention`),
+`:fused,packed` both. Every process compiles all of them, each in another order, so that one finds in the cache what
+another compiled. Then each fleet is trained by one process alone and by several at the same
 time, and mixed ones beside each other. Compare with and without MPS: without it, processes take turns on the GPU.
 `--profile N` lists the N kernels that take longest. `--device cpu --seconds 1 --fleets 32` tries it without a GPU.
 """
@@ -27,7 +28,7 @@ from fleet import profiled
 from probe_gpu import by_length, made
 
 from plait import __version__
-from plait.ops import swiglu_mlp
+from plait.ops import narrow_attention, swiglu_mlp
 from plait.training.ensemble import Fleet
 
 SLICE = 5  # steps between two looks at the clock
@@ -35,8 +36,8 @@ SLICE = 5  # steps between two looks at the clock
 
 def prepared(name: str, device: str) -> tuple[Fleet, float]:
     """A fleet that has taken its first steps, and the seconds of these."""
-    length, _, kind = name.partition(":")
-    swiglu_mlp.ENABLED = kind == "fused"
+    length, _, kinds = name.partition(":")
+    swiglu_mlp.ENABLED, narrow_attention.PACKED = (kind in kinds.split(",") for kind in ("fused", "packed"))
     setting = max(by_length()[int(length)], key=lambda each: each.training.steps)
     fleet = made("attn", setting, device)
     begun = time.perf_counter()
