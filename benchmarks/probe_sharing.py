@@ -3,12 +3,11 @@
     [nvidia-cuda-mps-control -d;] python benchmarks/probe_sharing.py [--fleets 128 128:fused 256] [--at-once 1 2 3]
         [--mixed 128+256] [--seconds 3] [--profile 12] [--out ROWS]
 
-A fleet is the attention and SwiGLU probe at one length of sequence, its six grid points stacked; `:fused` has the whole
-SwiGLU as one operator (`plait.ops.swiglu_mlp`), `:packed` attention and its rotation (`plait.ops.narrow_attention`),
-`:fused,packed` both. Every process compiles all of them, each in another order, so that one finds in the cache what
-another compiled. Then each fleet is trained by one process alone and by several at the same
-time, and mixed ones beside each other. Compare with and without MPS: without it, processes take turns on the GPU.
-`--profile N` lists the N kernels that take longest. `--device cpu --seconds 1 --fleets 32` tries it without a GPU.
+A fleet is the attention and SwiGLU probe at one length of sequence, its six grid points stacked, and of a kind as
+`probe_gpu.py` has them: 128:fused,packed. Every process compiles all of them, each in another order, so that one finds
+in the cache what another compiled. Then each fleet is trained by one process alone and by several at the same time, and
+mixed ones beside each other. Compare with and without MPS: without it, processes take turns on the GPU. `--profile N`
+lists the N kernels that take longest. `--device cpu --seconds 1 --fleets 32` tries it without a GPU.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ from typing import Any
 
 import torch
 from fleet import profiled
-from probe_gpu import by_length, made
+from probe_gpu import by_length, made, use
 
 from plait import __version__
-from plait.ops import narrow_attention, swiglu_mlp
 from plait.training.ensemble import Fleet
 
 SLICE = 5  # steps between two looks at the clock
@@ -37,7 +35,7 @@ SLICE = 5  # steps between two looks at the clock
 def prepared(name: str, device: str) -> tuple[Fleet, float]:
     """A fleet that has taken its first steps, and the seconds of these."""
     length, _, kinds = name.partition(":")
-    swiglu_mlp.ENABLED, narrow_attention.PACKED = (kind in kinds.split(",") for kind in ("fused", "packed"))
+    use(kinds or "plain")
     setting = max(by_length()[int(length)], key=lambda each: each.training.steps)
     fleet = made("attn", setting, device)
     begun = time.perf_counter()

@@ -3,9 +3,9 @@
     python benchmarks/tiles.py FAMILY … [--seconds 120] [--out TILES.jsonl]
 
 Families: scan, short-scan, narrow, long-narrow, conv, mamba2, deltanet, kda, swiglu, packed. A tile's outputs and all
-gradients are held to float64 at lengths that are no multiples of it, stacked members among them, with memory that nobody wrote
-full of NaN, and twice for the same bits (`plait.device.kernel_guard`); one that is off is not timed. Times are medians
-of a forward pass alone and of a forward with a backward pass.
+gradients are held to float64 at lengths that are no multiples of it, stacked members among them, with memory that
+nobody wrote full of NaN, and twice for the same bits (`plait.device.kernel_guard`); one that is off is not timed. Times
+are medians of a forward pass alone and of a forward with a backward pass.
 """
 
 from __future__ import annotations
