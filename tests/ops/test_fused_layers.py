@@ -29,14 +29,14 @@ class Calls(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(
-    ("body", "module", "asked", "operator", "sizes"),
+    ("body", "mixer", "operator", "sizes"),
     [
-        ("swiglu[inner=24] swiglu[inner=24]", mlp_module, "fused_takes", "swiglu_mlp", (10, 16)),
-        ("attn[heads=2] attn[heads=2]", attn_module, "takes_packed", "packed_attention", (5, 6, 8)),
+        ("swiglu[inner=24] swiglu[inner=24]", mlp_module.Swiglu, "swiglu_mlp", (10, 16)),
+        ("attn[heads=2] attn[heads=2]", attn_module.Attention, "packed_attention", (5, 6, 8)),
     ],
 )
 def test_a_recorded_step_holds_it_once_a_layer_and_its_gradient_is_the_gradient(
-    body, module, asked, operator, sizes, monkeypatch
+    body, mixer, operator, sizes, monkeypatch
 ):
     members = 3
     models = [WithLoss(build(f"d=16 vocab=8 | {body}", seed=seed, device=DEVICE)) for seed in range(members)]
@@ -49,7 +49,7 @@ def test_a_recorded_step_holds_it_once_a_layer_and_its_gradient_is_the_gradient(
 
     gradients = torch.func.vmap(torch.func.grad_and_value(loss))
     expected, losses = gradients(params, tokens, tokens)
-    monkeypatch.setattr(module, asked, lambda *x: True)
+    monkeypatch.setattr(mixer, "_is_one_operator", lambda *_: True)
     recorded = record_gradients(gradients, params, tokens)
     with Calls() as calls:
         found, found_losses = recorded(params, tokens, tokens)

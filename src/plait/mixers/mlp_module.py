@@ -112,9 +112,13 @@ class Swiglu(DenseMixer):
         self.gate_up = nn.Linear(d, 2 * options.inner_width(d), bias=False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        if self.canon is None and fused_takes(x_BTD):
+        if self.canon is None and self._is_one_operator(x_BTD):
             return swiglu_mlp(x_BTD, self.gate_up.weight, self.down.weight)
         return super().forward(x_BTD)
+
+    @staticmethod
+    def _is_one_operator(x_BTD: Tensor) -> bool:
+        return x_BTD.is_cuda and fused_takes(x_BTD)
 
     def tensor_parallel(self, parts: int) -> dict[str, Cut]:
         return self._cuts("gate_up", 2, parts)
