@@ -1,7 +1,6 @@
 """How long the full MAD protocol takes on a GPU: its fleets timed at every length of sequence, and all steps added up.
 
-    python benchmarks/probe_gpu.py [--mixers attn gla] [--lengths 128 1024] [--steps 100] [--kinds plain fused,packed]
-        [--profile 9] [--out ROWS]
+    python benchmarks/probe_gpu.py [--mixers attn gla] [--lengths 128 1024] [--steps 100] [--profile 9] [--out ROWS]
     python benchmarks/probe_gpu.py --learn SECONDS [--mixers attn] [--tasks in-context-recall …] [--out ROWS]
 
 The 66 settings have six lengths (32 to 1,024 tokens) and 5,384,400 steps of one model in all. For each length the
@@ -9,9 +8,7 @@ longest-trained setting is timed as the protocol runs it, its six grid points as
 member-step, seconds of an evaluation, seconds until the first step (compilation included). The projection is every
 setting's steps and evaluations at its length's times, without early stops; compilation is listed apart, for another
 process can do it meanwhile. `--learn` trains the fleets of the tasks' baseline settings for so long and says when
-members have solved them, which is when the protocol stops. Kinds of fleets: `fused` has a whole SwiGLU as one operator
-(`plait.ops.swiglu_mlp`), `packed` attention with its rotation (`plait.ops.narrow_attention`), both or `plain`, which
-has neither; without `--kinds`, fleets are as they are. `--profile N` adds the N kernels that take longest. Rows of
+members have solved them, which is when the protocol stops. `--profile N` adds the N kernels that take longest. Rows of
 JSON are added to the file of `--out`. Needs a CUDA device; `--device cpu --steps 1 --lengths 32` tries it without one.
 """
 
@@ -29,7 +26,6 @@ from gpu_turn import TURN
 from together import Turn, together
 
 from plait import __version__
-from plait.ops import narrow_attention, swiglu_mlp
 from plait.probing.protocol import Setting, candidate, full
 from plait.probing.trial import Trial
 from plait.training.ensemble import Fleet
@@ -49,12 +45,6 @@ def made(mixer: str, setting: Setting, device: str) -> Fleet:
     return Trial.of(candidate(PRESETS[mixer], full()), setting, (0,), device).fleet()
 
 
-def use(kinds: str) -> None:
-    """What the fleets that are made from now on have as one operator."""
-    if kinds:
-        swiglu_mlp.ENABLED, narrow_attention.PACKED = (kind in kinds.split(",") for kind in ("fused", "packed"))
-
-
 def clocked(run: Any, device: str) -> float:
     begun = time.perf_counter()
     run()
@@ -63,9 +53,8 @@ def clocked(run: Any, device: str) -> float:
     return time.perf_counter() - begun
 
 
-def measure(job: tuple[str, int, str, int, int, str], turn: Turn) -> Row:
-    mixer, length, kinds, steps, kernels, device = job
-    use(kinds)
+def measure(job: tuple[str, int, int, int, str], turn: Turn) -> Row:
+    mixer, length, steps, kernels, device = job
     torch.set_float32_matmul_precision("high")
     setting = max(by_length()[length], key=lambda each: each.training.steps)
     fleet = made(mixer, setting, device)
@@ -76,9 +65,9 @@ def measure(job: tuple[str, int, str, int, int, str], turn: Turn) -> Row:
         evaluation = clocked(lambda: fleet.score("validation"), device)
         longest = profiled(fleet, kernels) if kernels else []
     ms = 1e3 * seconds / steps / len(fleet.alive)
-    return {"mixer": mixer, "kinds": kinds, "tokens": length, "task": setting.task.name,
-            "vocab": setting.task.model_vocab, "members": len(fleet.alive), "ms_per_member_step": ms,
-            "evaluation_seconds": evaluation, "first_step_seconds": first, "kernels": longest}  # fmt: skip
+    return {"mixer": mixer, "tokens": length, "task": setting.task.name, "vocab": setting.task.model_vocab,
+            "members": len(fleet.alive), "ms_per_member_step": ms, "evaluation_seconds": evaluation,
+            "first_step_seconds": first, "kernels": longest}  # fmt: skip
 
 
 def learn(job: tuple[str, str, float, str], turn: Turn) -> Row:
@@ -130,8 +119,7 @@ def projection(rows: list[Row]) -> str:
     known = {row["tokens"] for row in rows}
     missing = [str(length) for length in by_length() if length not in known]
     left_out = f" (without {', '.join(missing)} tokens)" if missing else ""
-    name = f"{rows[0]['mixer']} {rows[0]['kinds']}".strip()
-    return "\n".join([f"{name}: {whole:.0f} minutes without early stops{left_out}", *lines])
+    return "\n".join([f"{rows[0]['mixer']}: {whole:.0f} minutes without early stops{left_out}", *lines])
 
 
 def main() -> None:
@@ -140,7 +128,6 @@ def main() -> None:
     parser.add_argument("--lengths", nargs="*", type=int, default=list(by_length()))
     parser.add_argument("--tasks", nargs="*", default=["in-context-recall"])
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--kinds", nargs="*", default=[""], metavar="KIND,KIND")
     parser.add_argument("--profile", type=int, default=0, metavar="N")
     parser.add_argument("--learn", type=float, default=0.0, metavar="SECONDS")
     parser.add_argument("--device", default="cuda")
@@ -153,23 +140,16 @@ def main() -> None:
         jobs: list[Any] = [(m, task, asked.learn, asked.device) for m in asked.mixers for task in asked.tasks]
     else:
         work = measure
-        jobs = [
-            (mixer, length, kinds, asked.steps, asked.profile, asked.device)
-            for mixer in asked.mixers for length in asked.lengths for kinds in asked.kinds
-        ]  # fmt: skip
+        jobs = [(m, length, asked.steps, asked.profile, asked.device) for m in asked.mixers for length in asked.lengths]
     rows: list[Row] = []
     for row in together(work, jobs):
         rows.append(row)
-        print(json.dumps({key: value for key, value in row.items() if key != "kernels"}), flush=True)
+        print(json.dumps(row), flush=True)
         if asked.out:
             with open(asked.out, "a") as file:
                 file.write(json.dumps({"device": name, "torch": torch.__version__, **row}) + "\n")
-    for row in rows:
-        if row.get("kernels"):
-            print(row["mixer"], row["kinds"], row["tokens"], "tokens, ms per member-step:")
-            print("\n".join(f"    {ms:.4f} {kernel}" for kernel, ms in row["kernels"]), flush=True)
-    for mixer, kinds in dict.fromkeys((row["mixer"], row.get("kinds")) for row in rows):
-        mine = [row for row in rows if (row["mixer"], row.get("kinds")) == (mixer, kinds) and "tokens" in row]
+    for mixer in asked.mixers:
+        mine = [row for row in rows if row["mixer"] == mixer and "ms_per_member_step" in row]
         if mine:
             print(projection(mine), flush=True)
 

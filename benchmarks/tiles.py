@@ -2,10 +2,10 @@
 
     python benchmarks/tiles.py FAMILY … [--seconds 120] [--out TILES.jsonl]
 
-Families: scan, short-scan, narrow, long-narrow, conv, mamba2, deltanet, kda, swiglu, packed. A tile's outputs and all
-gradients are held to float64 at lengths that are no multiples of it, stacked members among them, with memory that
-nobody wrote full of NaN, and twice for the same bits (`plait.device.kernel_guard`); one that is off is not timed. Times
-are medians of a forward pass alone and of a forward with a backward pass.
+Families: scan, short-scan, narrow, long-narrow, conv, mamba2, deltanet, kda, swiglu. A tile's outputs and all gradients
+are held to float64 at lengths that are no multiples of it, stacked members among them, with memory that nobody wrote
+full of NaN, and twice for the same bits (`plait.device.kernel_guard`); one that is off is not timed. Times are medians
+of a forward pass alone and of a forward with a backward pass.
 """
 
 from __future__ import annotations
@@ -37,9 +37,6 @@ from plait.ops import (
     shortconv_triton,
     swiglu_mlp_triton,
 )
-from plait.ops.attention import attention_reference
-from plait.ops.elementwise import rotary_angles, rotate_reference
-from plait.ops.narrow_attention import packed_attention
 from plait.ops.swiglu_mlp import swiglu_mlp, swiglu_mlp_reference
 
 BF16, FP32 = torch.bfloat16, torch.float32
@@ -110,8 +107,8 @@ def narrow(timed: dict[str, tuple[KernelCase, int, int, torch.dtype, int]]) -> F
     """Softmax attention with heads of 8 channels: rows of a tile, warps, stages and registers, both passes."""
     tiles = {}
     for rows, warps, stages, registers in (
-        (64, 4, 1, 128), (64, 2, 1, None), (32, 1, 1, None), (32, 1, 1, 128), (64, 4, 1, None), (64, 4, 2, 128),
-        (64, 4, 1, 104), (64, 4, 1, 160), (128, 8, 1, 128), (64, 4, 1, 96), (64, 8, 1, None),
+        (64, 4, 1, 128), (64, 4, 1, None), (64, 4, 2, 128), (64, 4, 1, 104), (64, 4, 1, 160), (128, 8, 1, 128),
+        (64, 4, 1, 96), (64, 8, 1, None),
     ):  # fmt: skip
         tile = {"ROWS": rows, "num_warps": warps, "num_stages": stages, "maxnreg": registers}
         use = [put(narrow_attention_triton, name, tile) for name in ("FORWARD", "BACKWARD")]
@@ -187,29 +184,6 @@ def _delta(module: Any, name: str, case: KernelCase, *wide: int) -> Family:
     return Family([(case, some)], {f"8 x 4096, {case.name}": (case, 8, 4096, BF16, 1)}, tiles)
 
 
-def packed() -> Family:
-    """Attention of a joint projection, rotation and all, beside that of turned queries and keys."""
-    H, D = 16, 8
-
-    def ours(x: dict[str, torch.Tensor]) -> torch.Tensor:
-        angles = rotary_angles(torch.arange(x["packed"].shape[1], device=x["packed"].device), D, 1e4, FP32)
-        return packed_attention(x["packed"], *(angle.flatten(1) for angle in angles), D**-0.5)
-
-    def definition(x: dict[str, torch.Tensor]) -> torch.Tensor:
-        q, k, v = x["packed"].chunk(3, dim=2)
-        angles = rotary_angles(torch.arange(q.shape[1], device=q.device), D, 1e4, torch.float64)
-        return attention_reference(rotate_reference(q, *angles), rotate_reference(k, *angles), v)
-
-    def draw(B: int, T: int, stream: torch.Generator) -> dict[str, torch.Tensor]:
-        return {"packed": torch.randn(B, T, 3 * H, D, generator=stream, device=stream.device)}
-
-    case = KernelCase("packed", f"{H} heads of {D}", draw, ours, definition, {}, wide=())
-    lengths = [Setting(BF16, T, "", members) for T, members in ((1, 1), (65, 1), (128, 1), (200, 3))]
-    timed = {f"{members} x 128 x {T}": (case, 128, T, BF16, members) for T, members in ((128, 6), (1024, 1))}
-    narrow = {f"{name}, turned": (attention_case("attn", H, D), *sizes[1:]) for name, sizes in timed.items()}
-    return Family([(case, lengths)], timed | narrow, {"as it is": lambda: lambda: None})
-
-
 def swiglu() -> Family:
     """A whole SwiGLU: tokens and inner channels of a tile, warps, stages and registers, forward and backward."""
 
@@ -250,7 +224,6 @@ FAMILIES: dict[str, Callable[[], Family]] = {
     "deltanet": lambda: _delta(delta_triton, "tunings", CASES["gated-deltanet"]),
     "kda": lambda: _delta(channel_delta_triton, "channel_tunings", CASES["kda"], 128),
     "swiglu": swiglu,
-    "packed": packed,
 }
 
 

@@ -58,7 +58,6 @@ def tiled_attention_and_linear_cross_entropy(dtype: torch.dtype) -> Iterator[Cas
 
 MAKERS = {make.__name__: make for make in (*CASES.values(), tiled_attention_and_linear_cross_entropy)}
 WITHOUT_OPERATORS = {"cross_entropy", "one_token"}
-SHARED = {"packed_attention": (1, 2), "packed_attention_backward": (5, 6)}  # arguments that all members share
 NOT_STACKED = {"swiglu", "swiglu_backward", "split_rotated", "split_rotated_backward", "linear_cross_entropy"}
 
 
@@ -101,16 +100,13 @@ def test_operators_return_what_their_fakes_promise(name: str) -> None:
     for short, (operator, args, found) in once.items():
         assert same(operator(*map(reordered, args)), found), f"{short} of tensors with other strides"
         if short not in NOT_STACKED:
-            own = [isinstance(x, Tensor) and place not in SHARED.get(short, ()) for place, x in enumerate(args)]
-            axes = tuple(0 if mine else None for mine in own)
-            pairs = [torch.stack((x, half(x))) if mine else x for x, mine in zip(args, own, strict=True)]
-            stacked = operator_of(operator, axes)(*pairs)
+            tensors = [x for x in args if isinstance(x, Tensor)]
+            others = [x / 2 if x.is_floating_point() else x for x in tensors]
+            axes = tuple(0 if isinstance(x, Tensor) else None for x in args)
+            pairs = iter([torch.stack(pair) for pair in zip(tensors, others, strict=True)])
+            stacked = operator_of(operator, axes)(*(next(pairs) if isinstance(x, Tensor) else x for x in args))
             assert same(tree_map(lambda x: x[0], stacked), found), f"{short} stacked"
     assert once
-
-
-def half(x: Tensor) -> Tensor:
-    return x / 2 if x.is_floating_point() else x
 
 
 def operator_of(operator: Any, axes: tuple[int | None, ...]) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ from plait.ops.elementwise import fused_swiglu, rotary_angles, rotate_reference,
 from plait.ops.forgetting_attention import forgetting_attention
 from plait.ops.gla import gla_reference
 from plait.ops.gla_operator import gla_kernels
-from plait.ops.narrow_attention import narrow_attention, packed_attention
+from plait.ops.narrow_attention import narrow_attention
 from plait.ops.scan import selective_scan_reference
 from plait.ops.scan_operator import scan_kernels
 from plait.ops.shortconv import short_conv_kernels, short_conv_reference
@@ -144,17 +144,6 @@ def attention_of_narrow_heads(dtype: torch.dtype) -> Iterator[Case]:
             return (attention_reference(q, k, v, scale=0.25, causal=causal),)
 
         yield Case(ours, definition, {"q": q, "k": k, "v": v})
-    for T, D in ((70, 8), (64, 16)):
-        cos, sin = (x.to(DEVICE) for x in rotary_angles(torch.arange(T), D, 10000.0, FP64))
-
-        def packed(packed: Tensor, cos: Tensor = cos, sin: Tensor = sin) -> tuple[Tensor]:
-            return (packed_attention(packed, cos.flatten(1).float(), sin.flatten(1).float(), 0.25),)
-
-        def split(packed: Tensor, cos: Tensor = cos, sin: Tensor = sin) -> tuple[Tensor]:
-            q, k, v = packed.chunk(3, dim=2)
-            return (attention_reference(rotate_reference(q, cos, sin), rotate_reference(k, cos, sin), v, scale=0.25),)
-
-        yield Case(packed, split, {"packed": normal(2, T, 6, D, dtype=dtype)})
 
 
 def selective_scan(dtype: torch.dtype) -> Iterator[Case]:

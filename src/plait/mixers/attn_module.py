@@ -44,7 +44,6 @@ from plait.mixers.mixer import (
 )
 from plait.mixers.rotary import RopeScaling, Rotary
 from plait.ops.attention import alibi_slopes, attention, attention_reference
-from plait.ops.narrow_attention import packed_attention, takes_packed
 from plait.ops.sinks import sink_attention
 
 
@@ -95,19 +94,7 @@ class Attention(CachedMixer):
             self.canon.init_weights(draw)
 
     def forward(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> Tensor:
-        if pad_B is None and self.rotary is not None and self._is_one_operator(x_BTD):
-            cos_TI, sin_TI = self.rotary.exact_angles(x_BTD.shape[1], x_BTD.device)
-            return self._combine(
-                x_BTD, packed_attention(self._joint(x_BTD, {}), cos_TI, sin_TI, scale=self.width**-0.5)
-            )
         return self._combine(x_BTD, self._attend(*self.heads_of(x_BTD, pad_B), pad_B))
-
-    def _is_one_operator(self, x_BTD: Tensor) -> bool:
-        """Whether this is causal softmax attention with rotary positions and nothing else, which has kernels here."""
-        alike = self.groups == self.heads and self.turned == self.width and self.causal and not self.window
-        changed = (self.kv_shift, self.query_norm, self.sinks_H)
-        plain = self.forget == "none" and not self.dropout and all(part is None for part in changed)
-        return x_BTD.is_cuda and alike and plain and takes_packed(x_BTD, self.width)
 
     def heads_of(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """What the op attends with: q, k and v after shift, norm and rotation, and the log forget gates."""

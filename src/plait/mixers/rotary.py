@@ -89,12 +89,8 @@ class Rotary(nn.Module):
         if not packed_BTAP.is_cuda or packed_BTAP.shape[-1] != self.head_dim or not fused_takes(packed_BTAP):
             return None
         self.remember(packed_BTAP.shape[1], packed_BTAP.dtype, packed_BTAP.device)  # for a graph without this kernel
-        return split_rotated(packed_BTAP, *self.exact_angles(packed_BTAP.shape[1], packed_BTAP.device), heads)
-
-    def exact_angles(self, tokens: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of the first positions in fp32, (T, I)."""
-        cos, sin = self._first_angles(tokens, torch.float32, device)
-        return cos.flatten(1), sin.flatten(1)
+        cos, sin = self._first_angles(packed_BTAP.shape[1], torch.float32, packed_BTAP.device)
+        return split_rotated(packed_BTAP, cos.flatten(1), sin.flatten(1), heads)
 
     def _first_angles(self, tokens: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
         angles = self._cache.get((dtype, device))

@@ -6,11 +6,7 @@ has no vmap rule and would take the members of a fleet one by one; here members 
 
 Recomputation of tiles: Dao et al. 2022, FlashAttention, arXiv 2205.14135.
 
-`packed_attention` is the same of a joint projection with rotary positions: the rotation is no pass of its own over the
-gradients.
-
-Letters: S sequences (members × batch), T time, H heads, D head width; A = 3 H heads of queries, keys and values,
-I = D/2 pairs of channels.
+Letters: S sequences (members × batch), T time, H heads, D head width.
 """
 
 from __future__ import annotations
@@ -21,12 +17,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.paths import autocast_dtype, plain_asked
 from plait.ops.stacking import register_stacked
 
 #: Wider heads are left to torch.
 WIDEST = 32
-PACKED = False  # not measured on a GPU yet
 
 
 def narrow_attention(q_STHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, scale: float, causal: bool) -> Tensor:
@@ -89,69 +83,3 @@ def _fake(q_STHD: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 register_stacked(_narrow, _fake)
 register_stacked(_narrow_backward, lambda grad_o, q, *_: tuple(q.new_empty(q.shape) for _ in range(3)))
-
-
-def packed_attention(packed_STAD: Tensor, cos_TI: Tensor, sin_TI: Tensor, scale: float) -> Tensor:
-    """Causal attention of queries, keys and values side by side, the first two turned by angles in fp32. o_STHD."""
-    if torch.is_autocast_enabled("cuda"):
-        packed_STAD = packed_STAD.to(torch.get_autocast_dtype("cuda"))
-    o_STHD: Tensor = _PackedAttention.apply(packed_STAD, cos_TI, sin_TI, scale)[0]
-    return o_STHD
-
-
-def takes_packed(x: Tensor, width: int) -> bool:
-    """Whether the kernels are made for heads of this width, projected from x."""
-    if not PACKED or not x.is_cuda or plain_asked() or torch.compiler.is_compiling():
-        return False
-    return width <= WIDEST and width % 4 == 0 and autocast_dtype(x) in (torch.float16, torch.bfloat16)
-
-
-@torch.library.custom_op("plait::packed_attention", mutates_args=())
-def _packed(packed_STAD: Tensor, cos_TI: Tensor, sin_TI: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    from plait.ops.narrow_attention_triton import packed_forward
-
-    return packed_forward(packed_STAD, cos_TI, sin_TI, scale)
-
-
-@torch.library.custom_op("plait::packed_attention_backward", mutates_args=())
-def _packed_backward(
-    grad_o: Tensor, packed_STAD: Tensor, turned: Tensor, o: Tensor, lse: Tensor, cos_TI: Tensor, sin_TI: Tensor,
-    scale: float,
-) -> Tensor:  # fmt: skip
-    from plait.ops.narrow_attention_triton import packed_backward
-
-    return packed_backward(grad_o, packed_STAD, turned, o, lse, cos_TI, sin_TI, scale)
-
-
-class _PackedAttention(torch.autograd.Function):
-    """Joins the two operators."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(packed_STAD: Tensor, cos_TI: Tensor, sin_TI: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-        found: tuple[Tensor, Tensor, Tensor] = _packed(packed_STAD, cos_TI, sin_TI, scale)
-        return found
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        packed_STAD, cos_TI, sin_TI, ctx.scale = inputs
-        o, lse, turned = output
-        ctx.mark_non_differentiable(lse, turned)
-        ctx.save_for_backward(packed_STAD, turned, o, lse, cos_TI, sin_TI)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_o: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        return _packed_backward(grad_o, *ctx.saved_tensors, ctx.scale), None, None, None
-
-
-def _fake_packed(packed_STAD: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    S, T, A, D = packed_STAD.shape
-    sizes = (S, T, A // 3, D), (S, T, A // 3 * 2, D)
-    o, turned = (packed_STAD.new_empty(size) for size in sizes)
-    return o, packed_STAD.new_empty(S, A // 3, T, dtype=torch.float32), turned
-
-
-register_stacked(_packed, _fake_packed, shared=(1, 2))
-register_stacked(_packed_backward, lambda grad_o, packed, *_: packed.new_empty(packed.shape), shared=(5, 6))

@@ -14,10 +14,6 @@ which costs nothing, for products run over all channels anyway:
 
 Base-2 exponentials throughout: `lse` is the logarithm to base 2 of a row's sum.
 
-Where queries, keys and values come as one projection with rotary positions, `turn` writes turned queries and keys, and
-the backward pass turns their gradients back as it writes them beside the values', as the projection's: a product with a
-signed permutation finds a channel's partner, and is exact.
-
 Letters: S sequences, T time, H heads, D head width (padded to a power of two, at least 16, as matrix units want it).
 """
 
@@ -35,7 +31,6 @@ PARTS = tl.constexpr(3)  # of a number of fp32 in half precision
 #: Rows and columns of a tile and warps that hold it, measured on an H200 at D = 8 and 128 to 1,024 tokens.
 FORWARD = {"ROWS": 64, "num_warps": 4, "num_stages": 1}
 BACKWARD = {"ROWS": 64, "num_warps": 4, "num_stages": 1, "maxnreg": 128}
-TURNED_ROWS = 8  # of a program
 
 
 @triton.jit
@@ -87,40 +82,6 @@ def with_parts(rows, x, D: tl.constexpr, WIDE: tl.constexpr):
         rows = tl.where((d == D + part)[None, :], rounded[:, None], rows)
         x -= rounded.to(tl.float32)
     return rows
-
-
-@triton.jit
-def turned_back(rows, cos, sin, t, T, D: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr):
-    """The gradient of what was turned by the angles of rows t, from that of the result; both in half precision."""
-    i, d, half = tl.arange(0, WIDE)[:, None], tl.arange(0, WIDE), D // 2
-    partner = tl.where((i == d + half) & (d < half), 1.0, tl.where((i == d - half) & (d < D), -1.0, 0.0))
-    other = tl.dot(rows, partner.to(rows.dtype))
-    at = t[:, None] * half + (d % half)[None, :]
-    if EVEN:
-        c, s = tl.load(cos + at), tl.load(sin + at)
-    else:
-        c = tl.load(cos + at, mask=(t < T)[:, None], other=0.0)
-        s = tl.load(sin + at, mask=(t < T)[:, None], other=0.0)
-    return (rows * c + other * s).to(rows.dtype)
-
-
-@triton.jit
-def turn(
-    packed, cos, sin, turned, rows, T, A: tl.constexpr, C: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr,
-    PAIRS: tl.constexpr,
-):  # fmt: skip
-    """The first C channels of rows of A, in heads of D, turned by the angles of their places."""
-    row, i = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, PAIRS)
-    half = D // 2
-    inside = (row < rows)[:, None] & (i < C // 2)[None, :]
-    channel, angle = i // half * D + i % half, (row % T)[:, None] * half + (i % half)[None, :]
-    at = row.to(tl.int64)[:, None] * A + channel[None, :]
-    to = row.to(tl.int64)[:, None] * C + channel[None, :]
-    first = tl.load(packed + at, mask=inside, other=0.0).to(tl.float32)
-    second = tl.load(packed + at + half, mask=inside, other=0.0).to(tl.float32)
-    c, s = tl.load(cos + angle, mask=inside, other=0.0), tl.load(sin + angle, mask=inside, other=0.0)
-    tl.store(turned + to, (first * c - second * s).to(turned.dtype.element_ty), mask=inside)
-    tl.store(turned + to + half, (second * c + first * s).to(turned.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -177,9 +138,9 @@ def forward(
 
 @triton.jit
 def backward_tile(
-    q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, cos, sin, key, value, row, column, sum_k, sum_v, T, q_t,
-    g_t, to_t, scale, natural, H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr,
-    CAUSAL: tl.constexpr, DIAGONAL: tl.constexpr, FIRST: tl.constexpr, FOLD: tl.constexpr, TURN: tl.constexpr,
+    q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, key, value, row, column, sum_k, sum_v, T, q_t, g_t,
+    scale, natural, H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr, CAUSAL: tl.constexpr,
+    DIAGONAL: tl.constexpr, FIRST: tl.constexpr, FOLD: tl.constexpr,
 ):  # fmt: skip
     """One tile's share of all three gradients. Rows beyond the end have no gradient and so add nothing. The first tile
     of a row finds ⟨do, o⟩; that on the diagonal is the last and writes the gradient of the query."""
@@ -221,10 +182,7 @@ def backward_tile(
             d = tl.arange(0, WIDE)
             at = added_q + row[:, None] * D + d[None, :]
             share += tl.load(at, mask=(row < T)[:, None] & (d < D)[None, :], other=0.0, cache_modifier=".cg")
-        share = share.to(grad_q.dtype.element_ty)
-        if TURN:
-            share = turned_back(share, cos, sin, row, T, D, WIDE, EVEN)
-        put_rows(grad_q, share, row, T, to_t, D, WIDE, EVEN)
+        put_rows(grad_q, share.to(grad_q.dtype.element_ty), row, T, H * D, D, WIDE, EVEN)
     elif FIRST:
         put_rows(added_q, share, row, T, D, D, WIDE, EVEN)
     else:
@@ -237,9 +195,9 @@ def backward_tile(
 
 @triton.jit
 def backward_keys(
-    q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, cos, sin, start, T, q_t, k_t, v_t,
-    g_t, to_t, scale, natural, H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
-    EVEN: tl.constexpr, CAUSAL: tl.constexpr, FIRST: tl.constexpr, FOLD: tl.constexpr, TURN: tl.constexpr,
+    q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, start, T, q_t, k_t, v_t, g_t,
+    scale, natural, H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, EVEN: tl.constexpr,
+    CAUSAL: tl.constexpr, FIRST: tl.constexpr, FOLD: tl.constexpr,
 ):  # fmt: skip
     """The tiles of the keys from `start` on, against all queries that see them."""
     column = start + tl.arange(0, ROWS)
@@ -252,43 +210,40 @@ def backward_keys(
     for first in range(start + ROWS if CAUSAL else 0, T, ROWS):
         row = first + tl.arange(0, ROWS)
         sum_k, sum_v = backward_tile(
-            q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, cos, sin, key, value, row, column, sum_k, sum_v,
-            T, q_t, g_t, to_t, scale, natural, H, D, WIDE, EVEN, CAUSAL, False, FIRST, FOLD, TURN,
+            q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, key, value, row, column, sum_k, sum_v, T, q_t,
+            g_t, scale, natural, H, D, WIDE, EVEN, CAUSAL, False, FIRST, FOLD,
         )  # fmt: skip
     if CAUSAL:
         sum_k, sum_v = backward_tile(
-            q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, cos, sin, key, value, column, column, sum_k,
-            sum_v, T, q_t, g_t, to_t, scale, natural, H, D, WIDE, EVEN, CAUSAL, True, FIRST, FOLD, TURN,
+            q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, key, value, column, column, sum_k, sum_v, T, q_t,
+            g_t, scale, natural, H, D, WIDE, EVEN, CAUSAL, True, FIRST, FOLD,
         )  # fmt: skip
-    change_k = (natural * sum_k).to(grad_k.dtype.element_ty)
-    if TURN:
-        change_k = turned_back(change_k, cos, sin, column, T, D, WIDE, EVEN)
-    put_rows(grad_k, change_k, column, T, to_t, D, WIDE, EVEN)
-    put_rows(grad_v, sum_v.to(grad_v.dtype.element_ty), column, T, to_t, D, WIDE, EVEN)
+    put_rows(grad_k, (natural * sum_k).to(grad_k.dtype.element_ty), column, T, H * D, D, WIDE, EVEN)
+    put_rows(grad_v, sum_v.to(grad_v.dtype.element_ty), column, T, H * D, D, WIDE, EVEN)
 
 
 @triton.jit
 def backward(
-    q, k, v, o, lse, grad_o, delta, added_q, kept_q, kept_g, grad_q, grad_k, grad_v, cos, sin,
-    q_s, q_t, k_s, k_t, v_s, v_t, g_s, g_t, to_t, T, scale, natural,
+    q, k, v, o, lse, grad_o, delta, added_q, kept_q, kept_g, grad_q, grad_k, grad_v,
+    q_s, q_t, k_s, k_t, v_s, v_t, g_s, g_t, T, scale, natural,
     H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, EVEN: tl.constexpr, CAUSAL: tl.constexpr,
-    FOLD: tl.constexpr, TURN: tl.constexpr,
+    FOLD: tl.constexpr,
 ):  # fmt: skip
     h, s = tl.program_id(0), tl.program_id(1).to(tl.int64)
     q, k, v, grad_o = q + s * q_s + h * D, k + s * k_s + h * D, v + s * v_s + h * D, grad_o + s * g_s + h * D
-    here, there, pair = (s * T * H + h) * D, s * T * to_t + h * D, (s * H + h) * T
-    o, grad_q, grad_k, grad_v = o + here, grad_q + there, grad_k + there, grad_v + there
+    here, pair = (s * T * H + h) * D, (s * H + h) * T
+    o, grad_q, grad_k, grad_v = o + here, grad_q + here, grad_k + here, grad_v + here
     lse, delta, added_q = lse + pair, delta + pair, added_q + pair * D
     kept_q, kept_g = kept_q + pair * WIDE, kept_g + pair * WIDE
     backward_keys(
-        q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, cos, sin, 0, T, q_t, k_t, v_t,
-        g_t, to_t, scale, natural, H, D, WIDE, ROWS, EVEN, CAUSAL, True, FOLD, TURN,
+        q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, 0, T, q_t, k_t, v_t, g_t,
+        scale, natural, H, D, WIDE, ROWS, EVEN, CAUSAL, True, FOLD,
     )  # fmt: skip
     for start in range(ROWS, T, ROWS):
         tl.debug_barrier()  # the tiles before have written what these read
         backward_keys(
-            q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, cos, sin, start, T, q_t,
-            k_t, v_t, g_t, to_t, scale, natural, H, D, WIDE, ROWS, EVEN, CAUSAL, False, FOLD, TURN,
+            q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, start, T, q_t, k_t, v_t,
+            g_t, scale, natural, H, D, WIDE, ROWS, EVEN, CAUSAL, False, FOLD,
         )  # fmt: skip
 
 
@@ -308,57 +263,20 @@ def narrow_backward(
     grad_o: Tensor, q_STHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, o: Tensor, lse: Tensor, scale: float, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v."""
-    grad_q, grad_k, grad_v = (q_STHD.new_empty(q_STHD.shape) for _ in range(3))
-    added_q = _backward(grad_o, q_STHD, k_STHD, v_STHD, o, lse, scale, causal, (grad_q, grad_k, grad_v))
-    if not causal:  # no tile of a row is known to be its last
-        grad_q.copy_(added_q.transpose(1, 2))
-    return grad_q, grad_k, grad_v
-
-
-def _backward(
-    grad_o: Tensor, q_STHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, o: Tensor, lse: Tensor, scale: float, causal: bool,
-    grads: tuple[Tensor, Tensor, Tensor], angles: tuple[Tensor, Tensor] | None = None,
-) -> Tensor:  # fmt: skip
-    """Fills the gradients of q, k and v, all with the same strides. Returns the sums of the first, in fp32."""
     S, T, H, D = q_STHD.shape
     q, k, v, g = (_dense_rows(x) for x in (q_STHD, k_STHD, v_STHD, grad_o))
     sizes = _sizes(BACKWARD, q, causal)
     added_q = q.new_empty(S, H, T, D, dtype=torch.float32)  # a sum over tiles keeps its digits
     kept_q, kept_g = (q.new_empty(S, H, T, sizes["WIDE"]) if sizes["FOLD"] else q for _ in range(2))
+    grad_q, grad_k, grad_v = (q.new_empty(q.shape) for _ in range(3))
     strides = [n for x in (q, k, v, g) for n in x.stride()[:2]]
-    cos, sin = (lse, lse) if angles is None else angles
     backward[H, S](
-        q, k, v, o.contiguous(), lse.contiguous(), g, torch.empty_like(lse), added_q, kept_q, kept_g, *grads, cos, sin,
-        *strides, grads[0].stride(1), T, scale * math.log2(math.e), scale, **sizes, TURN=angles is not None,
+        q, k, v, o.contiguous(), lse.contiguous(), g, torch.empty_like(lse), added_q, kept_q, kept_g, grad_q, grad_k,
+        grad_v, *strides, T, scale * math.log2(math.e), scale, **sizes,
     )  # fmt: skip
-    return added_q
-
-
-def packed_forward(packed_STAD: Tensor, cos_TI: Tensor, sin_TI: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """(o, lse, turned queries and keys as (S, T, 2 H, D)) of queries, keys and values side by side, causal."""
-    S, T, A, D = packed_STAD.shape
-    packed, H = packed_STAD.contiguous(), A // 3
-    turned = packed.new_empty(S, T, 2 * H, D)
-    turn[(triton.cdiv(S * T, TURNED_ROWS),)](
-        packed, cos_TI.contiguous(), sin_TI.contiguous(), turned, S * T, T, A=A * D, C=2 * H * D, D=D, ROWS=TURNED_ROWS,
-        PAIRS=triton.next_power_of_2(H * D),
-    )  # fmt: skip
-    o, lse = narrow_forward(turned[:, :, :H], turned[:, :, H:], packed[:, :, 2 * H :], scale, True)
-    return o, lse, turned
-
-
-def packed_backward(
-    grad_o: Tensor, packed_STAD: Tensor, turned: Tensor, o: Tensor, lse: Tensor, cos_TI: Tensor, sin_TI: Tensor,
-    scale: float,
-) -> Tensor:  # fmt: skip
-    """The gradient of what was packed."""
-    packed, turned = packed_STAD.contiguous(), turned.contiguous()
-    H = turned.shape[2] // 2
-    grad = packed.new_empty(packed.shape)
-    q, k, v = turned[:, :, :H], turned[:, :, H:], packed[:, :, 2 * H :]
-    grads = grad[:, :, :H], grad[:, :, H : 2 * H], grad[:, :, 2 * H :]
-    _backward(grad_o, q, k, v, o, lse, scale, True, grads, (cos_TI.contiguous(), sin_TI.contiguous()))
-    return grad
+    if not causal:  # no tile of a row is known to be its last
+        grad_q.copy_(added_q.transpose(1, 2))
+    return grad_q, grad_k, grad_v
 
 
 def _dense_rows(x_STHD: Tensor) -> Tensor:

@@ -33,16 +33,10 @@ class StackedFunction(torch.autograd.Function):
         return tuple(unfold_members(out, info.batch_size) for out in outs), (0,) * len(outs)
 
 
-def fold_members(
-    args: Sequence[Any], in_dims: Sequence[int | None], members: int, shared: Sequence[int] = ()
-) -> Iterator[Any]:
-    """Merge the vmapped axis into the first one; a tensor without it is repeated. Options pass through, and tensors at
-    `shared` places, which are the same for all members."""
-    for place, (arg, dim) in enumerate(zip(args, in_dims, strict=True)):
-        if place in shared:
-            assert dim is None
-            yield arg
-        elif isinstance(arg, Tensor):
+def fold_members(args: Sequence[Any], in_dims: Sequence[int | None], members: int) -> Iterator[Any]:
+    """Merge the vmapped axis into the first one; a tensor without it is repeated. Options pass through."""
+    for arg, dim in zip(args, in_dims, strict=True):
+        if isinstance(arg, Tensor):
             yield (arg.expand(members, *arg.shape) if dim is None else arg.movedim(dim, 0)).flatten(0, 1)
         else:
             yield arg
@@ -54,12 +48,12 @@ def unfold_members(x: Tensor, members: int) -> Tensor:
     return unfolded
 
 
-def register_stacked(operator: Any, fake: Callable[..., Any], shared: Sequence[int] = ()) -> None:
+def register_stacked(operator: Any, fake: Callable[..., Any]) -> None:
     """Complete a custom operator on tensors with a leading batch axis: `fake` gives its output shapes to a compiler,
-    and vmap makes the batch longer. Arguments at `shared` places have no such axis."""
+    and vmap makes the batch longer."""
 
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
-        outputs = operator(*fold_members(args, in_dims, info.batch_size, shared))
+        outputs = operator(*fold_members(args, in_dims, info.batch_size))
         if isinstance(outputs, Tensor):
             return unfold_members(outputs, info.batch_size), 0
         return tuple(unfold_members(x, info.batch_size) for x in outputs), (0,) * len(outputs)
