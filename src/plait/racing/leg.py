@@ -108,10 +108,9 @@ class Leg:
     @cached_property
     def keys(self) -> tuple[tuple[str, ...], ...]:
         """Keys of the records, by budget and replica."""
-        each = (
+        return tuple(
             tuple(self.course.key(self.arch, replica, steps) for replica in self.replicas) for steps in self.budgets
         )
-        return tuple(each)
 
     @property
     def tokens(self) -> int:

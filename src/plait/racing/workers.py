@@ -117,9 +117,9 @@ class Workers:
     ) -> list[float]:
         """Seconds of a training step of each architecture, on this course or that of all, timed with all workers busy
         as in training, for about `most` seconds in all."""
-        each = math.inf if most is None else most * self.workers / self._pool.times(len(archs)) / len(archs)
+        limit = math.inf if most is None else most * self.workers / self._pool.times(len(archs)) / len(archs)
         tasks = [
-            Task(f"time {place}", f"{__name__}:time_step", (arch.text, course or self.course, each), what=arch.text)
+            Task(f"time {place}", f"{__name__}:time_step", (arch.text, course or self.course, limit), what=arch.text)
             for place, arch in enumerate(archs)
         ]
         return self._pool.timed(tasks, most=math.inf if most is None else most)
