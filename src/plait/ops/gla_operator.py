@@ -80,8 +80,8 @@ def _backward(
     from plait.ops.gla_triton import gla_backward
 
     q, k, v = (with_dense_rows(x) for x in (q, k, v))
-    given = (do.contiguous(), dense(dstate), q, k, v, g, dense(own_BTH), dense(state), scale)
-    return in_batch_slices(gla_backward, v.shape[2], *given)
+    inputs = (do.contiguous(), dense(dstate), q, k, v, g, dense(own_BTH), dense(state), scale)
+    return in_batch_slices(gla_backward, v.shape[2], *inputs)
 
 
 class _GatedLinearAttention(torch.autograd.Function):

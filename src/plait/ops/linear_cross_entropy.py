@@ -66,8 +66,8 @@ def chunked_linear_cross_entropy(
     device = hidden_ND.device.type
     if torch.is_autocast_enabled(device):
         hidden_ND = hidden_ND.to(torch.get_autocast_dtype(device))
-    given = (hidden_ND, weight_VD) if bias_V is None else (hidden_ND, weight_VD, bias_V)
-    gradients = torch.is_grad_enabled() and any(x.requires_grad for x in given)
+    inputs = (hidden_ND, weight_VD) if bias_V is None else (hidden_ND, weight_VD, bias_V)
+    gradients = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
     loss: Tensor = _chunked(hidden_ND, weight_VD, targets_N, bias_V, chunk, gradients)[0]
     return loss
 

@@ -141,23 +141,23 @@ def _kind(value: Any) -> str:
     if isinstance(value, dict) or any(isinstance(inner, (list, dict)) for inner in value):
         return "json"  # Parquet has lists of its own, but nothing for an empty dict
     inner = ""
-    for each in value:
-        inner = _merged(inner, _kind(each))
+    for element in value:
+        inner = _merged(inner, _kind(element))
     return "json" if inner == "json" else f"list {inner}"
 
 
 _KINDS = {type(None): "", bool: "bool", float: "float", str: "text"}
 
 
-def _merged(one: str, other: str) -> str:
-    if one == other or not other:
-        return one
-    if not one:
-        return other
-    if one.startswith("list ") and other.startswith("list "):
-        inner = _merged(one[5:], other[5:])
+def _merged(left: str, right: str) -> str:
+    if left == right or not right:
+        return left
+    if not left:
+        return right
+    if left.startswith("list ") and right.startswith("list "):
+        inner = _merged(left[5:], right[5:])
         return "json" if inner == "json" else f"list {inner}"
-    pair = {one, other}
+    pair = {left, right}
     if pair == {"int", "float"}:
         return "float"
     return "large" if pair == {"int", "large"} else "json"  # a column has one type
