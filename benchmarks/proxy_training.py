@@ -13,6 +13,7 @@ late decides. Here the architectures of the table are trained for about as much 
     tiny-mixed      the same on texts that are in part copied
     tiny-some       the same of the second kind alone, with other seeds
     tiny-apart      that, and texts whose copies do not follow at once
+    tiny-both       that, and copied texts, scored on held-out copies too
     three-short     all of the steps, with three sequences of 240 tokens (8.8 % of the tokens), in part copied
     one-sequence    all of the steps, with a thirty-second of the batch
     half-sequence   all of the steps, with one sequence of half the length: a sixty-fourth of the tokens of a step,
@@ -26,7 +27,8 @@ after the other, so that a window is either; in *some* every second piece of 8 t
 
 A setup is one track (`plait.training.track`) per architecture, with the table's learning rate times a factor, and is
 scored on annealed branches: the held-out loss; the loss of bytes that repeat the context (the three bytes before them,
-and they themselves, occur earlier in the window) and of all others. Setups are trained in the order of `SETUPS`, each
+and they themselves, occur earlier in the window) and of all others; and of such bytes of held-out text of the kind
+*some*. Setups are trained in the order of `SETUPS`, each
 with all architectures, the slowest first; every training is a process of its own; whatever ends a run leaves what was
 scored.
 """
@@ -80,6 +82,7 @@ SETUPS = {
         Setup("tiny-short", 1, 2, (("short", 0.35),), (1024, 2048, 4096)),
         Setup("tiny-mixed", 1, 2, (("half", 0.35), ("some", 0.35)), (2048, 4096), seeds=SEEDS[:1]),
         Setup("tiny-some", 1, 2, (("some", 0.35),), (1024, 2048, 4096), seeds=(4, 5)),
+        Setup("tiny-both", 1, 2, (("some", 0.35), ("short", 0.35)), (2048, 4096), seeds=(4, 5)),
         Setup("tiny-apart", 1, 2, (("some", 0.35), ("apart", 0.35)), (2048, 4096), seeds=(4, 5)),
         Setup("three-short", 1, 3, (("some", 0.4),), (1024, 2048, 4096), seq_len=240),
         Setup("half-sequence", 1, 1, (("short", 0.2),), (1024, 2048, 4096), seq_len=truth.SEQ_LEN // 2),
@@ -128,19 +131,20 @@ def architectures(names: list[str], factor: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Windows of one text, and sets of their targets by name."""
+    """Windows of one text, plain ones and then such with copies, and sets of their targets by name."""
 
     inputs_NT: np.ndarray
     targets_NT: np.ndarray
     parts: dict[str, np.ndarray]
 
     def first(self, count: int) -> HeldOut:
-        parts = {part: mask_NT[:count] for part, mask_NT in self.parts.items()}
-        return HeldOut(self.inputs_NT[:count], self.targets_NT[:count], parts)
+        rows = [*range(count), *range(len(self.inputs_NT) - count, len(self.inputs_NT))]
+        parts = {part: mask_NT[rows] for part, mask_NT in self.parts.items()}
+        return HeldOut(self.inputs_NT[rows], self.targets_NT[rows], parts)
 
 
 def copied(tokens: np.ndarray, kind: str, rng: np.random.Generator) -> np.ndarray:
-    """Pieces of the text, of which a share, drawn at random, is followed by a copy, at once or behind the next piece."""
+    """Pieces of the text; a share, drawn at random, is followed by a copy, at once or behind the next piece."""
     lengths, share = COPIES[kind]
     pieces = np.split(tokens, np.cumsum(rng.integers(*lengths, size=len(tokens) // lengths[0] + 1)))
     again = [[piece] * int(rng.random() < share) for piece in pieces]
@@ -163,9 +167,15 @@ def read_texts(
     for name in names:
         train, validation = kept[f"{name}/train"], kept[f"{name}/validation"]
         plain = Text.cut(name, train, validation, setup.seq_len, WINDOWS * truth.SEQ_LEN)
-        mask_NT = repeats(plain.inputs_NT, plain.targets_NT)
-        parts = {"loss": np.ones_like(mask_NT), "repeats": mask_NT, "others": ~mask_NT}
-        held_out.append(HeldOut(plain.inputs_NT, plain.targets_NT, parts))
+        doubled = copied(validation, "some", np.random.default_rng(8))
+        twice = Text.cut(name, train, doubled, setup.seq_len, WINDOWS * truth.SEQ_LEN)
+        inputs_NT = np.concatenate([plain.inputs_NT, twice.inputs_NT])
+        targets_NT = np.concatenate([plain.targets_NT, twice.targets_NT])
+        mask_NT = repeats(inputs_NT, targets_NT)
+        plain_N1 = np.arange(len(inputs_NT))[:, None] < len(plain.inputs_NT)
+        parts = {"loss": plain_N1 | (mask_NT & False), "repeats": plain_N1 & mask_NT, "others": plain_N1 & ~mask_NT,
+                 "copies": ~plain_N1 & mask_NT}  # fmt: skip
+        held_out.append(HeldOut(inputs_NT, targets_NT, parts))
 
         def of_kind(kind: str, train: np.ndarray = train) -> np.ndarray:
             if kind == "half":
