@@ -165,12 +165,12 @@ def command(
             console(stderr=True).print(f"{said} The same command resumes from there.")
         raise typer.Exit(130) from None
     if first:
-        found = swept or result
-        assert found is not None
+        outcome = swept or result
+        assert outcome is not None
         if as_json:
-            print_json(found.as_dict())
+            print_json(outcome.as_dict())
         else:
-            _print_sweep(found) if isinstance(found, SweepResult) else _print(found)
+            _print_sweep(outcome) if isinstance(outcome, SweepResult) else _print(outcome)
 
 
 def _allowed(budget: str, rates: int, seeds: int) -> str | None:
@@ -189,11 +189,11 @@ def _print_sweep(result: SweepResult) -> None:
     out = console()
     out.print(f"[bold]{plain(result.spec)}[/]")
     grid = table(lr="right", validation_loss="right", interval="left", seeds="right", diverged="right", runs="left")
-    for one in result.rates:
-        between = "{:.4f} to {:.4f}".format(*one.interval) if one.interval else "–"
-        mean = "–" if one.mean is None else f"{one.mean:.4f}"
-        cells = (mean, between, str(len(one.losses)), str(one.diverged or ""), ", ".join(one.runs))
-        grid.add_row("recipe's" if one.lr is None else f"{one.lr:g}", *cells)
+    for row in result.rates:
+        between = "{:.4f} to {:.4f}".format(*row.interval) if row.interval else "–"
+        mean = "–" if row.mean is None else f"{row.mean:.4f}"
+        cells = (mean, between, str(len(row.losses)), str(row.diverged or ""), ", ".join(row.runs))
+        grid.add_row("recipe's" if row.lr is None else f"{row.lr:g}", *cells)
     out.print(grid)
     if result.best is not None:
         sure = {None: "one seed each is not enough to tell", True: "", False: "not distinguishable from all others"}
