@@ -219,8 +219,8 @@ def _prepared(
     return protocol, candidates, machine
 
 
-def _text(given: str | Path | Architecture) -> str:
-    return given.text if isinstance(given, Architecture) else str(given)
+def _text(arch: str | Path | Architecture) -> str:
+    return arch.text if isinstance(arch, Architecture) else str(arch)
 
 
 def _usable(device: str) -> None:

@@ -101,7 +101,7 @@ def plan(
     from plait.training.distributed import precision_on
 
     load_mixers(mixers)
-    if sum(given is not None for given in (budgets, total, time)) > 1:
+    if sum(budget is not None for budget in (budgets, total, time)) > 1:
         raise UserError("give one of --budgets, --total and --time.")
     if not archs:
         raise UserError("give an architecture: --arch mad-transformer, or --arch NAME=SPEC.")
@@ -109,14 +109,14 @@ def plan(
     families = [family(text, corpus.vocab, depth_power) for text in archs]
     _distinct(families)
     length = seq_len if seq_len is not None else 8192 if budgets is total is time is None else 256
-    explicit = [_params_of(each) for each in params]
+    explicit = [_params_of(size) for size in params]
     rate = None if lr is None else Rate.read(lr)
     kept = precision or precision_on(device)
 
     def paper(active: float, flops: float, seq: int) -> Recipe:
         return mad_recipe(active, flops, seq)
 
-    def made(at: Sequence[float]) -> Plan:
+    def plan_at(at: Sequence[float]) -> Plan:
         return make_plan(
             families, at, paper, data=data, seq_len=length, sizes=sizes, span=span, per_parameter=tokens_per_param,
             explicit=explicit, batch=batch, rate=rate, values=recipe_values, seeds=seeds, tokenizer=tokenizer,
@@ -129,22 +129,22 @@ def plan(
     per_group = (len(explicit) or sizes) * len(families) * seeds
     if budgets is not None or total is not None:
         whole = 0.0 if total is None else flops_of(total, "--total")
-        found = made(_budgets(budgets) if budgets is not None else budgets_of(whole, groups, spacing, per_group))
+        chosen = plan_at(_budgets(budgets) if budgets is not None else budgets_of(whole, groups, spacing, per_group))
     elif time is not None:
-        found = _within(time, made, prices_of, groups, spacing, per_group)
+        chosen = _within(time, plan_at, prices_of, groups, spacing, per_group)
     else:
-        found = made(PAPER_BUDGETS)
-    prices = tuple(prices_of(found)) if priced or speed is not None else ()
+        chosen = plan_at(PAPER_BUDGETS)
+    prices = tuple(prices_of(chosen)) if priced or speed is not None else ()
     if out is not None:
-        found.save(Path(out))
-    told = warnings(found, len(corpus.tokens("train")))
-    seconds = sum(each.seconds for each in prices) if prices else None
-    return ScalingPlan(found, prices, seconds, tuple(told), tokens_per_byte(corpus))
+        chosen.save(Path(out))
+    told = warnings(chosen, len(corpus.tokens("train")))
+    seconds = sum(cost.seconds for cost in prices) if prices else None
+    return ScalingPlan(chosen, prices, seconds, tuple(told), tokens_per_byte(corpus))
 
 
 def _within(
     time: str | float,
-    made: Callable[[Sequence[float]], Plan],
+    plan_at: Callable[[Sequence[float]], Plan],
     prices_of: Callable[[Plan], list[Price]],
     groups: int,
     spacing: float,
@@ -155,29 +155,29 @@ def _within(
 
     seconds, total = parse_duration(time), 1e12
     for _ in range(4):
-        found = made(budgets_of(total, groups, spacing, per_group))
-        took = sum(each.seconds for each in prices_of(found))
+        tried = plan_at(budgets_of(total, groups, spacing, per_group))
+        took = sum(cost.seconds for cost in prices_of(tried))
         if 0.9 * seconds <= took <= seconds:
             break
         total *= 0.95 * seconds / took
-    return made(budgets_of(total, groups, spacing, per_group))
+    return plan_at(budgets_of(total, groups, spacing, per_group))
 
 
-def _budgets(given: str | Sequence[float]) -> list[float]:
-    parts = [part for part in given.split(",") if part.strip()] if isinstance(given, str) else list(given)
-    found = [flops_of(part, "--budgets") for part in parts]
-    if not found:
+def _budgets(text: str | Sequence[float]) -> list[float]:
+    parts = [part for part in text.split(",") if part.strip()] if isinstance(text, str) else list(text)
+    budgets = [flops_of(part, "--budgets") for part in parts]
+    if not budgets:
         raise UserError("--budgets: give FLOPs separated by commas, such as 1e18,4e18,1e19.")
-    return found
+    return budgets
 
 
-def _params_of(given: str | float) -> float:
+def _params_of(size: str | float) -> float:
     from plait.core.units import parse
 
-    return parse(given, "count", "--params") if isinstance(given, str) else float(given)
+    return parse(size, "count", "--params") if isinstance(size, str) else float(size)
 
 
 def _distinct(families: Sequence[Family]) -> None:
-    names = [each.name for each in families]
+    names = [family.name for family in families]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f"two architectures are called '{twice[0]}'; name them: --arch NAME=SPEC.")

@@ -45,12 +45,12 @@ OVERRUN = 1.02  # of the time given: beyond it a command says so
 
 
 @contextmanager
-def within_time(given: str | None) -> Iterator[None]:
+def within_time(limit: str | None) -> Iterator[None]:
     """Around the work of a command with `--time` (None: no limit): prints by how much it was exceeded."""
     began = time.perf_counter()
     yield
     took = time.perf_counter() - began
-    allowed = parse_duration(given) if given else math.inf
+    allowed = parse_duration(limit) if limit else math.inf
     if took > OVERRUN * allowed:
         over = f"{percent(took / allowed - 1)} more than the {duration(allowed)} given"
         console(stderr=True).print(f"it took {duration(took)}, {over}", style="yellow", markup=False)
@@ -121,8 +121,8 @@ def unguarded(stream: Any) -> Any:
 
 def console(stderr: bool = False) -> Console:
     """The terminal; where there is none (a pipe, a file) lines may be long."""
-    made = SafeConsole(highlight=False, stderr=stderr)
-    return made if made.is_terminal else SafeConsole(highlight=False, stderr=stderr, width=160)
+    terminal = SafeConsole(highlight=False, stderr=stderr)
+    return terminal if terminal.is_terminal else SafeConsole(highlight=False, stderr=stderr, width=160)
 
 
 def table(title: str | None = None, **columns: str) -> Table:

@@ -58,7 +58,7 @@ def parse(text: str, dimension: str, name: str) -> float:
 def replace_units(text: str) -> str:
     """The text with every quantity (count, bytes, time, energy) as a plain number: `latency <= 40ms` becomes
     `latency <= 0.04`."""
-    return _WITH_UNIT.sub(lambda found: repr(float(found[1]) * _IN_TEXTS[found[2]]), text)
+    return _WITH_UNIT.sub(lambda match: repr(float(match[1]) * _IN_TEXTS[match[2]]), text)
 
 
 _IN_TEXTS = COUNTS | BYTES | SECONDS | JOULES
@@ -67,11 +67,10 @@ _WITH_UNIT = re.compile(
 )
 
 
-def parse_duration(given: str | float) -> float:
+def parse_duration(text: str | float) -> float:
     """Seconds of 90s, 10m, 1h30m; a number is one of seconds."""
-    if not isinstance(given, str):
-        return float(given)
-    text = given
+    if not isinstance(text, str):
+        return float(text)
     parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip().lower())
     total = sum(float(n) * unit for n, unit in zip(parts.groups(), (3600, 60, 1), strict=True) if n) if parts else 0.0
     if not 0 < total < math.inf:

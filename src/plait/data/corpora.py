@@ -136,15 +136,15 @@ FOLDER = CorpusEntry(
 
 def entry_of(name: str, table: Table[Opener] = NAMED) -> CorpusEntry:
     """The table's entry of a corpus; an empty one for a corpus of an installed package."""
-    found = table.entry(name) if name in table.lines else CorpusEntry("")
-    assert isinstance(found, CorpusEntry)
-    return found
+    entry = table.entry(name) if name in table.lines else CorpusEntry("")
+    assert isinstance(entry, CorpusEntry)
+    return entry
 
 
 def usage(name: str) -> str:
     """How a corpus is asked for: wikitext-103:FOLDER."""
-    given = entry_of(name).given
-    return f"{name}:{given}" if given else name
+    argument = entry_of(name).given
+    return f"{name}:{argument}" if argument else name
 
 
 def corpus_listing() -> list[dict[str, object]]:
@@ -164,33 +164,33 @@ def corpus_listing() -> list[dict[str, object]]:
     ]
 
 
-def open_source(given: str) -> TextSource | TokenSource:
+def open_source(name: str) -> TextSource | TokenSource:
     """What a corpus's name or path stands for."""
-    family, _, rest = given.partition(":")
-    if given in NAMED and not entry_of(given).given:
-        return NAMED.load(given)()
+    family, _, rest = name.partition(":")
+    if name in NAMED and not entry_of(name).given:
+        return NAMED.load(name)()
     if family in NAMED:
         if not rest:
             raise UserError(f"'{family}' needs its files: {usage(family)} ({entry_of(family).what}).")
         return NAMED.load(family)(rest)
-    path = Path(given.partition("#")[0]).expanduser()
-    if not Path(given).expanduser().exists() and not path.exists():
+    path = Path(name.partition("#")[0]).expanduser()
+    if not Path(name).expanduser().exists() and not path.exists():
         NAMED.discover()
         if family in NAMED:
             return NAMED.load(family)(*([rest] if rest else []))
         raise UserError(
-            f"no corpus '{given}': neither a known name nor a file or folder.{did_you_mean(given, NAMED)} "
+            f"no corpus '{name}': neither a known name nor a file or folder.{did_you_mean(name, NAMED)} "
             f"Known: {', '.join(map(usage, NAMED))}, a folder, or a file ({', '.join(FILES)})."
         )
-    if Path(given).expanduser().is_dir():
-        found: TextSource | TokenSource = load_attribute(FOLDER.where)(given)
-        return found
+    if Path(name).expanduser().is_dir():
+        source: TextSource | TokenSource = load_attribute(FOLDER.where)(name)
+        return source
     if path.suffix not in FILES:
         raise UserError(
             f"cannot tell what '{path.name}' holds.{did_you_mean(path.suffix, FILES)} "
             f"Known endings: {', '.join(FILES)}; name an enwik8 file as enwik8:{path}."
         )
-    return FILES.load(path.suffix)(given)
+    return FILES.load(path.suffix)(name)
 
 
 VERSION = 2  # raised by hand when the same source comes to give other tokens

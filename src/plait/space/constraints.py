@@ -98,8 +98,8 @@ class Constraint:
         return np.where(holds, 1.0, np.where(np.isfinite(ratio) & (ratio > 1), ratio, np.inf))
 
 
-def as_constraint(given: str | Constraint) -> Constraint:
-    return given if isinstance(given, Constraint) else Constraint.parse(given)
+def as_constraint(constraint: str | Constraint) -> Constraint:
+    return constraint if isinstance(constraint, Constraint) else Constraint.parse(constraint)
 
 
 def check_names(constraint: Constraint, known: Collection[str]) -> None:
@@ -232,8 +232,8 @@ class Limits:
     def __init__(self, **limits: float | None) -> None:
         for name in limits:
             QUANTITIES.require(name)
-        given = ((name, limits[name]) for name in QUANTITIES if name in limits)
-        object.__setattr__(self, "values", tuple((name, limit) for name, limit in given if limit is not None))
+        ordered = ((name, limits[name]) for name in QUANTITIES if name in limits)
+        object.__setattr__(self, "values", tuple((name, limit) for name, limit in ordered if limit is not None))
 
     @classmethod
     def read(cls, tokens_per_second: float | None = None, /, **limits: str | float | None) -> Limits:
