@@ -10,6 +10,7 @@ late decides. Here the architectures of the table are trained for about as much 
     small-batch     a quarter of the steps, with a quarter of the batch
     tiny-batch      all of the steps, with a sixteenth of the batch
     tiny-short      the same on copied texts alone: the race's screening
+    tiny-early      the first half of that
     tiny-mixed      the same on texts that are in part copied
     tiny-some       the same of the second kind alone, with other seeds
     tiny-apart      that, and texts whose copies do not follow at once
@@ -80,6 +81,7 @@ SETUPS = {
         Setup("small-batch", 1, 8, (("plain", 0.5), ("copied", 0.5)), (128, 256, 512, 1024), seeds=SEEDS[:1]),
         Setup("tiny-batch", 1, 2, (("plain", 0.35), ("short", 0.35)), (1024, 2048, 4096)),
         Setup("tiny-short", 1, 2, (("short", 0.35),), (1024, 2048, 4096)),
+        Setup("tiny-early", 1, 2, (("short", 0.35),), (1024, 2048)),
         Setup("tiny-mixed", 1, 2, (("half", 0.35), ("some", 0.35)), (2048, 4096), seeds=SEEDS[:1]),
         Setup("tiny-some", 1, 2, (("some", 0.35),), (1024, 2048, 4096), seeds=(4, 5)),
         Setup("tiny-both", 1, 2, (("some", 0.35), ("short", 0.35)), (2048, 4096), seeds=(4, 5)),

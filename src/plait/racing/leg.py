@@ -29,7 +29,7 @@ from plait.training.track import SLICE, SLICE_SECONDS, Replica, Text, Track
 
 KIND = "track"
 PROTOCOL = 1  # raised when the same settings come to give another loss
-SCREENING = 2  # likewise, of a screening
+SCREENING = 3  # likewise, of a screening
 FOLDER = "tracks"  # below the folder of runs
 SAVE_SECONDS = 30.0
 WARMUPS = 3  # trainings of fewer steps than so many warm-ups say nothing about who will be best
@@ -49,7 +49,7 @@ class Course:
     recipe: Recipe  # of `track_recipe`; its rate is each candidate's own
     held_out: int  # tokens
     device: str = "cpu"
-    screening: float = 0.0  # of a screening: how much of its score is the loss of repeats (`racing.screening`)
+    screening: float = 0.0  # of a screening: the share of its text's pieces that have a copy (`racing.screening`)
 
     @property
     def tokens_per_step(self) -> int:
