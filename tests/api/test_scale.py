@@ -54,6 +54,14 @@ def test_a_plan_for_a_time_is_one_that_was_priced(monkeypatch: pytest.MonkeyPatc
     assert len(priced) == (2 if steady else 5)
 
 
+@pytest.mark.parametrize("given", [
+    {"groups": 0, "budgets": None, "total": 1e9}, {"seeds": 0}, {"devices": 0, "speed": 1e9}, {"params": ["1M", 0]},
+])  # fmt: skip
+def test_counts_start_at_one(given: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=f"--{next(iter(given))} 0: must be at least 1"):
+        tiny_plan(**given)
+
+
 def test_the_papers_groups_over_its_sizes() -> None:
     found = plait.scale.plan(["mad-transformer", "mad-striped-hyena-1-3"], priced=False)
     budgets = {4e18, 8e18, 2e19, 4e19, 8e19, 2e20, 5e20, 2e21}

@@ -106,11 +106,15 @@ def plan(
         raise UserError("give one of --budgets, --total and --time.")
     if not archs:
         raise UserError("give an architecture: --arch mad-transformer, or --arch NAME=SPEC.")
+    explicit = [_params_of(size) for size in params]
+    counts = (("--groups", groups), ("--seeds", seeds), ("--devices", devices), *(("--params", n) for n in explicit))
+    for option, count in counts:
+        if not count >= 1:
+            raise UserError(f"{option} {count:g}: must be at least 1.")
     corpus = open_corpus(data, tokenizer=tokenizer)
     families = [family(text, corpus.vocab, depth_power) for text in archs]
     _distinct(families)
     length = seq_len if seq_len is not None else 8192 if budgets is total is time is None else 256
-    explicit = [_params_of(size) for size in params]
     rate = None if lr is None else Rate.read(lr)
     kept = precision or precision_on(device)
 
