@@ -3,8 +3,8 @@
     python benchmarks/fleet.py [--members 6 24] [--steps 200] [--only attn gla] [--profile 10] [--out FILE.json]
 
 The probe's models (two blocks of mixer and SwiGLU 512, four Mamba layers; width 128, bf16 autocast) on in-context
-recall's shape, batch 128 × 128 tokens. For each: milliseconds a step of one model in the plain loop (eager, fused
-AdamW), milliseconds a member-step of a fleet, their ratio, and how far the fleet's loss is from the plain loop's after
+recall's shape, batch 128 × 128 tokens. For each: milliseconds per step of one model in the plain loop (eager, fused
+AdamW), milliseconds per replica-step of a fleet, their ratio, and how far the fleet's loss is from the plain loop's after
 20 steps. All fleets are compiled at once in processes of their own, then timed one by one. `--profile N` adds the N
 kernels that take longest. Needs a CUDA device.
 """
@@ -45,13 +45,13 @@ def measure(job: tuple[str, int, int, int], turn: Turn) -> dict[str, Any]:
         plain_ms, plain_loss = plain_loop(name, split, steps, BATCH, device)
         longest = profiled(fleet, kernels) if kernels else []
     return {
-        "model": name, "members": members, "plain_ms": plain_ms, "fleet_ms_a_member_step": ms, "ratio": plain_ms / ms,
+        "model": name, "members": members, "plain_ms": plain_ms, "fleet_ms_per_replica_step": ms, "ratio": plain_ms / ms,
         "compile_seconds": ready, "loss_gap": abs(loss - plain_loss), "kernels": longest,
     }  # fmt: skip
 
 
 def profiled(fleet: Fleet, kernels: int, steps: int = 5) -> list[tuple[str, float]]:
-    """The kernels that take longest, with milliseconds a member-step."""
+    """The kernels that take longest, with milliseconds per replica-step."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
@@ -75,7 +75,7 @@ def main() -> None:
     jobs = [(name, members, asked.steps, asked.profile) for name in asked.only for members in asked.members]
     for row in together(measure, jobs):
         rows.append(row)
-        print(f"{row['model']:10} {row['members']:8} {row['plain_ms']:9.2f} {row['fleet_ms_a_member_step']:9.3f} "
+        print(f"{row['model']:10} {row['members']:8} {row['plain_ms']:9.2f} {row['fleet_ms_per_replica_step']:9.3f} "
               f"{row['ratio']:6.1f} {row['compile_seconds']:10.1f} {row['loss_gap']:9.1e}", flush=True)  # fmt: skip
         for kernel, ms in row["kernels"]:
             print(f"    {ms:.4f} {kernel}", flush=True)
