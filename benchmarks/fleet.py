@@ -4,8 +4,8 @@
 
 The probe's models (two blocks of mixer and SwiGLU 512, four Mamba layers; width 128, bf16 autocast) on in-context
 recall's shape, batch 128 × 128 tokens. For each: milliseconds per step of one model in the plain loop (eager, fused
-AdamW), milliseconds per replica-step of a fleet, their ratio, and how far the fleet's loss is from the plain loop's after
-20 steps. All fleets are compiled at once in processes of their own, then timed one by one. `--profile N` adds the N
+AdamW), milliseconds per replica-step of a fleet, their ratio, and how far its loss is from the plain loop's after 20
+steps. All fleets are compiled at once in processes of their own, then timed one by one. `--profile N` adds the N
 kernels that take longest. Needs a CUDA device.
 """
 
@@ -45,8 +45,8 @@ def measure(job: tuple[str, int, int, int], turn: Turn) -> dict[str, Any]:
         plain_ms, plain_loss = plain_loop(name, split, steps, BATCH, device)
         longest = profiled(fleet, kernels) if kernels else []
     return {
-        "model": name, "members": members, "plain_ms": plain_ms, "fleet_ms_per_replica_step": ms, "ratio": plain_ms / ms,
-        "compile_seconds": ready, "loss_gap": abs(loss - plain_loss), "kernels": longest,
+        "model": name, "members": members, "plain_ms": plain_ms, "fleet_ms_per_replica_step": ms,
+        "ratio": plain_ms / ms, "compile_seconds": ready, "loss_gap": abs(loss - plain_loss), "kernels": longest,
     }  # fmt: skip
 
 
