@@ -120,6 +120,19 @@ def test_asked_to_stop_everything_is_saved(store: Store, tmp_path: Path) -> None
     assert not multiprocessing.active_children()
 
 
+def test_an_exception_of_who_listens_is_not_the_tasks(pool: Pool, tmp_path: Path) -> None:
+    class TooLateError(Exception):
+        pass
+
+    def listen(name: str, detail: object) -> None:
+        raise TooLateError
+
+    with pytest.raises(TooLateError):
+        pool.run([Task("wait", "workers_tasks:wait", (str(tmp_path),), keys=("wait",))], listen)
+    pool.stop()
+    assert (tmp_path / "saved").exists()
+
+
 def test_what_stores_nothing_is_not_waited_for(store: Store, tmp_path: Path) -> None:
     """A timing has no result to keep, and its steps may be long: its worker is killed, not waited for."""
     asked = asked_once_begun(tmp_path)
