@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import plait as package
 from plait.cli.main import app, main
 
+LONG = 300 * "x"  # more than a file's name may have
 MISTAKES = {
     "unknown mixer": (("show", "d=64 | atn"), "spec:1:8: unknown mixer 'atn'. Did you mean 'attn'?"),
     "unknown option": (
@@ -50,6 +51,12 @@ MISTAKES = {
         "the report binary.yaml/page.html cannot be written",
     ),
     "a page that is a folder": (("design", "-o", "."), "the report . cannot be written: Is a directory."),
+    "a run of a long name": (("eval", LONG), "is not a run"),
+    "a start of a long name": (("train", "--from", LONG, "--steps", "1"), "is not a run"),
+    "a corpus of a long name": (("train", "d=16 | mlp", "--data", LONG, "--steps", "1"), "no corpus 'xxx"),
+    "a space of a long name": (("search", "--space", LONG), "xxx"),
+    "a mixer's file of a long name": (("check", f"{LONG}.py"), "there is no file"),
+    "a profile of a long name": (("predict", "d=16 | mlp", "--profile", LONG), "cannot be read: File name too long"),
     "lengths of a prompt and its answer": (
         ("measure", "d=16 | mlp", "--lengths", "8,16", "--mode", "both"),
         "--lengths times one block at a time: give --mode prefill or --mode decode, not both.",
