@@ -110,7 +110,7 @@ def _compared(
     if len(specs) < 2:
         raise UserError("a comparison needs two models, but this front has one: give --front 0.")
     comparison = compare(
-        list(specs), data=data, tokenizer=tokenizer, time=time or "10m", runs=runs, store=store, on_progress=on_progress
+        list(specs), data=data, tokenizer=tokenizer, time=time, runs=runs, store=store, on_progress=on_progress
     )
     # In the order in which they were given, with the text's vocabulary in place of the space's.
     return [
