@@ -99,7 +99,10 @@ def read_tables(path: Path, cost: str = "flops_per_token") -> list[CurveTable]:
             name: [seed for seed, curve in sorted(by_seed.items()) if all(_finite(curve.get(t)) for t in budgets)]
             for name, by_seed in curves.items()
         }
-        most = sorted(len(complete) for complete in seeds.values())[len(seeds) // 2]
+        counts = sorted(len(complete) for complete in seeds.values() if complete)
+        if not counts:
+            raise UserError(f"{path}: no architecture has a finite loss at every budget on the text {text}.")
+        most = counts[len(counts) // 2]
         whole = [name for name, complete in seeds.items() if len(complete) >= min(2, most)]
         loss_ASB = np.array(
             [[[curves[n][s][t] for t in budgets] for s in (seeds[n] * most)[:most]] for n in whole], np.float64

@@ -14,10 +14,11 @@ Letters: S architectures, L layers.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import comb
-from string import ascii_lowercase
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
@@ -190,7 +191,8 @@ def letters_of(architectures: Sequence[Sequence[str]], channel: Collection[str])
             letters[side[0]] = letter
     for name in names:
         if name not in letters:
-            spelled = [letter for letter in f"{name}{ascii_lowercase}{ascii_lowercase.upper()}" if letter.isalpha()]
+            further = map(chr, itertools.count(ord("α")))  # for more than 52 mixers
+            spelled = filter(str.isalpha, itertools.chain(name, ascii_letters, further))
             letters[name] = next(letter for letter in spelled if letter not in letters.values())
     return letters
 

@@ -131,7 +131,7 @@ class FleetBenchResult(Result):
 
 def fleet(
     *models: str,
-    members: tuple[int, ...] = (24,),
+    replicas: tuple[int, ...] = (24,),
     batch: int | None = None,
     tokens: int | None = None,
     steps: int | None = None,
@@ -149,11 +149,11 @@ def fleet(
     chosen = models or ("attn", "hyena", "gla", "mamba")
     for name in chosen:
         fleet_body(name)
-    wanted = [(name, many) for name in chosen for many in members]
+    wanted = [(name, many) for name in chosen for many in replicas]
     rows: list[FleetTiming] = []
     for done, (name, many) in enumerate(wanted):
         on_progress(f"training a fleet of {name}", done, len(wanted))
-        rows.append(fleet_timing(name, members=many, steps=steps, batch=batch, tokens=tokens, device=place))
+        rows.append(fleet_timing(name, replicas=many, steps=steps, batch=batch, tokens=tokens, device=place))
     return FleetBenchResult(device_name(place), bench_versions(), tuple(rows))
 
 

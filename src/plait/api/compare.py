@@ -171,7 +171,8 @@ def _terms(
     for name, value in (("--tokens", tokens), ("--flops", flops), ("--seeds", seeds), ("--lr", lr)):
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"{name} {value:g}: must be greater than 0{' and finite' * (value > 0)}.")
-    seconds = parse_duration(time or DEFAULT_TIME) if tokens is None and flops is None else None
+    limit = DEFAULT_TIME if time is None else time
+    seconds = parse_duration(limit) if tokens is None and flops is None else None
     return Terms(seeds, search_rates, equal, tokens, flops, seconds, lr)
 
 

@@ -159,6 +159,7 @@ def harness(
     load_mixers(mixers)
     with open_store(store) as records:
         records.require_writable()  # before anything long
+    started = time.time()
     opened = run_of(run)
     evaluated = evaluate(
         opened.model(device),
@@ -178,11 +179,11 @@ def harness(
         max_length=evaluated["max_length"],
         lm_eval=evaluated["lm_eval"],
     )
-    _keep(result, opened.arch.text, limit, store)
+    _keep(result, opened.arch.text, limit, store, started)
     return result
 
 
-def _keep(result: HarnessResult, spec: str, limit: int | None, store: str | Store | None) -> None:
+def _keep(result: HarnessResult, spec: str, limit: int | None, store: str | Store | None, started: float) -> None:
     """Store the result as a record that replaces an earlier one of the same run and tasks."""
     from plait.records import Record, open_store, provenance_of
 
@@ -196,7 +197,8 @@ def _keep(result: HarnessResult, spec: str, limit: int | None, store: str | Stor
         "max_length": result.max_length,
         "lm_eval": result.lm_eval,
     }
-    record = Record.of("harness", config, {"run": result.run, "table": result.rows()}, provenance_of(time.time(), 0.0))
+    provenance = provenance_of(started, time.time() - started)
+    record = Record.of("harness", config, {"run": result.run, "table": result.rows()}, provenance)
     with open_store(store) as opened:
         opened.delete([record.key])
         opened.put(record)

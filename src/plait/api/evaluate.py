@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,7 +144,7 @@ def _run(run: str | Path | OpenRun, root: Path) -> Run:
     from plait.training.run import ABOUT
 
     folder = None if isinstance(run, OpenRun) else Path(run)
-    is_theirs = folder is not None and (folder / "config.json").is_file() and not (folder / ABOUT).exists()
+    is_theirs = folder is not None and os.path.isfile(folder / "config.json") and not (folder / ABOUT).exists()
     return run_of(imported_run(folder, root) if folder is not None and is_theirs else run, root)
 
 

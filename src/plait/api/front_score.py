@@ -110,10 +110,10 @@ def _compared(
     if len(specs) < 2:
         raise UserError("a comparison needs two models, but this front has one: give --front 0.")
     comparison = compare(
-        list(specs), data=data, tokenizer=tokenizer, time=time or "10m", runs=runs, store=store, on_progress=on_progress
+        list(specs), data=data, tokenizer=tokenizer, time=time, runs=runs, store=store, on_progress=on_progress
     )
-    by_spec = {row["spec"]: row for row in comparison.document["architectures"]}
+    # In the order in which they were given, with the text's vocabulary in place of the space's.
     return [
         {"score": -1e300 if row["loss"] is None else -row["loss"], "loss": row["loss"], "p_best": row["p_best"]}
-        for row in (by_spec[spec] for spec in specs)
+        for row in comparison.document["architectures"]
     ]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 #: Poli et al. 2024, appendix C.
 PAPER_BUDGETS = (4e18, 8e18, 2e19, 4e19, 8e19, 2e20, 5e20, 2e21)
+ATTEMPTS = 5  # plans that are priced to fit a time
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,15 @@ def plan(
         raise UserError("give one of --budgets, --total and --time.")
     if not archs:
         raise UserError("give an architecture: --arch mad-transformer, or --arch NAME=SPEC.")
+    explicit = [_params_of(size) for size in params]
+    counts = (("--groups", groups), ("--seeds", seeds), ("--devices", devices), *(("--params", n) for n in explicit))
+    for option, count in counts:
+        if not count >= 1:
+            raise UserError(f"{option} {count:g}: must be at least 1.")
     corpus = open_corpus(data, tokenizer=tokenizer)
     families = [family(text, corpus.vocab, depth_power) for text in archs]
     _distinct(families)
     length = seq_len if seq_len is not None else 8192 if budgets is total is time is None else 256
-    explicit = [_params_of(size) for size in params]
     rate = None if lr is None else Rate.read(lr)
     kept = precision or precision_on(device)
 
@@ -127,19 +132,23 @@ def plan(
         return price(at, corpus, device) if speed is None else given_speed(at, flops_of(speed, "--speed"), devices)
 
     per_group = (len(explicit) or sizes) * len(families) * seeds
+    prices: list[Price] | None = None
     if budgets is not None or total is not None:
         whole = 0.0 if total is None else flops_of(total, "--total")
         chosen = plan_at(_budgets(budgets) if budgets is not None else budgets_of(whole, groups, spacing, per_group))
     elif time is not None:
-        chosen = _within(time, plan_at, prices_of, groups, spacing, per_group)
+        chosen, prices = _within(time, plan_at, prices_of, groups, spacing, per_group)
     else:
         chosen = plan_at(PAPER_BUDGETS)
-    prices = tuple(prices_of(chosen)) if priced or speed is not None else ()
+    if not priced and speed is None:
+        prices = []
+    elif prices is None:
+        prices = prices_of(chosen)
     if out is not None:
         chosen.save(Path(out))
     told = warnings(chosen, len(corpus.tokens("train")))
     seconds = sum(cost.seconds for cost in prices) if prices else None
-    return ScalingPlan(chosen, prices, seconds, tuple(told), tokens_per_byte(corpus))
+    return ScalingPlan(chosen, tuple(prices), seconds, tuple(told), tokens_per_byte(corpus))
 
 
 def _within(
@@ -149,18 +158,22 @@ def _within(
     groups: int,
     spacing: float,
     per_group: int,
-) -> Plan:
-    """The largest budgets whose runs take so long here, found by pricing and correcting."""
+) -> tuple[Plan, list[Price]]:
+    """The largest budgets whose runs take so long here, found by pricing and correcting, and their prices: the longest
+    plan that fits, or else the shortest."""
     from plait.scaling.plan import budgets_of
 
-    seconds, total = parse_duration(time), 1e12
-    for _ in range(4):
-        tried = plan_at(budgets_of(total, groups, spacing, per_group))
-        took = sum(cost.seconds for cost in prices_of(tried))
-        if 0.9 * seconds <= took <= seconds:
+    limit, total = parse_duration(time), 1e12
+    tried: dict[float, tuple[Plan, list[Price]]] = {}  # by their seconds
+    for _ in range(ATTEMPTS):
+        plan = plan_at(budgets_of(total, groups, spacing, per_group))
+        prices = prices_of(plan)
+        took = sum(price.seconds for price in prices)
+        tried[took] = plan, prices
+        if 0.9 * limit <= took <= limit:
             break
-        total *= 0.95 * seconds / took
-    return plan_at(budgets_of(total, groups, spacing, per_group))
+        total *= 0.95 * limit / took
+    return tried[max((took for took in tried if took <= limit), default=min(tried))]
 
 
 def _budgets(text: str | Sequence[float]) -> list[float]:

@@ -5,6 +5,7 @@ One training at several learning rates and seeds, with averages: `plait.sweep`.
 
 from __future__ import annotations
 
+import os
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -190,7 +191,7 @@ def _started_from(source: str | Path, root: Path) -> str:
     from plait.api.export import imported_run
 
     folder = Path(source)
-    is_foreign = (folder / "config.json").is_file() and not (folder / "run.json").exists()
+    is_foreign = os.path.isfile(folder / "config.json") and not os.path.exists(folder / "run.json")
     return str(imported_run(folder, root) if is_foreign else source)
 
 

@@ -97,7 +97,7 @@ def fleet_command(
     models: Annotated[
         list[str] | None, typer.Argument(help="attn, hyena, gla, mamba, mh-hyena or moe; the first four by default.")
     ] = None,
-    members: Annotated[str, typer.Option(help="Models per fleet, such as 6,24.")] = "24",
+    replicas: Annotated[str, typer.Option("--replicas", "--members", help="Models per fleet, such as 6,24.")] = "24",
     batch: Annotated[int | None, typer.Option(min=1, help="Sequences per step. \\[default: 128, on a CPU 8]")] = None,
     tokens: Annotated[int | None, typer.Option(min=2, help="Sequence length. \\[default: 128, on a CPU 32]")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps to time. \\[default: 200, on a CPU 3]")] = None,
@@ -109,7 +109,7 @@ def fleet_command(
 
     with progress_bar(quiet=as_json) as on_progress:
         result = fleet(
-            *models or [], members=_numbers(members, "--members"), batch=batch, tokens=tokens, steps=steps,
+            *models or [], replicas=_numbers(replicas, "--replicas"), batch=batch, tokens=tokens, steps=steps,
             device=device, on_progress=on_progress,
         )  # fmt: skip
     print_json(result.as_dict()) if as_json else _print_fleets(result)
@@ -175,11 +175,11 @@ def _print_training(result: TrainBenchResult) -> None:
 def _print_fleets(result: FleetBenchResult) -> None:
     out = console()
     out.print(_heading(result.device, result.versions, "milliseconds"), style="dim")
-    columns = {"plain_step": "right", "member_step": "right", "ratio": "right", "first_s": "right", "loss_gap": "right"}
-    grid = table(model="left", members="right", batch="right", tokens="right", **columns)
+    numbers = ("replicas", "batch", "tokens", "plain_step", "replica_step", "ratio", "first_s", "loss_gap")
+    grid = table(model="left", **dict.fromkeys(numbers, "right"))
     for row in result.fleets:
-        times = (f"{row.plain_ms:.2f}", f"{row.member_step_ms:.3f}", f"{row.ratio:.1f} ×")
-        sizes = (str(row.members), str(row.batch), str(row.tokens))
+        times = (f"{row.plain_ms:.2f}", f"{row.replica_step_ms:.3f}", f"{row.ratio:.1f} ×")
+        sizes = (str(row.replicas), str(row.batch), str(row.tokens))
         grid.add_row(row.model, *sizes, *times, f"{row.first_step_seconds:.1f}", f"{row.loss_gap:.1e}")
     out.print(grid)
 

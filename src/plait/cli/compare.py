@@ -23,10 +23,9 @@ from plait.cli.options import (
     Runs,
     StoreUrl,
     Text,
-    passed,
     read_count,
 )
-from plait.cli.output import console, plain, print_json, progress_bar, table, within_time
+from plait.cli.output import console, passed, plain, print_json, progress_bar, table, within_time
 from plait.core.progress import OnProgress
 from plait.core.units import duration, short
 

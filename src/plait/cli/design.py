@@ -27,9 +27,8 @@ from plait.cli.options import (
     Tokenizer,
     TokensPerSecond,
     limit_options,
-    passed,
 )
-from plait.cli.output import ProgressLines, console, plain, print_json, table, within_time
+from plait.cli.output import ProgressLines, console, passed, plain, print_json, table, within_time
 from plait.core.units import probability, short
 from plait.device.quantities import in_rows
 

@@ -75,13 +75,6 @@ TokensPerSecond = Annotated[
 ]
 
 
-def passed(arguments: Mapping[str, Any], *left_out: str, **changed: Any) -> dict[str, Any]:
-    """A command's `arguments` (`dict(locals())` at its beginning) for its verb: all but those left out and those that
-    the user did not give (None), some of them changed."""
-    kept = {name: value for name, value in arguments.items() if value is not None and name not in left_out}
-    return {**kept, **changed}
-
-
 Command = Callable[..., None]
 
 

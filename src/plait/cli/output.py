@@ -1,4 +1,5 @@
-"""How results reach the terminal or a script: one JSON document, or tables and pictures of characters."""
+"""Between a command and its verb: arguments as the verb takes them (`passed`), the time it was given, and how results
+reach the terminal or a script: one JSON document, or tables and pictures of characters."""
 
 from __future__ import annotations
 
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     from rich.align import AlignMethod
 
 FIRST_LINE, LAST_LINE = 3.0, 120.0  # seconds to the first line of progress in a log, and at most between two
+
+
+def passed(arguments: Mapping[str, Any], *left_out: str, **changed: Any) -> dict[str, Any]:
+    """A command's `arguments` (`dict(locals())` at its beginning) for its verb: all but those left out and those that
+    the user did not give (None), some of them changed."""
+    kept = {name: value for name, value in arguments.items() if value is not None and name not in left_out}
+    return {**kept, **changed}
 
 
 def print_json(document: Any) -> None:

@@ -64,8 +64,8 @@ def command(
     with within_time(allowed), Display(quiet=as_json) as display:
         try:
             result = (plan_probe if plan else probe)(
-                architectures or [], suite=suite, full=full, time=budget, seeds=seeds, tasks=named, variant=variant,
-                baselines=baselines, match=match, device=device, workers=workers, cluster=cluster,
+                architectures or [], suite=suite, full=full, time=budget or None, seeds=seeds, tasks=named,
+                variant=variant, baselines=baselines, match=match, device=device, workers=workers, cluster=cluster,
                 gpus_per_training=gpus_per_training, mixers=mixers or (), store=store, on_progress=display.update,
             )  # fmt: skip
         except KeyboardInterrupt:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from plait.cli.options import AsJson, Cluster, GpusPerTraining, Log, Mixers, Runs, StoreUrl, Text, passed
-from plait.cli.output import console, print_json
+from plait.cli.options import AsJson, Cluster, GpusPerTraining, Log, Mixers, Runs, StoreUrl, Text
+from plait.cli.output import console, passed, print_json
 from plait.core.errors import UserError
 
 group = typer.Typer(help="Scaling laws with error bars: plan runs, train them, fit.", no_args_is_help=True)

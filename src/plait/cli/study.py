@@ -17,10 +17,9 @@ from plait.cli.options import (
     Runs,
     StoreUrl,
     Text,
-    passed,
     read_count,
 )
-from plait.cli.output import print_json
+from plait.cli.output import passed, print_json
 from plait.cli.study_display import (
     draw_placement,
     draw_proxies,

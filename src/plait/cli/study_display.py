@@ -78,7 +78,7 @@ def print_placement(result: PlacementFindings) -> None:
     study, out = result.study, console()
     out.print(f"{study.models} trainings of {study.steps} steps on {study.corpus.name}")
     shown = {"pattern": "left", "layers": "left", "attention": "right", "p": "right", "loss": "right"}
-    shown |= {"perplexity": "right", f"against_{result.baseline.pattern.name}": "right", "FLOPs_a_token": "right"}
+    shown |= {"perplexity": "right", f"against_{result.baseline.pattern.name}": "right", "FLOPs_per_token": "right"}
     grid = table(**shown)
     for row in result.rows:
         pattern, change = row.pattern, row.against(result.baseline)

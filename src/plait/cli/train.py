@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from plait.cli.options import AsJson, FormerLength, Log, Mixers, StoreUrl, passed, read_count
-from plait.cli.output import ProgressLines, console, count, plain, print_json, table, within_time
+from plait.cli.options import AsJson, FormerLength, Log, Mixers, StoreUrl, read_count
+from plait.cli.output import ProgressLines, console, count, passed, plain, print_json, table, within_time
 from plait.core.errors import UserError
 from plait.core.units import duration, parse_duration, percent, short
 

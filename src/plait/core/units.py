@@ -69,10 +69,12 @@ _WITH_UNIT = re.compile(
 
 def parse_duration(text: str | float) -> float:
     """Seconds of 90s, 10m, 1h30m; a number is one of seconds."""
-    if not isinstance(text, str):
-        return float(text)
-    parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip().lower())
-    total = sum(float(n) * unit for n, unit in zip(parts.groups(), (3600, 60, 1), strict=True) if n) if parts else 0.0
+    if isinstance(text, str):
+        parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip().lower())
+        numbers = zip(parts.groups(), (3600, 60, 1), strict=True) if parts else ()
+        total = sum(float(number) * unit for number, unit in numbers if number)
+    else:
+        total = float(text)
     if not 0 < total < math.inf:
         raise UserError(f"'{text}' is not a duration; write it as 90s, 10m or 1h30m.")
     return total

@@ -8,6 +8,7 @@ changes nothing that was made before.
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import traceback
 from collections.abc import Mapping
@@ -87,7 +88,7 @@ def users_fault(wrong: BaseException) -> str:
 
 
 def _read(path: Path) -> str:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UserError(f"there is no file {path}.")
     try:
         return path.read_text(encoding="utf-8")

@@ -53,7 +53,7 @@ class Chain:
 
     @cached_property
     def entropy(self) -> float:
-        """Nats a token: Σ_c π(c) H(next | c). Exact, as different successors of a context emit different tokens."""
+        """Nats per token: Σ_c π(c) H(next | c). Exact, as different successors of a context emit different tokens."""
         p_CC = self.transitions_CC
         nats_C = -np.sum(p_CC * np.log(np.where(p_CC > 0, p_CC, 1.0)), axis=1)
         return float(self.stationary_C @ nats_C)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -174,7 +175,7 @@ def open_source(name: str) -> TextSource | TokenSource:
             raise UserError(f"'{family}' needs its files: {usage(family)} ({entry_of(family).what}).")
         return NAMED.load(family)(rest)
     path = Path(name.partition("#")[0]).expanduser()
-    if not Path(name).expanduser().exists() and not path.exists():
+    if not os.path.exists(Path(name).expanduser()) and not os.path.exists(path):
         NAMED.discover()
         if family in NAMED:
             return NAMED.load(family)(*([rest] if rest else []))

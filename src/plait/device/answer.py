@@ -62,8 +62,9 @@ def joined_result(prompt: Mapping[str, Any], token: Mapping[str, Any], answer: i
                 "noisy": prompt[name]["noisy"] or token[name]["noisy"],
             }
     both = prompt["latency"], token["latency"]
-    result["latency"] |= {"calm": min(latency["calm"] for latency in both)}
-    result["latency"] |= {name: max(latency[name] for latency in both) for name in ("spread", "load")}
+    # It is as trustworthy as the worse of the two.
+    result["latency"] |= {name: min(latency[name] for latency in both) for name in ("calm", "repeats")}
+    result["latency"] |= {name: max(latency[name] for latency in both) for name in ("spread", "drift", "load")}
     kept = ("seconds", "low", "high", "noisy")
     for name, latency in zip((TTFT, TOKEN_TIME), both, strict=True):
         result[name] = {entry: latency[entry] for entry in kept}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -191,5 +192,5 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as wrong:
         why = wrong.strerror if isinstance(wrong, OSError) else "it is not UTF-8 text"
-        remedy = "" if path.is_dir() else f" Make one with `plait profile -o {path}`."
+        remedy = "" if os.path.isdir(path) else f" Make one with `plait profile -o {path}`."
         raise UserError(f"the profile {path} cannot be read: {why}.{remedy}") from None

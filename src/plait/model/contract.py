@@ -241,13 +241,13 @@ def finite(subject: Subject) -> Outcome:
 
 
 def stacks(subject: Subject) -> Outcome:
-    """Many members at once: `vmap` over stacked parameters and their gradients equals a loop."""
-    members = [subject.build() for _ in range(2)]
-    if not list(members[0].parameters()):
+    """Many replicas at once: `vmap` over stacked parameters and their gradients equals a loop."""
+    replicas = [subject.build() for _ in range(2)]
+    if not list(replicas[0].parameters()):
         return None, "has no parameters to stack"
-    seed_mixer(members[1], seed=1, std=0.2)
-    params, buffers = torch.func.stack_module_state(members)
-    template = members[0]
+    seed_mixer(replicas[1], seed=1, std=0.2)
+    params, buffers = torch.func.stack_module_state(replicas)
+    template = replicas[0]
     x = torch.stack([subject.inputs(2, 21, seed=s) for s in (5, 6)])
 
     def loss(p: dict[str, Tensor], b: dict[str, Tensor], x_BTD: Tensor) -> Tensor:
@@ -256,13 +256,13 @@ def stacks(subject: Subject) -> Outcome:
 
     stacked, values = torch.func.vmap(torch.func.grad_and_value(loss))(params, buffers, x)
     gap = 0.0
-    for i, member in enumerate(members):
-        alone = member(x[i]).square().mean()
-        grads = _gradients(alone, list(member.parameters()))
+    for i, replica in enumerate(replicas):
+        alone = replica(x[i]).square().mean()
+        grads = _gradients(alone, list(replica.parameters()))
         gap = max(gap, _gap(values[i], alone))
-        for (name, _), gradient in zip(member.named_parameters(), grads, strict=True):
+        for (name, _), gradient in zip(replica.named_parameters(), grads, strict=True):
             gap = max(gap, _gap(stacked[name][i], gradient))
-    return gap < 1e-8, f"2 members, gradients: gap {gap:.1g}"
+    return gap < 1e-8, f"2 replicas, gradients: gap {gap:.1g}"
 
 
 def compiles(subject: Subject, backend: str = "aot_eager") -> Outcome:

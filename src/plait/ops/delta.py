@@ -13,7 +13,7 @@ chunk that starts from the state S, with D_tj the decay from token j to token t 
 
 a unit lower triangular system for all w of the chunk. It is solved for both parts of the right-hand side before S is
 known, W = W_v - W_k S, which makes the step from chunk to chunk one small matrix product. A GPU has kernels for it
-(`plait.ops.delta_triton`): a compiled graph sees one operator forward and one backward, and stacked members (vmap) are
+(`plait.ops.delta_triton`): a compiled graph sees one operator forward and one backward, and stacked replicas (vmap) are
 more sequences of the batch.
 
 Letters: B batch, T time, H heads, K key, V value, N chunks, C time within a chunk, Z = batch · heads.

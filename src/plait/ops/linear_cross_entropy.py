@@ -50,7 +50,7 @@ def linear_cross_entropy(
 
 
 def linear_cross_entropy_path(hidden_ND: Tensor, weight_VD: Tensor) -> str:
-    """ "chunked" or "plain": few logits, stacked members (vmap), second derivatives."""
+    """ "chunked" or "plain": few logits, stacked replicas (vmap), second derivatives."""
     if plain_asked() or recording() or hidden_ND.device.type not in ("cpu", "cuda"):
         return "plain"
     if not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(hidden_ND):

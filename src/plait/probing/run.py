@@ -95,7 +95,7 @@ def refuse_leaks(candidates: Sequence[Candidate]) -> None:
                 if check.status == "fail":
                     raise UserError(
                         f"{options.name} leaks the future ({check.detail}): its scores would mean nothing. "
-                        "See `plait check`, clause causality."
+                        "See `plait check`: causality."
                     )
 
 

@@ -197,7 +197,7 @@ def result(trial: Trial, records: Sequence[MemberRecord]) -> TrialResult:
             "chosen": chosen,
         }
         if chosen is None:
-            seed_result["note"] = "every member diverged"
+            seed_result["note"] = "every replica diverged"
         if trial.training.lengths:
             seed_result["chance"] = chance(trial.data[data].test)
             factors = [str(factor) for factor in trial.training.lengths]

@@ -7,6 +7,7 @@ layers of the mixer alone, with as many parameters, if it has its own channel mi
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -105,7 +106,8 @@ def _read(source: str | Architecture, vocab: int, runs: Path, width: int) -> tup
     if _is_mixer(source):
         name, spec = _around(source, width, vocab)
         return name, architecture(spec)
-    if source == "latest" or (runs / source / "run.json").exists() or Path(source, "run.json").exists():
+    # `os.path`, here and elsewhere: to `pathlib`, a spec longer than a file's name may be is an error.
+    if source == "latest" or any(os.path.exists(folder / "run.json") for folder in (runs / source, Path(source))):
         run = open_run(source, runs)
         return run.name, with_vocab(run.arch, vocab, run.name)
     arch = architecture(source)

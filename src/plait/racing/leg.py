@@ -104,6 +104,7 @@ class Leg:
     replicas: tuple[Replica, ...]
     budgets: tuple[int, ...]  # steps, rising
     runs: Path
+    after: int = 0  # steps that an earlier leg has trained: this one resumes from there
 
     @cached_property
     def keys(self) -> tuple[tuple[str, ...], ...]:
@@ -114,8 +115,12 @@ class Leg:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the longest budget."""
-        return self.budgets[-1] * self.course.tokens_per_step
+        """Tokens that are left to train to the longest budget."""
+        return self.tokens_at(self.budgets[-1])
+
+    def tokens_at(self, step: int) -> int:
+        """Tokens that the leg itself has trained when it is at this step."""
+        return max(0, step - self.after) * self.course.tokens_per_step
 
     def run(
         self,

@@ -253,7 +253,7 @@ def train_in_stages(
             break
         steps = {name: rungs(tokens, course, shares, ended[name]) for name, tokens in budgets.items()}
         asked = [
-            (c.name, Leg(course, c.arch, stack, tuple(steps[c.name]), runs))
+            (c.name, Leg(course, c.arch, stack, tuple(steps[c.name]), runs, ended[c.name]))
             for c in planner.contenders
             if steps[c.name]
             for stack in stacks([Replica(rates[c.name], seed) for seed in range(seeds)], course)

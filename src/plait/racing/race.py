@@ -30,6 +30,7 @@ from plait.analysis.foresight import Foresight, foresee
 from plait.analysis.learning_curve import CALIBRATION, WAY, extrapolate
 from plait.analysis.race_policy import POLICY, Decision, RaceState, decide
 from plait.core.errors import UserError
+from plait.model.architecture import Architecture
 from plait.model.reference_curves import reference_known
 from plait.racing.budget import SCORING
 from plait.racing.contenders import Contender
@@ -291,10 +292,7 @@ class _Race:
             decision = decide(self._in_time(), observed(seen), POLICY, WAY, known=known)
             if not decision.train:
                 return decision
-            legs = [
-                Leg(self.course, archs[name], (Replica(self.rates[name], 0),), self._next(name), self.runs)
-                for name in decision.train
-            ]
+            legs = [self._next_leg(name, archs[name]) for name in decision.train]
             cost = sum(self.state.cost_of(name) for name in decision.train)
             trained = self.pool.run(legs, partial(self._report_round, cost))
             for name, (records,) in zip(decision.train, trained, strict=True):
@@ -323,8 +321,11 @@ class _Race:
         left = max(0.0, SLACK * (state.limit - state.screening) * state.whole - self.taken)
         return replace(state, limit=min(state.limit, (state.spent + left / self.slowdown) / state.whole))
 
-    def _next(self, name: str) -> tuple[int, ...]:
-        return (self.rungs[self.state.reached[name]],)
+    def _next_leg(self, name: str, arch: Architecture) -> Leg:
+        """To the next rung from the one that was reached."""
+        rungs = [0, *self.rungs]
+        after, steps = rungs[self.state.reached[name] :][:2]
+        return Leg(self.course, arch, (Replica(self.rates[name], 0),), (steps,), self.runs, after)
 
     def _report_round(self, cost: float, done: float, total: float) -> None:
         self._report("racing", cost * done / total)

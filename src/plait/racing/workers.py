@@ -173,7 +173,8 @@ class _Meter:
         self._last = -math.inf
 
     def at(self, key: str, step: Any) -> None:
-        self._done[key] = step * self._legs[key].course.tokens_per_step
+        # After a branch's decay the trunk goes on from before it.
+        self._done[key] = max(self._done.get(key, 0.0), self._legs[key].tokens_at(step))
         if time.perf_counter() - self._last > LOOK:
             self._last = time.perf_counter()
             self._on_tokens(sum(self._done.values()), self._total)

@@ -70,11 +70,11 @@ def provenance_of(started: float, seconds: float) -> Provenance:
 
 @cache
 def code_hash() -> str:
-    """A hash (16 hex digits) of all of plait's source, which distinguishes results of different versions of the
-    code."""
+    """A hash (16 hex digits) of all of plait's source and the data that comes with it, which distinguishes results of
+    different versions of the code."""
     root = Path(plait.__file__).parent
     total = hashlib.sha256()
-    for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".txt")):
+    for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".txt", ".json")):
         content = path.read_bytes()
         # Name and length go in front, or moving a line from one file to the next would go unnoticed.
         total.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())

@@ -32,7 +32,7 @@ PALETTE = dict(re.findall(r"--(\w+): ([^;]+);", STYLE.partition("@media")[0]))
 def front_chart(document: dict[str, Any]) -> str:
     """`document` is that of `plait search --json`."""
     y_name, x_name = _axes(document)
-    shown = [*document["front"], *document["over_limit"]]
+    shown = _shown(document)
     scales = {name: axis_scale(name, [value_of(row, name) for row in shown]) for name in (y_name, x_name)}
     (x_unit, x_suffix), (y_unit, y_suffix) = scales[x_name], scales[y_name]
     marks = [
@@ -73,6 +73,13 @@ def _title(document: dict[str, Any]) -> str:
     return f"{document['space']} by {document['method']}: {shown}"
 
 
+def _shown(document: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = [*document["front"], *document["over_limit"]]
+    if not rows:
+        raise UserError("there is nothing to draw: the front is empty.")
+    return rows
+
+
 def _axes(document: dict[str, Any]) -> tuple[str, str]:
     """The quantities of the y axis and the x axis."""
     names = [objective.rpartition(":")[2] for objective in document["objectives"]]
@@ -107,8 +114,11 @@ def axis_scale(name: str, values: list[float]) -> tuple[float, str]:
 
 
 def axis_start(values: list[float]) -> float:
-    """Where an axis begins: at 0, unless all values are far from it and near each other, as losses are."""
+    """Where an axis begins: at 0, unless all values are far from it and near each other, as losses are, or some are
+    below it, as minus the loss is."""
     least, most = min(values), max(values)
+    if least < 0:
+        return least - 0.25 * (most - least or -least)
     return 0.0 if least < most / 2 or least == most else max(0.0, least - 0.25 * (most - least))
 
 
@@ -197,7 +207,7 @@ def search_cube(document: dict[str, Any]) -> str:
     names = [objective.rpartition(":")[2] for objective in document["objectives"]][:3]
     if len(names) < 3:
         raise UserError(f"a 3-D figure needs three objectives; this search had {', '.join(names)}.")
-    rows = [*document["front"], *document["over_limit"]]
+    rows = _shown(document)
     scales = [axis_scale(name, [value_of(row, name) for row in rows]) for name in names]
     models = [
         Model(

@@ -103,7 +103,8 @@ def curves(
     ys += [end for line in lines for ends in line.ends.values() for end in ends]
     room = 0.06 * (max(ys) - min(ys) or 1.0)
     x_of = Scale(min(xs) if log else 0, max(xs), left, right, log=log)
-    y_of = Scale(max(0.0, min(ys) - room), max(ys) + room, bottom, top)
+    low = min(ys) - room
+    y_of = Scale(low if min(ys) < 0 else max(0.0, low), max(ys) + room, bottom, top)
     ticks = Axis(log=True).tick_values(x_of, xs) if log else None
     draw_axes(drawing, x_of, y_of, x_label, y_label, PAGE, x_ticks=ticks)
     if until is not None:

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 
 from plait.records.record import Record
 from plait.reporting.page import Child, link, table, tag
-from plait.reporting.summaries import started_text, summary, time_text
+from plait.reporting.summaries import number, started_text, summary, time_text
 from plait.serving.record_index import Line, Matches
 
 PAGE = 50  # records of a page of a list
@@ -23,9 +23,8 @@ def record_address(key: str) -> str:
 
 def record_line(record: Record) -> Line:
     fields = summary(record)
-    seconds = record.provenance.get("seconds")
     return Line(record.key, record.kind, fields.name, fields.spec, fields.source, fields.value, fields.unit,
-                fields.words, started_text(record), seconds if isinstance(seconds, float) else None)  # fmt: skip
+                fields.words, started_text(record), number(record.provenance.get("seconds")))  # fmt: skip
 
 
 def _cells(line: Line) -> list[Child]:

@@ -242,11 +242,16 @@ class Limits:
         if tokens_per_second is not None:
             if limits.get("token_time") is not None:
                 raise UserError("--tokens-per-second and --token-time mean the same: give one of them.")
+            if not 0 < tokens_per_second < math.inf:
+                raise UserError(f"--tokens-per-second {tokens_per_second:g}: must be greater than 0 and finite.")
             limits["token_time"] = 1 / tokens_per_second
 
         def value(name: str, limit: str | float | None) -> float | None:
+            QUANTITIES.require(name)
             if isinstance(limit, str):
                 return parse(limit, quantity(name).dimension, name)
+            if limit is not None and not 0 <= limit < math.inf:
+                raise UserError(f"{name} {limit:g} given; a limit is finite and not negative.")
             return None if limit is None else float(limit)
 
         return cls(**{name: value(name, limit) for name, limit in limits.items()})

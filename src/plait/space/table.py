@@ -20,6 +20,7 @@ in the same folder.
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import ClassVar
 
@@ -148,7 +149,7 @@ def load_space(name: str) -> Space:
             raise UserError(f"{file[0]}: {mine.__name__} has no `declaration`; add it as a class attribute.")
         return mine()
     path = Path(name)
-    if path.is_file():
+    if os.path.isfile(path):
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):

@@ -331,7 +331,7 @@ def open_run(run: str | Path | Run, root: Path = RUNS) -> Run:
     if isinstance(run, Run):
         return run
     run, as_path = str(run), Path(run)
-    if (as_path / "run.json").exists():
+    if os.path.exists(as_path / "run.json"):
         return Run(as_path)
     runs = sorted(root.glob(f"{_PREFIX}*/run.json"), key=lambda path: path.stat().st_mtime)
     names = [path.parent.name for path in runs]

@@ -45,7 +45,17 @@ class InProcess(Backend):
 
     def poll_events(self, on_event: OnEvent, seconds: float) -> None:
         task = self._waiting.popleft()
-        event = self._home.run(task, lambda detail: on_event(Event("progress", task.name, detail)), self.asked.is_set)
+        raised: list[Exception] = []
+
+        def say(detail: Any) -> None:
+            try:
+                on_event(Event("progress", task.name, detail))
+            except Exception as wrong:  # of who listens, not of the task: it saves and stops
+                raised.append(wrong)
+
+        event = self._home.run(task, say, lambda: bool(raised) or self.asked.is_set())
+        if raised:
+            raise raised[0]
         if event.kind == "stopped":
             self.asked.set()  # the task caught the signal itself
         on_event(event)

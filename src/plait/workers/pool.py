@@ -313,7 +313,7 @@ class Pool:
             return
         work.looked = time.monotonic()
         for task in list(work.elsewhere):
-            if self._store.has(task.keys) == set(task.keys):
+            if task.keys and self._store.has(task.keys) == set(task.keys):
                 work.elsewhere.remove(task)
                 work.results[task.name] = None
                 on_done(task.name)

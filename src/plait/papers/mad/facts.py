@@ -229,7 +229,8 @@ def moe_flops() -> tuple[str, str, bool]:
 def topology_row() -> tuple[str, str, bool]:
     letters = _letters("mad:8H:12A:4A")
     layouts = [_letters(f"mad-topology-{i}") for i in range(1, 13)]
-    ours = f"{letters.count('H')} H and {letters.count('A')} A as printed; as read {layouts[-1].count('H')} and 12"
+    printed, read = (f"{text.count('H')} H and {text.count('A')} A" for text in (letters, layouts[-1]))
+    ours = f"{printed} as printed; {read} as read"
     balanced = all(text.count("H") == text.count("A") == 12 for text in layouts)
     return "12 H and 12 A", ours, letters.count("A") == 16 and balanced
 

@@ -127,7 +127,7 @@ def sweep() -> tuple[str, str, bool]:
     from plait.probing.trial import best
 
     protocol = full()
-    # (validation accuracy, loss) of a grid's members; None has diverged.
+    # (validation accuracy, loss) of a grid's replicas; None has diverged.
     chosen = [best(grid) for grid in ([(0.5, 0.1), (0.9, 0.3), (0.9, 0.2)], [None, (0.1, 2.0)], [None, None])]
     ours = f"{protocol.runs:,} runs, {protocol.steps:,} steps, chosen {chosen}"
     return (
