@@ -53,7 +53,7 @@ def main() -> None:
     torch.set_num_threads(1)
     drawn = torch.randint(asked.vocab, (asked.batch, asked.length + 1), generator=torch.Generator().manual_seed(0))
     x, y = drawn[:, :-1], drawn[:, 1:]
-    print(f"torch {torch.__version__}, plait {__version__}, {vars(asked)}, milliseconds a step")
+    print(f"torch {torch.__version__}, plait {__version__}, {vars(asked)}, milliseconds per step")
     print(f"{'models':32} {'fused':>8} {'largest':>8} {'separate':>9} {'fused/largest':>14} {'separate/fused':>15}")
     for name, bodies in ROWS.items():
         specs = [f"d={asked.d} vocab={asked.vocab} | {body}" for body in bodies]

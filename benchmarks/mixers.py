@@ -124,7 +124,7 @@ def growth(mixer: str) -> dict[str, object]:
 
 @torch.no_grad()
 def streaming(mixer: str) -> dict[str, float]:
-    """Milliseconds a step, early and late in a sequence, measured in turns."""
+    """Milliseconds per step, early and late in a sequence, measured in turns."""
     layer = _layer(mixer)
     stream = torch.Generator().manual_seed(0)
     states = []

@@ -26,7 +26,7 @@ from gpu_turn import TURN
 from together import Turn, together
 
 from plait import __version__
-from plait.probing.protocol import Setting, candidate, full
+from plait.probing.protocol import Setting, full, parse_candidate
 from plait.probing.trial import Trial
 from plait.training.ensemble import Fleet
 
@@ -42,7 +42,7 @@ def by_length() -> dict[int, list[Setting]]:
 
 
 def made(mixer: str, setting: Setting, device: str) -> Fleet:
-    return Trial.of(candidate(PRESETS[mixer], full()), setting, (0,), device).fleet()
+    return Trial.of(parse_candidate(PRESETS[mixer], full()), setting, (0,), device).fleet()
 
 
 def clocked(run: Any, device: str) -> float:

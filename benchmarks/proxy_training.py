@@ -10,8 +10,11 @@ late decides. Here the architectures of the table are trained for about as much 
     small-batch     a quarter of the steps, with a quarter of the batch
     tiny-batch      all of the steps, with a sixteenth of the batch
     tiny-short      the same on copied texts alone: the race's screening
+    tiny-early      the first half of that
     tiny-mixed      the same on texts that are in part copied
-    tiny-some       the same of the second kind alone, with both seeds
+    tiny-some       the same of the second kind alone, with other seeds
+    tiny-apart      that, and texts whose copies do not follow at once
+    tiny-both       that, and copied texts, scored on held-out copies too
     three-short     all of the steps, with three sequences of 240 tokens (8.8 % of the tokens), in part copied
     one-sequence    all of the steps, with a thirty-second of the batch
     half-sequence   all of the steps, with one sequence of half the length: a sixty-fourth of the tokens of a step,
@@ -20,11 +23,13 @@ late decides. Here the architectures of the table are trained for about as much 
 
 Some replicas read *copied* text, in which every piece of 24 to 120 bytes (*short*: 8 to 32) is followed by a copy of
 itself: whoever can learn to copy from the context learns it there sooner. *Half* is half plain, half short text, one
-after the other, so that a window is either; in *some* every second piece of 8 to 32 bytes, at random, has a copy.
+after the other, so that a window is either; in *some* every second piece of 8 to 32 bytes, at random, has a copy; in
+*apart* that copy comes behind the next piece.
 
 A setup is one track (`plait.training.track`) per architecture, with the table's learning rate times a factor, and is
 scored on annealed branches: the held-out loss; the loss of bytes that repeat the context (the three bytes before them,
-and they themselves, occur earlier in the window) and of all others. Setups are trained in the order of `SETUPS`, each
+and they themselves, occur earlier in the window) and of all others; and of such bytes of held-out text of the kind
+*some*. Setups are trained in the order of `SETUPS`, each
 with all architectures, the slowest first; every training is a process of its own; whatever ends a run leaves what was
 scored.
 """
@@ -48,7 +53,7 @@ import truth
 
 SEEDS = (3, 4)  # none of the truth table's
 # Of kinds of copied text: bytes of a piece, from and below, and the share of the pieces that have a copy.
-COPIES = {"copied": ((24, 121), 1.0), "short": ((8, 33), 1.0), "some": ((8, 33), 0.5)}
+COPIES = {"copied": ((24, 121), 1.0), "short": ((8, 33), 1.0), "some": ((8, 33), 0.5), "apart": ((8, 33), 0.5)}
 WINDOWS = 256  # held out, of the truth table's length; as many bytes of others
 SCORED_AT_ONCE = 64
 DIFFERENT = 0.2  # relative: a recorded gradient that is not the plain one but for bf16
@@ -76,8 +81,11 @@ SETUPS = {
         Setup("small-batch", 1, 8, (("plain", 0.5), ("copied", 0.5)), (128, 256, 512, 1024), seeds=SEEDS[:1]),
         Setup("tiny-batch", 1, 2, (("plain", 0.35), ("short", 0.35)), (1024, 2048, 4096)),
         Setup("tiny-short", 1, 2, (("short", 0.35),), (1024, 2048, 4096)),
+        Setup("tiny-early", 1, 2, (("short", 0.35),), (1024, 2048)),
         Setup("tiny-mixed", 1, 2, (("half", 0.35), ("some", 0.35)), (2048, 4096), seeds=SEEDS[:1]),
-        Setup("tiny-some", 1, 2, (("some", 0.35),), (1024, 2048, 4096)),
+        Setup("tiny-some", 1, 2, (("some", 0.35),), (1024, 2048, 4096), seeds=(4, 5)),
+        Setup("tiny-both", 1, 2, (("some", 0.35), ("short", 0.35)), (2048, 4096), seeds=(4, 5)),
+        Setup("tiny-apart", 1, 2, (("some", 0.35), ("apart", 0.35)), (2048, 4096), seeds=(4, 5)),
         Setup("three-short", 1, 3, (("some", 0.4),), (1024, 2048, 4096), seq_len=240),
         Setup("half-sequence", 1, 1, (("short", 0.2),), (1024, 2048, 4096), seq_len=truth.SEQ_LEN // 2),
         Setup("one-sequence", 1, 1, (("short", 0.25),), (1024, 2048, 4096)),
@@ -125,22 +133,26 @@ def architectures(names: list[str], factor: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Windows of one text, and sets of their targets by name."""
+    """Windows of one text, plain ones and then such with copies, and sets of their targets by name."""
 
     inputs_NT: np.ndarray
     targets_NT: np.ndarray
     parts: dict[str, np.ndarray]
 
     def first(self, count: int) -> HeldOut:
-        parts = {part: mask_NT[:count] for part, mask_NT in self.parts.items()}
-        return HeldOut(self.inputs_NT[:count], self.targets_NT[:count], parts)
+        rows = [*range(count), *range(len(self.inputs_NT) - count, len(self.inputs_NT))]
+        parts = {part: mask_NT[rows] for part, mask_NT in self.parts.items()}
+        return HeldOut(self.inputs_NT[rows], self.targets_NT[rows], parts)
 
 
 def copied(tokens: np.ndarray, kind: str, rng: np.random.Generator) -> np.ndarray:
-    """Pieces of the text, of which a share, drawn at random, is followed by a copy."""
+    """Pieces of the text; a share, drawn at random, is followed by a copy, at once or behind the next piece."""
     lengths, share = COPIES[kind]
     pieces = np.split(tokens, np.cumsum(rng.integers(*lengths, size=len(tokens) // lengths[0] + 1)))
-    return np.concatenate([piece for piece in pieces for _ in range(1 + (rng.random() < share))])
+    again = [[piece] * int(rng.random() < share) for piece in pieces]
+    if kind == "apart":
+        again = [[], *again[:-1]]
+    return np.concatenate([part for piece, copies in zip(pieces, again, strict=True) for part in (piece, *copies)])
 
 
 @lru_cache(maxsize=1)
@@ -157,9 +169,15 @@ def read_texts(
     for name in names:
         train, validation = kept[f"{name}/train"], kept[f"{name}/validation"]
         plain = Text.cut(name, train, validation, setup.seq_len, WINDOWS * truth.SEQ_LEN)
-        mask_NT = repeats(plain.inputs_NT, plain.targets_NT)
-        parts = {"loss": np.ones_like(mask_NT), "repeats": mask_NT, "others": ~mask_NT}
-        held_out.append(HeldOut(plain.inputs_NT, plain.targets_NT, parts))
+        doubled = copied(validation, "some", np.random.default_rng(8))
+        twice = Text.cut(name, train, doubled, setup.seq_len, WINDOWS * truth.SEQ_LEN)
+        inputs_NT = np.concatenate([plain.inputs_NT, twice.inputs_NT])
+        targets_NT = np.concatenate([plain.targets_NT, twice.targets_NT])
+        mask_NT = repeats(inputs_NT, targets_NT)
+        plain_N1 = np.arange(len(inputs_NT))[:, None] < len(plain.inputs_NT)
+        parts = {"loss": plain_N1 | (mask_NT & False), "repeats": plain_N1 & mask_NT, "others": plain_N1 & ~mask_NT,
+                 "copies": ~plain_N1 & mask_NT}  # fmt: skip
+        held_out.append(HeldOut(inputs_NT, targets_NT, parts))
 
         def of_kind(kind: str, train: np.ndarray = train) -> np.ndarray:
             if kind == "half":

@@ -1,13 +1,14 @@
-"""Screenings of the truth table's architectures (`proxy_training.py`, setup tiny-batch): what a race may know of them.
+"""Screenings of the truth table's architectures (`proxy_training.py`): what a race may know of them.
 
-A screening trains all of the steps with a sixteenth of the batch on text whose every piece of 8 to 32 bytes is followed
-by its copy, and is scored by held-out bytes, those that repeat the context above all.
+A screening trains all of the steps with a sixteenth of the batch on text with copies, and is scored by held-out bytes
+that repeat the context. As in a race (`racing.screening`), all pieces of the text have a copy in a short screening, and
+every second one in a long one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,22 +18,17 @@ from plait.analysis.curve_covariance import seed_covariance
 from plait.analysis.curve_screening import Screenings
 from plait.analysis.curve_table import CurveTable
 from plait.analysis.pareto import Floats
-from plait.racing.screening import repeats_share
+from plait.racing.screening import copies_share
 
-SETUP, KIND = "tiny-batch", "short"
-SEEDS = 2
+SETUPS = ("tiny-batch", "tiny-early", "tiny-mixed", "tiny-apart", "tiny-both")  # 2 × 256 bytes per step, one rate
+KINDS = {1.0: "short", 0.5: "some"}  # of text, by the share of pieces that have a copy
+SEEDS = 3  # at most
 SHARE = 1 / 16  # of the batch
-
-
-def score(parts: Mapping[str, float], tokens: float) -> float:
-    """Of a screening of so many tokens."""
-    share = repeats_share(tokens)
-    return share * parts["repeats"] + (1 - share) * parts["loss"]
 
 
 @dataclass(frozen=True)
 class Screened:
-    """Of all architectures of all texts. `loss_TASR`: ln losses by steps and seed; where there is one seed, twice."""
+    """Of all architectures of all texts. `loss_TASR`: ln losses by steps and seed; where there are fewer, again."""
 
     texts: list[str]
     names: list[str]
@@ -50,21 +46,25 @@ class Screened:
         return {name: float(loss_AR[self.names.index(name), run % SEEDS]) for name in asked.names}
 
 
-def read_screenings(path: Path, tables: list[CurveTable], tokens_per_step: int) -> Screened:
-    found: dict[tuple[str, str, int], dict[int, float]] = {}
-    for row in (r for r in json.loads(path.read_text(encoding="utf-8"))["setups"] if r["setup"] == SETUP):
-        for run in (run for run in row["runs"] if run["kind"] == KIND):
+def read_screenings(paths: Sequence[Path], tables: list[CurveTable], tokens_per_step: int) -> Screened:
+    """Of the architectures and steps that all texts have."""
+    losses: dict[tuple[str, str, int], dict[int, float]] = {}
+    rows = [row for path in paths for row in json.loads(path.read_text(encoding="utf-8"))["setups"]]
+    for row in (row for row in rows if row["setup"] in SETUPS):
+        for run in row["runs"]:
             for tokens, parts in run["annealed"]:
-                steps = round(tokens / (SHARE * tokens_per_step))
-                found.setdefault((run["text"], row["architecture"], steps), {})[run.get("seed", 3)] = score(
-                    parts, tokens
-                )
-    texts, names = [table.text for table in tables], list(tables[0].names)
-    counts = sorted({steps for _, _, steps in found})
-    whole = [steps for steps in counts if all((t, n, steps) in found for t in texts for n in names)]
-    by_seed = [[[[v for _, v in sorted(found[t, n, steps].items())] for steps in whole] for n in names] for t in texts]
-    loss_TASR = np.log([[[(seeds * SEEDS)[:SEEDS] for seeds in by] for by in rows] for rows in by_seed])
-    pairs = np.array([by for rows in by_seed for by in rows if all(len(seeds) == SEEDS for seeds in by)])
-    noise_SS = seed_covariance(pairs.swapaxes(1, 2)[None], np.log(whole))
-    known = Screenings(whole, loss_TASR.mean(axis=3), np.diag(noise_SS), SEEDS, tokens_per_step)
+                if run["kind"] == KINDS.get(copies_share(tokens)):
+                    steps = round(tokens / (SHARE * tokens_per_step))
+                    by_seed = losses.setdefault((run["text"], row["architecture"], steps), {})
+                    by_seed[run.get("seed", 3)] = parts["repeats"]
+    texts = [table.text for table in tables]
+    steps = [s for s in sorted({key[2] for key in losses}) if sum(key[2] == s for key in losses) > len(losses) // 5]
+    names = [n for n in tables[0].names if all((t, n, s) in losses for t in texts for s in steps)]
+    by_seed_TAS = [[[[v for _, v in sorted(losses[t, n, s].items())] for s in steps] for n in names] for t in texts]
+    loss_TASR = np.log([[[(seeds * SEEDS)[:SEEDS] for seeds in by] for by in rows] for rows in by_seed_TAS])
+    pairs = np.array(
+        [[seeds[:2] for seeds in by] for rows in by_seed_TAS for by in rows if all(len(s) > 1 for s in by)]
+    )
+    noise_SS = seed_covariance(pairs.swapaxes(1, 2)[None], np.log(steps))
+    known = Screenings(steps, loss_TASR.mean(axis=3), np.diag(noise_SS), 2, tokens_per_step)
     return Screened(texts, names, known, loss_TASR)

@@ -57,7 +57,7 @@ def main() -> None:
         if given.device == "cuda":
             torch.cuda.synchronize()
 
-    table = Table("weights", "logits", "baseline ms a step", "search ms a step", "ratio")
+    table = Table("weights", "logits", "baseline ms per step", "search ms per step", "ratio")
     rows = []
     for weights, logits in WAYS:
         settings = Settings(steps=given.steps, weights=weights, architecture=logits, patience=1.0)
@@ -93,7 +93,7 @@ def taking_turns(steps_of: list[Callable[[], object]], steps: int, sync: Callabl
 
 def report(given: argparse.Namespace, baseline: str, rows: list[list[str]]) -> str:
     where = torch.cuda.get_device_name() if given.device == "cuda" else platform.processor() or platform.machine()
-    head = ["weights", "logits", "baseline, ms a step", "search, ms a step", "ratio"]
+    head = ["weights", "logits", "baseline, ms per step", "search, ms per step", "ratio"]
     lines = [head, ["---"] * len(head), *rows]
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return (

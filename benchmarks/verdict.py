@@ -55,6 +55,7 @@ Traits = dict[str, list[float]] | None
 Progress = Callable[[str], None]
 RESULTS = Path(__file__).parent / "results"
 SCREENING = "screening"
+SCREENINGS = ("2026-11-17-h200-proxy-training.json", "2026-11-17-h200-proxy-mixed.json", "2026-11-18-h200-copies.json")
 NEAR = 0.3  # of the noise: a regret that does not matter
 HALVINGS = 2  # of the architectures: the constants for each half are fitted on the other
 INNER_SETS = 24  # left out of a library to fit the width of its forecasts,
@@ -133,16 +134,6 @@ class Backtest:
                 screened = self._screened(others, each, without, calibration, seed)
                 asked.append(Asked(each, calibration, table.noise, seed, known, screened))
         return asked
-
-    def by_third(self, third: CurveTable, new: bool) -> list[Asked]:
-        """Another text than the table's, whose candidates were not screened; `new` as above."""
-        rng = np.random.default_rng([self.draw, 2])
-        calibration = self.constants("all", self.tables)
-        drawn = self._drawn(third, self.sets, rng)
-        known = [self._known(self.tables, each, each.names if new else [], calibration) for each, _ in drawn]
-        return [
-            Asked(each, calibration, third.noise, seed, of, None) for (each, seed), of in zip(drawn, known, strict=True)
-        ]
 
     def _drawn(self, table: CurveTable, sets: int, rng: np.random.Generator) -> list[tuple[CurveTable, int]]:
         size = min(self.size, len(table.names))
@@ -404,14 +395,6 @@ def page(found: Mapping[str, Any]) -> str:
                  percent(s["cost"]), percent(s["held"], 0), f"{s['rounds']:.1f}"]
             )  # fmt: skip
         lines += section(f"Races, {title}", [*head, "cost, %", "90 % intervals hold, %", "rounds"], rows)
-    if "third" in found:
-        rows = [
-            [key, f"{s['spearman']:.2f}", percent(s["regret"], 2), percent(s["mean_regret"], 2), percent(s["near"], 0),
-             percent(s["right"], 0), percent(s["cost"]), percent(s["held"], 0), f"{s['log_score']:.2f}"]
-            for key, s in found["third"].items()
-        ]  # fmt: skip
-        title = f"A third text ({found['third_text']}), by the library alone, nobody screened"
-        lines += section(title, ["", *head[2:], "cost, %", "90 % intervals hold, %", "log score of P(best)"], rows)
     rows = [
         [s["signal"], f"{s['spearman']:.2f}", percent(s["regret"], 2), percent(s["mean_regret"], 2),
          percent(s["near"], 0), percent(s["cost"])]
@@ -562,8 +545,7 @@ def main() -> None:
     parser.add_argument("--decay", type=float, help="share of a budget; default: the table's, or 0.2")
     parser.add_argument("--default", nargs=2, default=[SCREENING, "knowledge-gradient"], metavar=("WAY", "POLICY"))
     parser.add_argument("--ways", nargs="*", default=[*WAYS, SCREENING])
-    parser.add_argument("--screenings", type=Path, default=max(RESULTS.glob("*proxy-training.json")))
-    parser.add_argument("--third", type=Path, default=max(RESULTS.glob("*docs-truth.json")), help="one more text")
+    parser.add_argument("--screenings", type=Path, nargs="*", default=[RESULTS / name for name in SCREENINGS])
     parser.add_argument("--policies", nargs="*", default=list(POLICIES))
     parser.add_argument("--out", type=Path, help="a Markdown file; the JSON goes beside it")
     parser.add_argument("--keep", type=Path, help="a JSON file of fitted constants, read and added to")
@@ -589,11 +571,12 @@ def main() -> None:
         screened = read_screenings(
             given.screenings, tables, tables[0].provenance["batch"] * tables[0].provenance["seq_len"]
         )
+        tables = [_without(table, set(table.names) - set(screened.names)) for table in tables]
         if given.write:
             specs = {row["name"]: row["spec"] for row in rows}
             traits = {name: traits_of(architecture(spec)) for name, spec in specs.items()}
             whole = library(tables, traits)
-            about = {"table": path.name, "screenings": given.screenings.name, **tables[0].provenance}
+            about = {"table": path.name, "screenings": [each.name for each in given.screenings], **tables[0].provenance}
             screenings = screened.of(tables, whole.names)
             with_screenings = ScreenedLibrary.beside(whole, screenings, screenings.steps[-1])
             widths = [
@@ -636,13 +619,6 @@ def main() -> None:
                 progress(f"{key:16s} {each_way:13s} {each_policy:19s} {said}")
                 if (each_way, each_policy) == (way, policy):
                     kept[key] = results
-    if not given.simulate:
-        third = read_tables(given.third)[0]
-        found["third"] = {
-            key: summary(played(test.by_third(third, new), policy, "library", given.limit, decay))
-            for key, new in (("text unknown", False), ("both unknown", True))
-        }
-        found["third_text"] = f"{third.text}: {len(third.names)} architectures, {third.loss_ASB.shape[1]} seeds"
     found["signals"] = signals(tables, asked, counts, better)
     if tables[0].loss_ASB.shape[1] > 1:
         found["between_seeds"] = between_seeds(asked)

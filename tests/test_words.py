@@ -1,5 +1,5 @@
-"""Words that only plait had for things the field has names for stay out of identifiers (docs/concepts/glossary.md), and
-turns of phrase that a reader stumbles over out of pages and messages."""
+"""Words that only plait had for things the field has names for stay out of identifiers (docs/concepts/glossary.md),
+words that say nothing out of variables, and turns of phrase that a reader stumbles over out of pages and messages."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ BANNED = {
 FOR_PER = re.compile(r"[a-z]s_a_(token|step|second|layer|model|sequence|task)\b")
 
 
+#: Names of variables that say nothing.
+SAYS_NOTHING = ("found", "made", "one", "given", "each")
+
+
 #: In pages and in what a user is shown: the phrase → what to say instead.
 PROSE = {
     r"\b(?:is|are|was|were|been|be) told\b(?! apart)": "knows, is informed; or name the flag",
@@ -55,28 +59,65 @@ TITLES_OF_RESULTS = ROOT / "docs" / "benchmarks.md"
 
 def wrong_names(text: str) -> list[str]:
     """Identifiers that have a banned word as one of their words."""
-    found = []
+    names = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.NAME:
             name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", token.string).lower().strip("_")
             if FOR_PER.search(name) or any(re.search(rf"(^|_){word}(_|$)", name) for word in BANNED):
-                found.append(token.string)
-    return found
+                names.append(token.string)
+    return names
 
 
 PACKAGES = sorted(path.parent.name for path in (ROOT / "src/plait").glob("*/__init__.py"))
 
 
-def found_in(package: str, wrong: Callable[[str], list[str]]) -> set[str]:
+def mistakes_in(package: str, wrong: Callable[[str], list[str]]) -> set[str]:
     """What is wrong with a package's sources, each with its file."""
     paths = (ROOT / "src/plait" / package).rglob("*.py")
-    return {f"{path.relative_to(ROOT)}: {one}" for path in paths for one in wrong(path.read_text(encoding="utf-8"))}
+    return {f"{path.relative_to(ROOT)}: {text}" for path in paths for text in wrong(path.read_text(encoding="utf-8"))}
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_identifiers_use_the_fields_words(package: str) -> None:
-    found = found_in(package, wrong_names)
-    assert not found, f"docs/concepts/glossary.md has the words to use: {BANNED}"
+    mistakes = mistakes_in(package, wrong_names)
+    assert not mistakes, f"docs/concepts/glossary.md has the words to use: {BANNED}"
+
+
+def others_use(tree: ast.Module) -> set[ast.AST]:
+    """The fields of classes and the parameters of public functions: changing their names would break callers."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    inner = {node for function in functions for node in ast.walk(function) if node is not function}
+    public = [node for node in functions if node not in inner and not re.match("_(?!_)", node.name)]
+    parameters = [node for function in public for node in ast.iter_child_nodes(function.args)]
+    lines = [line for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for line in node.body]
+    fields = [
+        node for line in lines if isinstance(line, (ast.Assign, ast.AnnAssign)) for node in ast.iter_child_nodes(line)
+    ]
+    return {*parameters, *fields}
+
+
+def wrong_variables(text: str) -> list[str]:
+    """Variables and parameters whose name says nothing, with their lines."""
+    tree = ast.parse(text)
+    kept = others_use(tree)
+    wrong = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name: str | None = node.id
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
+            name = node.name
+        else:
+            continue
+        if name in SAYS_NOTHING and node not in kept:
+            wrong.append((node.lineno, name))
+    return [f"line {line}: {name}" for line, name in sorted(wrong)]
+
+
+def test_variables_say_what_they_are() -> None:
+    mistakes = mistakes_in("", wrong_variables)
+    assert not mistakes, "\n".join(["Name what the thing is (records, row, candidate, path):", *sorted(mistakes)])
 
 
 def prose_of_page(text: str) -> str:
@@ -91,8 +132,8 @@ def strings_of(text: str) -> list[str]:
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     first = [node.body[0] for node in ast.walk(tree) if isinstance(node, documented) and node.body]
     docstrings = {id(node.value) for node in first if isinstance(node, ast.Expr)}
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings]
-    return [node.value for node in found if isinstance(node.value, str) and len(node.value.split()) > 2]
+    constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings]
+    return [node.value for node in constants if isinstance(node.value, str) and len(node.value.split()) > 2]
 
 
 def wrong_prose(text: str) -> list[str]:
@@ -103,8 +144,8 @@ def wrong_prose(text: str) -> list[str]:
 def test_pages_are_in_plain_english() -> None:
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     texts = {page: prose_of_page(page.read_text(encoding="utf-8")) for page in pages if page != TITLES_OF_RESULTS}
-    found = {str(page.relative_to(ROOT)): wrong for page, text in texts.items() if (wrong := wrong_prose(text))}
-    assert not found
+    mistakes = {str(page.relative_to(ROOT)): wrong for page, text in texts.items() if (wrong := wrong_prose(text))}
+    assert not mistakes
 
 
 def wrong_messages(source: str) -> list[str]:
@@ -114,8 +155,8 @@ def wrong_messages(source: str) -> list[str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_messages_are_in_plain_english(package: str) -> None:
-    found = found_in(package, wrong_messages)
-    assert not found
+    mistakes = mistakes_in(package, wrong_messages)
+    assert not mistakes
 
 
 def test_it_would_notice_prose() -> None:
@@ -138,6 +179,32 @@ def test_it_would_notice_prose() -> None:
 def test_it_would_notice() -> None:
     assert wrong_names("find_twins(Brief(), tokens_a_step=3)") == ["find_twins", "Brief", "tokens_a_step"]
     assert wrong_names("matched_pairs(briefly, kite)  # twins and a brief") == []
+
+
+def test_it_would_notice_variables() -> None:
+    wrong = """
+def search(given):
+    for one in given:
+        made = [each for each in one if (found := each)]
+
+    def inner(*, given): ...
+    try: ...
+    except ValueError as found: ...
+
+def _search(given): return lambda one: one
+"""
+    assert [line.removeprefix("line ") for line in wrong_variables(wrong)] == [
+        "3: one", "4: each", "4: found", "4: made", "6: given", "8: found", "10: given", "10: one",
+    ]  # fmt: skip
+    right = """
+class Setting:
+    given: str
+    made = ""
+
+    def __init__(self, given): self.found = given.one
+    def search(self, *given, found=None): return dict(each=given)
+"""
+    assert wrong_variables(right) == []
 
 
 def test_every_word_is_in_the_glossary() -> None:

@@ -13,10 +13,10 @@ from plait.core.errors import UserError
 
 
 def written(path: Path, seeds: dict[str, list[int]], short: str = "") -> Path:
-    """Two budgets; the loss tells architecture, seed and budget. `short` lacks the second one."""
+    """Two budgets; the loss tells architecture, seed and budget. Those in `short` lack the second one."""
     runs = [
         {"architecture": name, "text": "t", "seed": seed,
-         "annealed": [[100, 1 + i + 0.1 * seed], [200, 0.5 + i + 0.1 * seed]][: 1 if name == short else 2]}
+         "annealed": [[100, 1 + i + 0.1 * seed], [200, 0.5 + i + 0.1 * seed]][: 1 if name in short else 2]}
         for i, (name, of) in enumerate(seeds.items())
         for seed in of
     ]  # fmt: skip
@@ -45,6 +45,21 @@ def test_one_that_lacks_a_budget_or_has_a_single_seed_is_left_out(tmp_path: Path
     (table,) = read_tables(written(tmp_path / "truth.json", seeds, short="b"))
     assert table.names == ["a", "d"]
     assert table.provenance["left_out"] == ["b", "c"]
+
+
+def test_those_that_lack_a_budget_do_not_count_even_if_they_are_most(tmp_path: Path) -> None:
+    seeds = {"a": [1, 2], "b": [1, 2], "c": [1, 2], "d": [1, 2]}
+    (table,) = read_tables(written(tmp_path / "truth.json", seeds, short="bcd"))
+    assert table.names == ["a"]
+    assert table.loss_ASB.shape == (1, 2, 2)
+    assert table.provenance["left_out"] == ["b", "c", "d"]
+
+
+def test_a_text_on_which_nothing_is_complete_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "truth.json", {"a": [1, 2]})
+    path.write_text(path.read_text().replace("0.7", "NaN").replace("0.6", "NaN"))
+    with pytest.raises(UserError, match="no architecture has a finite loss at every budget on the text t"):
+        read_tables(path)
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:

@@ -144,6 +144,8 @@ def test_letters() -> None:
     many = letters_of([["sss", "ss", "s", "f"]], {"f"})
     assert len(set(many.values()) - {"·"}) == 4
     assert many["f"] == "f"
+    names = [f"mixer{number}" for number in range(60)]
+    assert len(set(letters_of([names], ()).values()) - {"·"}) == 60  # more than the alphabet has
 
 
 def test_a_rule_for_nothing_is_not_made_up() -> None:

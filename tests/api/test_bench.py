@@ -88,9 +88,9 @@ def test_a_cpu_is_not_asked_for_what_fills_a_gpu() -> None:
 
 @pytest.mark.slow
 def test_a_fleet_learns_what_the_plain_loop_learns():
-    (row,) = plait.bench.fleet("attn", members=(2,), batch=2, tokens=8, steps=1, device="cpu").rows()
+    (row,) = plait.bench.fleet("attn", replicas=(2,), batch=2, tokens=8, steps=1, device="cpu").rows()
     assert row["loss_gap"] < 1e-4
-    assert row["ratio"] == pytest.approx(row["plain_ms"] / row["member_step_ms"])
+    assert row["ratio"] == pytest.approx(row["plain_ms"] / row["replica_step_ms"])
 
 
 def test_an_unknown_fleet_is_one_message():

@@ -55,5 +55,6 @@ def test_progress_never_goes_back(found) -> None:
 def test_what_is_given_wrongly_is_said(match: str) -> None:
     with pytest.raises(plait.UserError, match="--seeds 0"):
         plait.compare(SPECS, seeds=0, match=match)
-    with pytest.raises(plait.UserError, match="not a duration"):
-        plait.compare(SPECS, time="soon", match=match)
+    for wrong in ("soon", 0):  # 0 is not the default
+        with pytest.raises(plait.UserError, match="not a duration"):
+            plait.compare(SPECS, time=wrong, match=match)

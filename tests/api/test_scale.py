@@ -22,7 +22,7 @@ import plait
 from plait.core.errors import UserError
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost
-from plait.scaling.plan import Speed, budgets_of, read_plan
+from plait.scaling.plan import Price, Speed, budgets_of, read_plan
 from plait.scaling.rules import LEAST_STEPS, Rate, batch_tokens
 from plait.scaling.sizes import attention_share, family, grown, pattern_of
 
@@ -34,6 +34,32 @@ def tiny_plan(**more: Any) -> Any:
     given = {"budgets": [2e7, 6e7], "seq_len": 16, "batch": 4, "sizes": 3, "span": 4.0, "priced": False,
              "validation_tokens": 2**10}  # fmt: skip
     return plait.scale.plan([TINY], **{**given, **more})
+
+
+@pytest.mark.parametrize("steady", [True, False])
+def test_a_plan_for_a_time_is_one_that_was_priced(monkeypatch: pytest.MonkeyPatch, steady: bool) -> None:
+    """Also on a machine whose speed changes all the time, where no correction ever fits."""
+    priced = []
+
+    def price(plan: Any, corpus: Any, device: str) -> list[Price]:
+        slower = 1.0 if steady else 3.0 ** (len(priced) % 2)
+        priced.append(plan)
+        return [Price(run, slower * run.flops / 1e9) for run in plan.runs]
+
+    monkeypatch.setattr("plait.scaling.plan.price", price)
+    found = tiny_plan(budgets=None, time="100s", priced=True)
+    assert any(found.plan is plan for plan in priced)
+    assert found.seconds == pytest.approx(sum(row["seconds"] for row in found.rows()))
+    assert found.seconds <= 100
+    assert len(priced) == (2 if steady else 5)
+
+
+@pytest.mark.parametrize("given", [
+    {"groups": 0, "budgets": None, "total": 1e9}, {"seeds": 0}, {"devices": 0, "speed": 1e9}, {"params": ["1M", 0]},
+])  # fmt: skip
+def test_counts_start_at_one(given: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=f"--{next(iter(given))} 0: must be at least 1"):
+        tiny_plan(**given)
 
 
 def test_the_papers_groups_over_its_sizes() -> None:

@@ -160,27 +160,27 @@ def test_what_scores_a_front_is_known_before_anything_is_built(machine):
 
 
 def test_a_front_is_scored_by_a_comparison(machine, monkeypatch):
-    """Losses become scores, in the front's order."""
+    """Losses become scores of the front's models, whose vocabulary (64) is not the text's."""
     from plait.api import compare as module
 
     found = search()
-    asked = {}
+    compare, asked = module.compare, {}
 
-    class Fake:
-        def __init__(self, specs):
-            self.document = {
-                "architectures": [
-                    {"spec": spec, "loss": None if at == 1 else float(at), "p_best": 0.5}
-                    for at, spec in reversed(list(enumerate(specs)))
-                ]
-            }
+    def small(specs, *, time, **options):
+        comparison = compare(specs, **options, tokens=256, batch=2, seq_len=16, seeds=1, held_out=64, workers=1,
+                             search_rates=False)  # fmt: skip
+        asked.update(time=time, rows=comparison.document["architectures"])
+        asked["rows"][1]["loss"] = None  # as if it had diverged
+        return comparison
 
-    def compare(specs, **options):
-        asked.update(options, specs=specs)
-        return Fake(specs)
-
-    monkeypatch.setattr(module, "compare", compare)
-    scores = plait.front.score(found.key, by="compare", time="30s", front=3)
+    monkeypatch.setattr(module, "compare", small)
+    scores = plait.front.score(found.key, by="compare", data="builtin:language", time="30s", front=3)
     assert asked["time"] == "30s"
-    assert scores.specs == [asked["specs"][0], asked["specs"][2], asked["specs"][1]]  # the diverged one last
-    assert scores.models[0]["loss"] == 0.0
+    shown = plait.front.show(found.key, front=3).specs
+    losses = {spec: row["loss"] for spec, row in zip(shown, asked["rows"], strict=True)}
+    assert {row["spec"]: row["loss"] for row in scores.models} == losses
+    assert [row["loss"] for row in scores.models[:2]] == sorted(loss for loss in losses.values() if loss is not None)
+    assert scores.specs[2] == shown[1]  # the diverged one last
+    for spec, row in zip(shown, asked["rows"], strict=True):  # the same model but for the vocabulary
+        assert plait.cost(spec).decoder_params == row["params"]
+        assert spec != row["spec"]

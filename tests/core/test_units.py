@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from plait.core.errors import UserError
@@ -70,7 +72,8 @@ def test_units_inside_a_constraint() -> None:
 def test_durations_are_read_and_printed() -> None:
     assert [parse_duration(text) for text in ("90s", "10m", "1h30m", "45")] == [90, 600, 5400, 45]
     assert [duration(seconds) for seconds in (45, 598, 12000, 1051200)] == ["45 s", "9 m 58 s", "3 h 20 m", "12 d 4 h"]
-    for wrong in ("", "0s", "1y", "-5m", "1e3s"):
+    assert parse_duration(1.5) == 1.5
+    for wrong in ("", "0s", "1y", "-5m", "1e3s", 0, -5.0, math.nan, math.inf):
         with pytest.raises(UserError, match="is not a duration; write it as 90s, 10m or 1h30m"):
             parse_duration(wrong)
 

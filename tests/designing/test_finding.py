@@ -13,7 +13,7 @@ from plait.core.errors import UserError
 from plait.designing import finding
 from plait.designing.clock import Clock
 from plait.designing.config import DesignConfig
-from plait.designing.finding import Found, _measured
+from plait.designing.finding import SearchFindings, _measured
 from plait.device import latency, memory
 from plait.device.latency import Timing
 from plait.device.memory import Memory
@@ -95,7 +95,7 @@ def test_candidates_come_largest_first_and_once_per_pattern() -> None:
     ]
     plain = {"spec": "d=64 vocab=16 | attn[heads=2] swiglu", "decoder_params": 35}
     nothing: Any = None
-    found = Found(nothing, nothing, "decoder_params", [], nothing, rows, plain).candidates()
+    found = SearchFindings(nothing, nothing, "decoder_params", [], nothing, rows, plain).candidates()
     assert [(name, row["decoder_params"]) for name, row in found.items()] == [
         ("gla", 40), ("attn", 35), ("fox", 20),
     ]  # fmt: skip

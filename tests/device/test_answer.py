@@ -84,11 +84,14 @@ def test_measurements_add_up_and_each_part_is_kept(tmp_path: Path) -> None:
 
 
 def test_noise_of_either_part_is_told() -> None:
-    calm = {"seconds": 1.0, "low": 0.9, "high": 1.1, "noisy": False, "calm": 1.0, "spread": 0.0, "load": 1.0}
-    rough = {**calm, "noisy": True, "calm": 0.2, "spread": 0.5, "load": 9.0}
+    calm = {"seconds": 1.0, "low": 0.9, "high": 1.1, "noisy": False, "calm": 1.0, "spread": 0.0, "load": 1.0,
+            "drift": 0.1, "repeats": 40}  # fmt: skip
+    rough = {**calm, "noisy": True, "calm": 0.2, "spread": 0.5, "load": 9.0, "drift": 0.3, "repeats": 9}
     found = joined_result({"latency": calm, "memory": {"peak": 1}}, {"latency": rough, "memory": {"peak": 2}}, 3)
     assert found["latency"]["noisy"]
-    assert found["latency"]["calm"] == 0.2
+    assert found["latency"].keys() == rough.keys()
+    for name in ("calm", "spread", "drift", "load", "repeats"):
+        assert found["latency"][name] == rough[name]
     assert found["latency"]["high"] == pytest.approx(1.1 + 3 * 1.1)
     assert found["memory"]["peak"] == 2
 

@@ -45,6 +45,15 @@ def test_a_miscount_is_noticed(monkeypatch):
     assert FACTS["P16"].result().status == "fail"
 
 
+def test_a_misread_topology_is_shown(monkeypatch):
+    from plait.papers.mad import facts
+
+    right = facts._letters
+    monkeypatch.setattr(facts, "_letters", lambda spec: "HHA" if spec == "mad-topology-12" else right(spec))
+    result = FACTS["E08"].result()
+    assert (result.status, result.ours) == ("fail", "8 H and 16 A as printed; 2 H and 1 A as read")
+
+
 def test_select_takes_ids_and_prefixes():
     assert [fact.id for fact in select(["p16", "F0"])] == ["P16", *(id for id in FACTS if id.startswith("F0"))]
     with pytest.raises(UserError, match="Did you mean 'P16'"):

@@ -98,6 +98,6 @@ def test_diverged_runs_count_nothing_and_say_so(trial):
     lost = replace(trial, training=replace(trial.training, grid=((1e30, 0.0),)))
     found = result(lost, lost.fleet().run())
     assert [(one["accuracy"], one["loss"], one["note"]) for one in found["seeds"]] == [
-        (0.0, None, "every member diverged")
+        (0.0, None, "every replica diverged")
     ] * 2
     assert not math.isnan(found["accuracy"])

@@ -73,6 +73,12 @@ def test_what_cannot_be_compared_is_said(given: list[str], match: str | None, me
         read_contenders(given, 100, match)
 
 
+def test_a_spec_may_be_longer_than_a_files_name() -> None:
+    spec = "d=16 | " + " ".join(f"attn[heads=2] swiglu[inner={32 + i}]" for i in range(12))
+    (contender,) = read_contenders([spec], 100)
+    assert contender.arch.text.endswith("swiglu[inner=43]")
+
+
 def test_two_texts_of_one_mixer_are_refused(tmp_path: Path) -> None:
     from plait.model.user_mixers import load_mixer
 

@@ -26,8 +26,8 @@ from plait.racing.screening import (
     FEWEST_STEPS,
     PIECES,
     copied,
+    copies_share,
     repeats,
-    repeats_share,
     screening_course,
     screening_rate,
     screening_text,
@@ -47,7 +47,7 @@ CONTENDERS = [Contender(name, architecture(spec)) for name, spec in SPECS.items(
 
 def test_every_piece_is_followed_by_its_copy() -> None:
     tokens = np.arange(1000)
-    found = copied(tokens)
+    found = copied(tokens, 1.0)
     assert len(found) == 2 * len(tokens)
     at, lengths = 0, []
     while at < len(found):
@@ -58,6 +58,19 @@ def test_every_piece_is_followed_by_its_copy() -> None:
     assert sum(lengths) == len(tokens)
     assert all(PIECES[0] <= length < PIECES[1] for length in lengths[:-1])
     assert len(set(lengths)) > 5
+
+
+def test_every_second_piece_is_followed_by_its_copy() -> None:
+    tokens = np.arange(100_000)
+    doubled = copied(tokens, 0.5)
+    np.testing.assert_array_equal(np.unique(doubled), tokens)
+    assert len(doubled) == pytest.approx(1.5 * len(tokens), rel=0.03)
+    begins = np.flatnonzero(np.diff(doubled) < 0) + 1  # where a copy begins: tokens rise, but for copies
+    lengths = 1 - np.diff(doubled)[begins - 1]
+    assert ((PIECES[0] <= lengths) & (lengths < PIECES[1])).all()
+    for begin, length in zip(begins.tolist(), lengths.tolist(), strict=True):
+        np.testing.assert_array_equal(doubled[begin : begin + length], doubled[begin - length : begin])
+    assert len(begins) == pytest.approx(len(tokens) / 20 / 2, rel=0.1)
 
 
 def test_repeats_are_what_the_context_has_shown() -> None:
@@ -74,8 +87,7 @@ def test_repeats_are_what_the_context_has_shown() -> None:
     assert not found.all()
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5])
-def test_the_score_is_the_loss_of_the_repeats_and_of_all(share: float, text: Text, course: Course) -> None:
+def test_the_score_is_the_loss_of_the_repeats(text: Text, course: Course) -> None:
     arch = architecture("d=16 vocab=256 | attn[heads=2] swiglu")
     few = Text(text.train, text.inputs_NT % 4, text.targets_NT % 4)
     mask_NT = repeats(few.inputs_NT, few.targets_NT)
@@ -85,8 +97,8 @@ def test_the_score_is_the_loss_of_the_repeats_and_of_all(share: float, text: Tex
         logits = track.template.model(torch.from_numpy(few.inputs_NT))
     target = torch.from_numpy(few.targets_NT)[..., None]
     loss_NT = -logits.log_softmax(-1).gather(-1, target)[..., 0].numpy()
-    scored = Track(arch, [Replica(1e-3, 0)], [screening_text(few, share)], course.recipe).score().mean()
-    assert scored == pytest.approx(share * loss_NT[mask_NT].mean() + (1 - share) * loss_NT.mean(), rel=1e-5)
+    scored = Track(arch, [Replica(1e-3, 0)], [screening_text(few, 0.5)], course.recipe).score().mean()
+    assert scored == pytest.approx(loss_NT[mask_NT].mean(), rel=1e-5)
     assert loss_NT[mask_NT].mean() != pytest.approx(loss_NT.mean(), rel=1e-4)
 
 
@@ -96,9 +108,9 @@ def test_a_text_without_repeats_is_refused(text: Text) -> None:
         screening_text(replace(text, inputs_NT=counting, targets_NT=counting + 1), 1.0)
 
 
-def test_repeats_are_all_of_a_short_screenings_score_and_half_of_a_long_ones() -> None:
-    shares = [repeats_share(512 * steps) for steps in (100, 1024, 2048, 4096, 50_000)]
-    assert shares == pytest.approx([1.0, 1.0, 0.75, 0.5, 0.5])
+def test_all_pieces_of_a_short_screening_have_a_copy_and_half_of_a_long_ones() -> None:
+    shares = [copies_share(512 * steps) for steps in (100, 2048, 2896, 4096, 50_000)]
+    assert shares == pytest.approx([1.0, 1.0, 0.75, 0.5, 0.5], abs=1e-3)
     assert screening_course(COURSE, 1024).screening > screening_course(COURSE, 100_000).screening == 0.5
 
 

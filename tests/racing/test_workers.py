@@ -56,6 +56,18 @@ def test_only_what_is_missing_is_trained(course: Course, store: Store, tmp_path:
     assert windows([first]) == windows([copy])
 
 
+def test_progress_counts_what_is_left_to_train_and_never_goes_back(course: Course, tmp_path: Path) -> None:
+    """Two legs that resume after 8 steps; at step 14 of 16 the first has ended a branch and is back at the trunk's
+    12."""
+    few = [Leg(course, architecture(spec), (Replica(4e-3, 0),), (14, 16), tmp_path, after=8) for spec in SPECS]
+    shares: list[float] = []
+    meter = workers._Meter(dict(zip("ab", few, strict=True)), lambda done, total: shares.append(done / total))
+    for key, step in (("a", 8), ("a", 14), ("a", 12), ("a", 16), ("b", 10), ("b", 16)):
+        meter._last = -math.inf
+        meter.at(key, step)
+    assert shares == [0.0, 0.375, 0.375, 0.5, 0.625, 1.0]
+
+
 def test_a_text_that_has_changed_is_refused(course: Course) -> None:
     with pytest.raises(UserError, match="has changed"):
         open_text(replace(course, fingerprint="another"))

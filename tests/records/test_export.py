@@ -56,6 +56,20 @@ def test_parquet(records: list[Record]) -> None:
     assert columns["result.extra.steps"] == [None, str(2**70)]
 
 
+@pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
+def test_a_files_name_that_is_no_utf8_is_exported_too(make_record: Make, ending: str) -> None:
+    """Training on such a file stores its name with surrogates, which no encoding has."""
+    if ending == "parquet":
+        pytest.importorskip("pyarrow.parquet")
+    path = Path(f"out.{ending}")
+    assert export([make_record(0, data="\udcff.txt", texts=["\udcff"], face="\U0001f600")], path) == 1
+    if ending == "csv":
+        assert "?.txt" in path.read_text(encoding="utf-8")
+        assert "\U0001f600" in path.read_text(encoding="utf-8")
+    if ending == "json":
+        assert json.loads(path.read_text(encoding="utf-8"))[0]["result"]["data"] == "\udcff.txt"
+
+
 def test_json(records: list[Record]) -> None:
     assert export(records, Path("out.json")) == 2
     assert json.loads(Path("out.json").read_text(encoding="utf-8")) == [record.document() for record in records]

@@ -84,6 +84,12 @@ def test_curves_and_their_floor() -> None:
     assert all(float(pair.split(",")[1]) < float(floor.attrib["y1"]) for pair in line.attrib["points"].split())
 
 
+def test_curves_below_zero() -> None:
+    chart = curves([Line("score", [(1, -5.0), (2, -2.0)], 0)], title="t", x_label="steps", y_label="score")
+    low, high = (float(pair.split(",")[1]) for pair in next(chart.iter("polyline")).attrib["points"].split())
+    assert 16 < high < low < 272  # pixels of the chart's area
+
+
 def test_nothing_to_draw() -> None:
     for chart in (drawn([]), bars([], title="t"), curves([], title="t", x_label="x", y_label="y")):
         assert chart.attrib["class"] == "chart"

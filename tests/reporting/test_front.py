@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from plait.core.errors import UserError
-from plait.reporting.front import front_chart
+from plait.reporting.front import front_chart, search_cube
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -100,6 +100,23 @@ def test_losses_near_each_other_are_told_apart() -> None:
     _, marks = drawn(document(objectives=["min:loss", "min:flops"], limits={}, front=rows, over_limit=[]))
     worse, better = (float(marks[f"d=8 | {name}"].get("cy", 0)) for name in ("mlp", "<attn>"))
     assert better - worse > 100
+
+
+@pytest.mark.parametrize("scores", [(-2.36, -2.31), (-2.0, 1.0), (-2.31, -2.31)])
+def test_negative_scores_are_above_the_axis(scores: tuple[float, float]) -> None:
+    rows = [{**one, "short_training": value} for one, value in zip(document()["front"], scores, strict=True)]
+    of = document(objectives=["max:short_training", "min:flops", "min:latency"], limits={}, front=rows, over_limit=[])
+    _, marks = drawn(of)
+    lower, higher = (float(marks[f"d=8 | {name}"].get("cy", 0)) for name in ("<attn>", "mlp"))
+    assert 16 < higher <= lower < 292  # pixels of the chart's area
+    assert (higher < lower) == (scores[0] < scores[1])
+    assert search_cube(of)
+
+
+def test_an_empty_front_is_no_picture() -> None:
+    for draw in (front_chart, search_cube):
+        with pytest.raises(UserError, match="the front is empty"):
+            draw(document(front=[], over_limit=[]))
 
 
 def test_a_name_that_looks_like_a_colour_stays() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from plait.core.errors import UserError
@@ -26,6 +28,17 @@ def test_numbers_and_speeds() -> None:
         Limits.read(50.0, token_time="20ms")
 
 
+@pytest.mark.parametrize("wrong", [-0.04, math.nan, math.inf])
+def test_a_number_is_a_limit_if_it_can_be_one(wrong: float) -> None:
+    assert Limits.read(state=0) == Limits(state=0.0)  # none at all
+    with pytest.raises(UserError, match="a limit is finite and not negative"):
+        Limits.read(latency=wrong)
+    with pytest.raises(UserError, match=r"--tokens-per-second .* must be greater than 0 and finite"):
+        Limits.read(wrong)
+    with pytest.raises(UserError, match="--tokens-per-second 0: must be"):
+        Limits.read(0)
+
+
 def test_a_limit_is_of_a_quantity_in_the_table() -> None:
     assert Limits.read(flops="2G").constraints() == ["flops <= 2G"]
     assert Limits.read(flops="2G").on_device == {}
@@ -34,6 +47,8 @@ def test_a_limit_is_of_a_quantity_in_the_table() -> None:
         match=r"unknown quantity 'latencies'. Did you mean 'latency'\? Known: latency, ttft, token_time, memory",
     ):
         Limits(latencies=1.0)
+    with pytest.raises(UserError, match=r"Did you mean 'latency'\?"):
+        Limits.read(latencies="40ms")
 
 
 def test_only_what_is_given_limits() -> None:

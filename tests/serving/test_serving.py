@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from plait.core.errors import UserError
-from plait.records import Store, open_store
+from plait.records import Record, Store, open_store
 from plait.records.jobs import Publisher
 
 pytest.importorskip("starlette")
@@ -31,6 +31,7 @@ from starlette.testclient import TestClient
 
 from plait.serving.app import application
 from plait.serving.guard import LOOPBACK
+from plait.serving.lists import record_line
 from plait.serving.record_index import RecordIndex
 from plait.serving.run_folders import read_run, run_states
 from plait.serving.server import checked_token, is_loopback, serve
@@ -207,6 +208,11 @@ def test_lists_are_filtered_sorted_and_paged(store: Store) -> None:
     assert index.find(words="%").total == 0  # no wildcard
     assert index.find(words="no-such-word").total == 0
     assert index.find(sort="no such column; DROP TABLE lines").total == store.count()
+
+
+def test_whole_seconds_are_shown_too() -> None:
+    taken = [Record.of("train", {"protocol": 1}, {}, {"seconds": seconds}) for seconds in (90, 90.0, None)]
+    assert [record_line(one).seconds for one in taken] == [90.0, 90.0, None]
 
 
 def test_a_list_follows_what_comes_and_goes(tmp_path: Path) -> None:

@@ -102,6 +102,11 @@ def test_what_another_process_computes_is_waited_for_and_taken_over(pool: Pool, 
     assert found[key] in (None, -1), "it was there when it was looked for again"
 
 
+def test_what_stores_nothing_and_finds_another_process_at_it_is_tried_again(pool: Pool, store: Store) -> None:
+    assert store.claim(record(2).key, "someone who has died", 2)
+    assert pool.run([Task("2", "workers_tasks:square", (2,))]) == {"2": 4}
+
+
 def test_what_another_process_computes_may_be_left_to_it(pool: Pool, store: Store) -> None:
     assert store.claim(record(1).key, "someone else", 60)
     assert list(pool.run([square_task(1), square_task(2)], wait_for_others=False).values()) == [4]
@@ -113,6 +118,19 @@ def test_asked_to_stop_everything_is_saved(store: Store, tmp_path: Path) -> None
         pool.run([Task("wait", "workers_tasks:wait", (str(tmp_path),), keys=("wait",))], asked=asked)
     assert (tmp_path / "saved").exists()
     assert not multiprocessing.active_children()
+
+
+def test_an_exception_of_who_listens_is_not_the_tasks(pool: Pool, tmp_path: Path) -> None:
+    class TooLateError(Exception):
+        pass
+
+    def listen(name: str, detail: object) -> None:
+        raise TooLateError
+
+    with pytest.raises(TooLateError):
+        pool.run([Task("wait", "workers_tasks:wait", (str(tmp_path),), keys=("wait",))], listen)
+    pool.stop()
+    assert (tmp_path / "saved").exists()
 
 
 def test_what_stores_nothing_is_not_waited_for(store: Store, tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def wait(worker: Worker, folder: str) -> None:
     """Until it is told to stop."""
     (Path(folder) / "begun").touch()
     for _ in range(600):
+        worker.tell(0)
         if worker.stopping():
             (Path(folder) / "saved").touch()
             raise Stopped

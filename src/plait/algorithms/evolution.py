@@ -53,11 +53,11 @@ class RandomSearch(Search):
     def step(self, rng: np.random.Generator) -> None:
         want = min(self.at_once, self.samples - self.evaluated)
         if not self.iteration:
-            found = self.first(rng, want)
+            candidates = self.first(rng, want)
         else:
-            found = self.collect(lambda n: self.space.sample(rng, n), want)
-        self.exhausted = not len(found)
-        self.keep(found)
+            candidates = self.collect(lambda n: self.space.sample(rng, n), want)
+        self.exhausted = not len(candidates)
+        self.keep(candidates)
 
 
 DIVISORS = {"parents": 5, "mutants": 2.5, "crossovers": 2.5}  # of the population: 100 → 20, 40, 40
@@ -104,18 +104,20 @@ class LtsSearch(Search):
 
     def step(self, rng: np.random.Generator) -> None:
         if not self.iteration:
-            found = self.first(rng, self.start)
+            children = self.first(rng, self.start)
         else:
             parents_PG = self.archive.genes_NG[self._choose_parents(rng)]
 
             def sample(n: int) -> Genes:
                 return parents_PG[rng.integers(len(parents_PG), size=n)]
 
-            found = self.collect(lambda n: self.space.mutate(rng, sample(n), self.mutation), self.mutants)
-            found = found + self.collect(lambda n: self.space.crossover(rng, sample(n), sample(n)), self.crossovers)
-            self.exhausted = not len(found)
-        kept = self.keep(found)
-        self.times_parent_N = np.append(self.times_parent_N, np.zeros(len(found), dtype=np.int64))[kept]
+            children = self.collect(lambda n: self.space.mutate(rng, sample(n), self.mutation), self.mutants)
+            children = children + self.collect(
+                lambda n: self.space.crossover(rng, sample(n), sample(n)), self.crossovers
+            )
+            self.exhausted = not len(children)
+        kept = self.keep(children)
+        self.times_parent_N = np.append(self.times_parent_N, np.zeros(len(children), dtype=np.int64))[kept]
 
     def _choose_parents(self, rng: np.random.Generator) -> NDArray[np.int64]:
         weights_N = 1 / (1 + self.times_parent_N)
@@ -139,7 +141,7 @@ MAX_CANDIDATES = 1 << 20  # of a space that can be enumerated
 def everything(space: Space) -> Genes:
     """Every distinct candidate whose layers are feasible at its width and fit the layers before them."""
     sizes = [len(values) for values in space.choices.values()]
-    found = []
+    parts = []
     for code in np.flatnonzero(space.headers.legal):
         chosen = np.unravel_index(int(code), sizes)
         for own, stacks_NBS in enumerate(_stacks(space, int(chosen[0])), 1):
@@ -150,8 +152,8 @@ def everything(space: Space) -> Genes:
             for at, depth in enumerate(space.depths):
                 if depth == own or space.alike:
                     genes_NG[:, 0] = at
-                    found.append(space.canonical(genes_NG))
-    return np.unique(np.concatenate(found), axis=0)
+                    parts.append(space.canonical(genes_NG))
+    return np.unique(np.concatenate(parts), axis=0)
 
 
 def _stacks(space: Space, width: int) -> Iterator[Genes]:

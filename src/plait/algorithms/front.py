@@ -83,16 +83,16 @@ class Front:
         }
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Front:
+    def from_dict(cls, document: Mapping[str, Any]) -> Front:
         try:
             return cls(
-                space=given["space"],
-                method=given["method"],
-                objectives=given["objectives"],
-                rows=given["front"],
-                evaluated=given["evaluated"],
-                proposed=given["proposed"],
-                cost=given["cost"],
+                space=document["space"],
+                method=document["method"],
+                objectives=document["objectives"],
+                rows=document["front"],
+                evaluated=document["evaluated"],
+                proposed=document["proposed"],
+                cost=document["cost"],
             )
         except KeyError as missing:
             raise UserError(f"this is not a front: it has no field {missing}.") from None
@@ -116,8 +116,8 @@ class CandidateLog:
     def __len__(self) -> int:
         return sum(map(len, self._genes))
 
-    def add(self, found: Evaluated) -> None:
-        kept = found[: MAX_STORED - len(self)]
+    def add(self, evaluated: Evaluated) -> None:
+        kept = evaluated[: MAX_STORED - len(self)]
         if len(kept):
             self._genes.append(kept.genes_NG)
             self._values.append(np.stack([kept.columns[name].astype(np.float64) for name in self.objectives], axis=1))

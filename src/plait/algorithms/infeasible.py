@@ -72,7 +72,7 @@ def _nearest(evaluator: Evaluator, rng: np.random.Generator) -> list[tuple[str, 
 
 def _near_miss(spec: str, values: dict[str, float]) -> str:
     """One line of an error message: an infeasible candidate with its values of the constrained quantities."""
-    predicted = {each.upper: each for each in on_device().values()}
+    predicted = {quantity.upper: quantity for quantity in on_device().values()}
 
     def text(name: str, value: float) -> str:
         if name in IN_BYTES:

@@ -117,15 +117,15 @@ class Nsga2(Search):
 
     def step(self, rng: np.random.Generator) -> None:
         if not self.iteration:
-            found = self.first(rng, self.population)
+            children = self.first(rng, self.population)
         else:
             rank_P = front_ranks(self.costs_PM)
             distance_P = self.crowding(rank_P)
-            found = self.collect(lambda n: self._children(rng, n, rank_P, distance_P), self.population)
-            self.exhausted = not len(found)
-        self.keep(found)
-        genes_NG = np.concatenate([self.genes_PG, found.genes_NG])
-        costs_NM = np.concatenate([self.costs_PM, found.costs_NM])
+            children = self.collect(lambda n: self._children(rng, n, rank_P, distance_P), self.population)
+            self.exhausted = not len(children)
+        self.keep(children)
+        genes_NG = np.concatenate([self.genes_PG, children.genes_NG])
+        costs_NM = np.concatenate([self.costs_PM, children.costs_NM])
         survivors = self._survivors(rng, costs_NM)
         self.genes_PG, self.costs_PM = genes_NG[survivors], costs_NM[survivors]
 

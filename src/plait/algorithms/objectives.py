@@ -149,12 +149,12 @@ class KvCache(Exact):
     unit: ClassVar[str] = "bytes"
 
 
-def register_file(given: str) -> str:
+def register_file(source: str) -> str:
     """Load an objective from `my_objective.py` or `my_objective.py:Class`, add it to the table, and return its name.
     The name of an objective is returned unchanged."""
-    direction = given[:4] if given.startswith(("min:", "max:")) else ""
-    if given.removeprefix(direction) in OBJECTIVES or (file := split_path(given.removeprefix(direction))) is None:
-        return given
+    direction = source[:4] if source.startswith(("min:", "max:")) else ""
+    if source.removeprefix(direction) in OBJECTIVES or (file := split_path(source.removeprefix(direction))) is None:
+        return source
     path, attribute = file
     mine = class_from_file(path, Objective, attribute)  # type: ignore[type-abstract]
     for wanted, kind in (("name", str), ("maximise", bool)):
@@ -295,8 +295,8 @@ class Evaluator:
         self.seq = space.seq if seq is None else seq
         self.memory = space.memory if memory is None else memory
         self.cheap = all(objective.cheap for objective in objectives)
-        given = {*names, *(f"{name}_high" for name in names)}
-        if missing := sorted(space.needs() - given):
+        computed = {*names, *(f"{name}_high" for name in names)}
+        if missing := sorted(space.needs() - computed):
             constraints = ", ".join(
                 f"'{constraint}'" for constraint in space.candidate_constraints if constraint.names & set(missing)
             )

@@ -35,13 +35,13 @@ class DevicePredictor:
         self._last: tuple[Batch, dict[str, Prediction]] | None = None
 
     def predict(self, quantity: str, batch: Batch) -> tuple[Floats, Floats]:
-        found = self._all(batch).get(quantity)
-        if found is None:
+        prediction = self._all(batch).get(quantity)
+        if prediction is None:
             raise UserError(
                 f"the profile has no {quantity}: it was made where that could not be read. See `plait measure "
                 f"--{quantity}`, then make another with `plait profile`."
             )
-        return found.mean, found.high - found.mean
+        return prediction.mean, prediction.high - prediction.mean
 
     def as_dict(self) -> dict[str, object]:
         return {"profile": self.predictor.profile.hash, "setting": self.predictor.setting.as_dict()}
@@ -52,8 +52,11 @@ class DevicePredictor:
             if batch.space not in self._spaces:
                 parts = [self.predictor] if isinstance(self.predictor, Predictor) else self.predictor.parts
                 self._spaces[batch.space] = [SpaceTables(batch.space, part) for part in parts]
-            found = [tables.predict(batch) for tables in self._spaces[batch.space]]
-            self._last = batch, found[0] if isinstance(self.predictor, Predictor) else self.predictor.joined(found)
+            predictions = [tables.predict(batch) for tables in self._spaces[batch.space]]
+            self._last = (
+                batch,
+                predictions[0] if isinstance(self.predictor, Predictor) else self.predictor.joined(predictions),
+            )
         return self._last[1]
 
 

@@ -213,22 +213,22 @@ class Search(ABC):
 
     def first(self, rng: np.random.Generator, want: int, propose: Propose | None = None) -> Evaluated:
         """The initial candidates, random or from `propose`; raises a `UserError` that says why if none is feasible."""
-        found = self.collect(propose or (lambda n: self.space.sample(rng, n)), want)
-        if not len(found):
+        candidates = self.collect(propose or (lambda n: self.space.sample(rng, n)), want)
+        if not len(candidates):
             from plait.algorithms.infeasible import explain
 
             rng = np.random.default_rng(self.seed)
             raise UserError(
                 f"no candidate of {self.space.name} satisfies every constraint:\n{explain(self.evaluator, rng)}"
             )
-        return found
+        return candidates
 
-    def keep(self, found: Evaluated) -> NDArray[np.int64]:
+    def keep(self, candidates: Evaluated) -> NDArray[np.int64]:
         """Add candidates to the archive and drop dominated ones. Of equals in every objective the first one stays.
 
-        Returns the index of each candidate of the new archive in the old archive followed by `found`.
+        Returns the index of each candidate of the new archive in the old archive followed by `candidates`.
         """
-        both = self.archive + found
+        both = self.archive + candidates
         kept = np.flatnonzero(pareto_front(both.costs_NM)) if len(both) else np.zeros(0, dtype=np.int64)
         _, first = np.unique(both.costs_NM[kept], axis=0, return_index=True)
         kept = kept[np.sort(first)]

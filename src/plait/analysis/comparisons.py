@@ -64,14 +64,14 @@ def find_matched_pairs(
     for row, end in enumerate(ends.tolist()):
         # The first column is sorted, so all later partners of a model directly follow it.
         partners = row + 1 + np.flatnonzero(_agree(sorted_NE[row], sorted_NE[row + 1 : end], tolerance))
-        one, others = sorted_far_N[row], sorted_far_N[partners]
-        ratio, difference = np.maximum(one, others) / np.minimum(one, others), np.abs(others - one)
+        own, others = sorted_far_N[row], sorted_far_N[partners]
+        ratio, difference = np.maximum(own, others) / np.minimum(own, others), np.abs(others - own)
         fits = (ratio >= min_ratio) & (difference >= min_difference) & (difference > 0)
         if len(best) == at_most:
             fits &= ratio >= best[0].ratio
         for index in np.flatnonzero(fits):
             rows = (int(order[row]), int(order[partners[index]]))
-            low, high = rows if one < others[index] else rows[::-1]
+            low, high = rows if own < others[index] else rows[::-1]
             pair = MatchedPair(float(ratio[index]), float(difference[index]), low, high)
             if len(best) < at_most:
                 heapq.heappush(best, pair)
@@ -113,12 +113,12 @@ class Savings:
 
     @property
     def mean(self) -> float:
-        return _mean([each.saving for each in self.compared])
+        return _mean([point.saving for point in self.compared])
 
     @property
     def mean_difference(self) -> float:
         """In the units of the measured column: perplexity points, milliseconds."""
-        return _mean([each.baseline - each.found for each in self.compared])
+        return _mean([point.baseline - point.found for point in self.compared])
 
 
 def savings_at_equal_quality(
@@ -149,8 +149,8 @@ def _compare(baseline_N2: Floats, found_N2: Floats) -> Savings:
     compared, outside = [], 0
     for held, measured in baseline_N2[np.lexsort(baseline_N2.T[::-1])].tolist():
         if front_F2[0, 0] <= held <= front_F2[-1, 0]:
-            found = float(np.interp(held, front_F2[:, 0], front_F2[:, 1]))
-            compared.append(Comparison(held, measured, found))
+            interpolated = float(np.interp(held, front_F2[:, 0], front_F2[:, 1]))
+            compared.append(Comparison(held, measured, interpolated))
         else:
             outside += 1
     return Savings(compared, outside)

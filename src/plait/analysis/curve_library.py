@@ -89,16 +89,16 @@ class Library:
     @cached_property
     def inverse_NN(self) -> Floats:
         """Of the covariance of the mean over texts."""
-        found, texts = self.covariances, len(self.deviation_TAB)
+        cov, texts = self.covariances, len(self.deviation_TAB)
         standard_AF = self.standard(self.traits_AF)
-        rest_BB = (found.text_BB + self.seeds_BB / self.runs) / texts
-        return inverted(alike(standard_AF, standard_AF), found.alike_BB, 1 / found.weight_A, found.own_BB, rest_BB)
+        rest_BB = (cov.text_BB + self.seeds_BB / self.runs) / texts
+        return inverted(alike(standard_AF, standard_AF), cov.alike_BB, 1 / cov.weight_A, cov.own_BB, rest_BB)
 
     @cached_property
     def slopes(self) -> tuple[float, float]:
         """Standard deviation of the slope of a deviation at the first and at the last budgets, per e-fold."""
-        found = self.covariances
-        whole_BB = found.alike_BB + found.own_BB + found.text_BB
+        cov = self.covariances
+        whole_BB = cov.alike_BB + cov.own_BB + cov.text_BB
 
         def slope(a: int, b: int) -> float:
             apart = whole_BB[a, a] + whole_BB[b, b] - 2 * whole_BB[a, b]
@@ -203,15 +203,15 @@ class Known:
 
     def _columns(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
         """The same of all of the library's columns: (C, K), (C, K, C, K)."""
-        lib, found = self.library, self.library.covariances
+        lib, learnt = self.library, self.library.covariances
         count, middle = len(names), list(lib.center[0])
         phi_CF = lib.standard(np.array([self.traits.get(name, middle) for name in names], np.float64))
         same_CA = np.array([[float(self.same.get(name) == other) for other in lib.names] for name in names])
-        wide_C = np.where(same_CA.any(axis=1), same_CA @ (1 / found.weight_A), 1.0)
+        wide_C = np.where(same_CA.any(axis=1), same_CA @ (1 / learnt.weight_A), 1.0)
         phi_AF = lib.standard(lib.traits_AF)
-        across = np.kron(alike(phi_CF, phi_AF), found.alike_BB) + np.kron(same_CA / found.weight_A, found.own_BB)
-        cov = np.kron(alike(phi_CF, phi_CF), found.alike_BB) + np.kron(np.diag(wide_C), found.own_BB)
-        cov += np.kron(np.eye(count), found.text_BB) - across @ lib.inverse_NN @ across.T
+        across = np.kron(alike(phi_CF, phi_AF), learnt.alike_BB) + np.kron(same_CA / learnt.weight_A, learnt.own_BB)
+        cov = np.kron(alike(phi_CF, phi_CF), learnt.alike_BB) + np.kron(np.diag(wide_C), learnt.own_BB)
+        cov += np.kron(np.eye(count), learnt.text_BB) - across @ lib.inverse_NN @ across.T
         mean = across @ lib.inverse_NN @ lib.columns_TAK.mean(axis=0).reshape(-1)
         columns = lib.columns_TAK.shape[2]
         return mean.reshape(count, columns), np.asarray(cov, np.float64).reshape(count, columns, count, columns)

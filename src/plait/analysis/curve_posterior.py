@@ -43,8 +43,8 @@ def draw_known(
     value_M, vector_MM = np.linalg.eigh(cov_MM)
     drawn_DM = rng.normal(size=(draws, len(mean_M))) @ (vector_MM * np.sqrt(np.maximum(value_M, 0.0))).T
     drawn_DM *= np.sqrt(freedom / rng.chisquare(freedom, size=(draws, 1)))
-    found: Floats = (mean_M + drawn_DM).reshape(draws, len(budgets_B), len(curves.names))
-    return found
+    log_losses: Floats = (mean_M + drawn_DM).reshape(draws, len(budgets_B), len(curves.names))
+    return log_losses
 
 
 def posterior(curves: Curves, budgets_B: Floats, noise: float, known: Known) -> tuple[Floats, Floats, float]:

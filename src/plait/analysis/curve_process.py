@@ -152,27 +152,27 @@ def _posteriors(curves: Curves, budgets_B: Floats, process: Process, noise: floa
     common, own = _covariances(x, candidate, process)
     mean = 1.0 + process.slope_mean * x
     seeds_NN = _seed_covariance(seen, process, noise) + JITTER * np.eye(n)
-    found, log_weights = [], []
+    moments, log_weights = [], []
     for scale in SCALES:
         cov = common + scale**2 * own
         root_NN = np.linalg.cholesky(cov[:n, :n] + seeds_NN)
         solved_NM = np.linalg.solve(root_NN, np.column_stack([cov[:n, n:], loss_N - mean[:n]]))
         half_NM, white_N = solved_NM[:, :-1], solved_NM[:, -1]
-        found.append((mean[n:] + half_NM.T @ white_N, cov[n:, n:] - half_NM.T @ half_NM))
+        moments.append((mean[n:] + half_NM.T @ white_N, cov[n:, n:] - half_NM.T @ half_NM))
         evidence = -0.5 * float(white_N @ white_N) - float(np.log(np.diag(root_NN)).sum())
         log_weights.append(evidence - 0.5 * (math.log(scale) / process.scale_width) ** 2)
     weight_S = np.exp(np.array(log_weights) - max(log_weights))
     weight_S /= weight_S.sum()
-    return [_Posterior(mean_M, cov_MM, w) for (mean_M, cov_MM), w in zip(found, weight_S.tolist(), strict=True)]
+    return [_Posterior(mean_M, cov_MM, w) for (mean_M, cov_MM), w in zip(moments, weight_S.tolist(), strict=True)]
 
 
 def _covariances(x: Floats, candidate: Ints, process: Process) -> tuple[Floats, Floats]:
     """Of the common curve and of the candidates' own. Budgets are few: each pair of them is computed once."""
     values_U, place = np.unique(x, return_inverse=True)
     pairs = np.ix_(place, place)
-    one, other = values_U[:, None], values_U[None]
+    left, right = values_U[:, None], values_U[None]
     same = candidate[:, None] == candidate[None]
-    return _common(one, other, process)[pairs], np.where(same, _own(one, other, process)[pairs], 0.0)
+    return _common(left, right, process)[pairs], np.where(same, _own(left, right, process)[pairs], 0.0)
 
 
 def _seed_covariance(seen: _Points, process: Process, noise: float) -> Floats:

@@ -63,7 +63,7 @@ class ScreenedLibrary(Library):
     def beside(cls, library: Library, screenings: Screenings, steps: float) -> ScreenedLibrary:
         """Its covariances are learnt again, with the column."""
         loss_TA, noise = screenings.at(steps)
-        shared = {each.name: getattr(library, each.name) for each in fields(Library)} | {"fitted": None}
+        shared = {attribute.name: getattr(library, attribute.name) for attribute in fields(Library)} | {"fitted": None}
         x = math.log(WORTH * screenings.tokens_per_step * min(steps, screenings.steps[-1]))
         return cls(**shared, screening_TA=_apart(loss_TA), screening_noise=noise, screening_runs=screenings.runs,
                    screening_x=x)  # fmt: skip
@@ -92,18 +92,18 @@ class ScreenedLibrary(Library):
         if self.fitted is not None:
             return self.fitted
         x_K = np.append(self.x_B, self.screening_x)
-        found = learn_covariances(self.columns_TAK, self.standard(self.traits_AF), self.seeds_KK, self.runs, x_K)
-        return found if len(self.deviation_TAB) > 1 else _of_one_text(found)
+        cov = learn_covariances(self.columns_TAK, self.standard(self.traits_AF), self.seeds_KK, self.runs, x_K)
+        return cov if len(self.deviation_TAB) > 1 else _of_one_text(cov)
 
     @cached_property
     def inverse_NN(self) -> Floats:
-        found, standard_AF = self.covariances, self.standard(self.traits_AF)
-        rest_KK = (found.text_BB + self.seeds_KK / self.runs) / len(self.deviation_TAB)
-        return inverted(alike(standard_AF, standard_AF), found.alike_BB, 1 / found.weight_A, found.own_BB, rest_KK)
+        cov, standard_AF = self.covariances, self.standard(self.traits_AF)
+        rest_KK = (cov.text_BB + self.seeds_KK / self.runs) / len(self.deviation_TAB)
+        return inverted(alike(standard_AF, standard_AF), cov.alike_BB, 1 / cov.weight_A, cov.own_BB, rest_KK)
 
     @cached_property
     def slopes(self) -> tuple[float, float]:
-        plain = {each.name: getattr(self, each.name) for each in fields(Library)}
+        plain = {attribute.name: getattr(self, attribute.name) for attribute in fields(Library)}
         return Library(**plain | {"fitted": _budgets(self.covariances)}).slopes
 
 
@@ -111,14 +111,14 @@ def _apart(loss_TA: Floats) -> Floats:
     return np.asarray(loss_TA - loss_TA.mean(axis=1, keepdims=True))
 
 
-def _budgets(found: Covariances) -> Covariances:
+def _budgets(cov: Covariances) -> Covariances:
     """Without the screening's column."""
-    return Covariances(found.alike_BB[:-1, :-1], found.own_BB[:-1, :-1], found.text_BB[:-1, :-1], found.weight_A)
+    return Covariances(cov.alike_BB[:-1, :-1], cov.own_BB[:-1, :-1], cov.text_BB[:-1, :-1], cov.weight_A)
 
 
-def _of_one_text(found: Covariances) -> Covariances:
+def _of_one_text(cov: Covariances) -> Covariances:
     """What is assumed of texts, column by column: of budgets as `curve_covariance` does, of the screening more."""
-    whole_KK = (found.alike_BB + found.own_BB) / (1 - ONE_TEXT)
+    whole_KK = (cov.alike_BB + cov.own_BB) / (1 - ONE_TEXT)
     width_B = np.sqrt(np.diag(whole_KK))[:-1]
     share_K = np.append(ONE_TEXT * width_B[-1] / width_B, TEXT_SHARE)
     tie_KK = np.ones_like(whole_KK)
@@ -126,7 +126,7 @@ def _of_one_text(found: Covariances) -> Covariances:
     text_KK = whole_KK * np.sqrt(np.outer(share_K, share_K)) * tie_KK
     less_K = np.append(np.ones(len(width_B)), math.sqrt((1 - TEXT_SHARE) / (1 - ONE_TEXT)))
     less_KK = np.outer(less_K, less_K)
-    return Covariances(found.alike_BB * less_KK, found.own_BB * less_KK, text_KK, found.weight_A)
+    return Covariances(cov.alike_BB * less_KK, cov.own_BB * less_KK, text_KK, cov.weight_A)
 
 
 @dataclass(frozen=True)

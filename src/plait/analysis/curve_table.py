@@ -86,23 +86,28 @@ def read_tables(path: Path, cost: str = "flops_per_token") -> list[CurveTable]:
         raise UserError(f"{path} is not a truth table: {wrong}.") from None
     tables = []
     for text in document["texts"]:
-        found: dict[str, dict[int, dict[float, float]]] = {}
+        curves: dict[str, dict[int, dict[float, float]]] = {}
         for run in runs:
             if run["text"] == text:
-                found.setdefault(run["architecture"], {})[run["seed"]] = {float(t): loss for t, loss in run["annealed"]}
-        if not found:
+                curves.setdefault(run["architecture"], {})[run["seed"]] = {
+                    float(t): loss for t, loss in run["annealed"]
+                }
+        if not curves:
             continue
-        budgets = sorted({t for by_seed in found.values() for curve in by_seed.values() for t in curve})
+        budgets = sorted({t for by_seed in curves.values() for curve in by_seed.values() for t in curve})
         seeds = {
             name: [seed for seed, curve in sorted(by_seed.items()) if all(_finite(curve.get(t)) for t in budgets)]
-            for name, by_seed in found.items()
+            for name, by_seed in curves.items()
         }
-        most = sorted(len(each) for each in seeds.values())[len(seeds) // 2]
-        whole = [name for name, each in seeds.items() if len(each) >= min(2, most)]
+        counts = sorted(len(complete) for complete in seeds.values() if complete)
+        if not counts:
+            raise UserError(f"{path}: no architecture has a finite loss at every budget on the text {text}.")
+        most = counts[len(counts) // 2]
+        whole = [name for name, complete in seeds.items() if len(complete) >= min(2, most)]
         loss_ASB = np.array(
-            [[[found[n][s][t] for t in budgets] for s in (seeds[n] * most)[:most]] for n in whole], np.float64
+            [[[curves[n][s][t] for t in budgets] for s in (seeds[n] * most)[:most]] for n in whole], np.float64
         )
-        provenance = {**document.get("provenance", {}), "left_out": sorted(set(found) - set(whole))}
+        provenance = {**document.get("provenance", {}), "left_out": sorted(set(curves) - set(whole))}
         families = [str(rows[name].get("family", name)) for name in whole]
         costs = np.array([float(rows[name].get(cost) or 1.0) for name in whole])
         tables.append(CurveTable(text, whole, families, budgets, loss_ASB, costs, provenance))

@@ -54,7 +54,7 @@ class SeedNoise:
 def seed_noise(losses: Iterable[Sequence[float]]) -> float | None:
     """The pooled standard deviation between seeds, from one list of losses per model; None if no model has several.
     Diverged trainings are left out."""
-    runs = [np.array([loss for loss in each if math.isfinite(loss)], np.float64) for each in losses]
+    runs = [np.array([loss for loss in seeds if math.isfinite(loss)], np.float64) for seeds in losses]
     pooled = _pooled([run_S for run_S in runs if len(run_S)], None)
     return None if pooled is None else math.sqrt(pooled.variance)
 
@@ -98,14 +98,14 @@ class Compared:
     @property
     def best(self) -> list[str]:
         """The architecture with the lowest loss, then those not distinguishable from it."""
-        leader = min(self.architectures, key=lambda each: each.loss).name
+        leader = min(self.architectures, key=lambda judged: judged.loss).name
         worse = {
             p.b if p.verdict == "a" else p.a
             for p in self.pairs
             if p.verdict in ("a", "b") and (p.a if p.verdict == "a" else p.b) == leader
         }
-        kept = [each for each in self.architectures if each.name not in worse and math.isfinite(each.loss)]
-        return [each.name for each in sorted(kept, key=lambda each: (each.name != leader, each.loss))]
+        kept = [judged for judged in self.architectures if judged.name not in worse and math.isfinite(judged.loss)]
+        return [judged.name for judged in sorted(kept, key=lambda judged: (judged.name != leader, judged.loss))]
 
     @property
     def verdict(self) -> str:
@@ -159,7 +159,7 @@ def compare_losses(
         judged.append(Judged(name, loss, interval, len(by), len(by) - len(kept[name]), p_best.get(name, 0.0)))
     return Compared(
         judged,
-        [_verdict(pair, found, floor) for pair, found in zip(pairs, significant, strict=True)],
+        [_verdict(pair, differ, floor) for pair, differ in zip(pairs, significant, strict=True)],
         floor,
         within.freedom if within else 0.0,
     )
@@ -179,7 +179,7 @@ def _spreads(
         rest_AS = mean_AS - mean_AS.mean(axis=1, keepdims=True) - mean_AS.mean(axis=0) + mean_AS.mean()
         freedom = (len(calm) - 1) * (mean_AS.shape[1] - 1)
         judging = _Spread(float((rest_AS**2).sum()) / freedom, freedom)
-    found: dict[tuple[str, str], _Spread] = {}
+    spreads: dict[tuple[str, str], _Spread] = {}
     for a, b in itertools.combinations_with_replacement(runs, 2):
         if wild & {a, b}:
             own = _pooled([means[name] for name in {a, b}], None)
@@ -189,8 +189,8 @@ def _spreads(
         else:
             spread = within if a == b else judging
         if spread is not None:
-            found[a, b] = spread
-    return found, within
+            spreads[a, b] = spread
+    return spreads, within
 
 
 def _pooled(means: Sequence[Floats], known: SeedNoise | None) -> _Spread | None:
@@ -205,14 +205,14 @@ def _pooled(means: Sequence[Floats], known: SeedNoise | None) -> _Spread | None:
 def _wild(means: Mapping[str, Floats]) -> set[str]:
     """Architectures that are significantly noisier than the others."""
     several = {name: mean_S for name, mean_S in means.items() if len(mean_S) > 1}
-    found = set()
+    noisy = set()
     for name, mean_S in several.items() if len(several) > 2 else ():
         rest = _pooled([other_S for other, other_S in several.items() if other != name], None)
         if rest is not None and rest.variance > 0:
             ratio = float(mean_S.var(ddof=1)) / rest.variance
             if f_tail(len(mean_S) - 1, rest.freedom, ratio) < WILD / len(several):
-                found.add(name)
-    return found
+                noisy.add(name)
+    return noisy
 
 
 def _pair(a: str, b: str, runs: Mapping[str, Floats], spreads: Mapping[tuple[str, str], _Spread]) -> Pair:

@@ -14,10 +14,11 @@ Letters: S architectures, L layers.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import comb
-from string import ascii_lowercase
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
@@ -97,13 +98,13 @@ class Placement:
     @property
     def statement(self) -> str:
         many = f"{len(self.patterns)} architectures" if len(self.patterns) > 1 else "1 architecture"
-        found = f"{many} of {self.layers} layers, {np.mean(self.counts):.3g} of them attention on average"
+        summary = f"{many} of {self.layers} layers, {np.mean(self.counts):.3g} of them attention on average"
         if self.early is None or self.fitted is None or self.chance is None:
-            return f"{found}: there is no pattern to fit."
+            return f"{summary}: there is no pattern to fit."
         early, fitted = self.early, self.fitted
         return " ".join(
             (
-                f"{found} (p = {self.p:.3g}).",
+                f"{summary} (p = {self.p:.3g}).",
                 f"Attention concentrates in the first two thirds: {'yes' if early.concentrated else 'no'},",
                 f"share {early.value:.2f}{_brackets(early.low, early.high)} where {early.random:.2f} is expected of",
                 "places at random",
@@ -149,18 +150,19 @@ class Placement:
         return [f"{rival.chosen.spec}, {blocks}, has more skill: {rival.skill:.2f} against {fitted.skill:.2f}."]
 
 
-def judge_placement(found: Sequence[Sequence[str]], channel: Collection[str]) -> Placement:
+def judge_placement(architectures: Sequence[Sequence[str]], channel: Collection[str]) -> Placement:
     """Analyse the placement in these architectures, each given as its mixers' names in order. `channel`: names of
     channel mixers."""
-    layers = _depth(found)
-    kinds = [name for name in dict.fromkeys(n for one in found for n in one) if name not in (*channel, *NOTHING)]
-    names_SL = np.array([list(one) for one in found])
+    layers = _depth(architectures)
+    names = dict.fromkeys(name for mixers in architectures for name in mixers)
+    kinds = [name for name in names if name not in (*channel, *NOTHING)]
+    names_SL = np.array([list(mixers) for mixers in architectures])
     attention_SL: Mask = np.isin(names_SL, kinds)
     counts_S = attention_SL.sum(axis=1)
-    letters = letters_of(found, channel)
-    each = {ALL: attention_SL} | ({kind: names_SL == kind for kind in kinds} if len(kinds) > 1 else {})
-    thirds = tuple(third for kind, there_SL in each.items() for third in _thirds(kind, there_SL))
-    patterns = tuple("".join(letters[name] for name in one) for one in found)
+    letters = letters_of(architectures, channel)
+    masks = {ALL: attention_SL} | ({kind: names_SL == kind for kind in kinds} if len(kinds) > 1 else {})
+    thirds = tuple(third for kind, there_SL in masks.items() for third in _thirds(kind, there_SL))
+    patterns = tuple("".join(letters[name] for name in mixers) for mixers in architectures)
     counts = tuple(int(count) for count in counts_S)
     if not kinds:
         return Placement(layers, letters, patterns, counts, thirds)
@@ -179,23 +181,24 @@ def judge_placement(found: Sequence[Sequence[str]], channel: Collection[str]) ->
     )
 
 
-def letters_of(found: Sequence[Sequence[str]], channel: Collection[str]) -> dict[str, str]:
+def letters_of(architectures: Sequence[Sequence[str]], channel: Collection[str]) -> dict[str, str]:
     """A letter per mixer: s for the only sequence mixer, f for the only channel mixer, otherwise from its name."""
-    names = sorted({name for one in found for name in one} - set(NOTHING))
+    names = sorted({name for mixers in architectures for name in mixers} - set(NOTHING))
     sequence, channels = ([name for name in names if (name in channel) == side] for side in (False, True))
-    given = {NOTHING[0]: NOTHING_LETTER, NOTHING[1]: NOTHING_LETTER}
+    letters = {NOTHING[0]: NOTHING_LETTER, NOTHING[1]: NOTHING_LETTER}
     for side, letter in ((sequence, "s"), (channels, "f")):
         if len(side) == 1:
-            given[side[0]] = letter
+            letters[side[0]] = letter
     for name in names:
-        if name not in given:
-            spelled = [letter for letter in f"{name}{ascii_lowercase}{ascii_lowercase.upper()}" if letter.isalpha()]
-            given[name] = next(letter for letter in spelled if letter not in given.values())
-    return given
+        if name not in letters:
+            further = map(chr, itertools.count(ord("α")))  # for more than 52 mixers
+            spelled = filter(str.isalpha, itertools.chain(name, ascii_letters, further))
+            letters[name] = next(letter for letter in spelled if letter not in letters.values())
+    return letters
 
 
-def _depth(found: Sequence[Sequence[str]]) -> int:
-    depths = sorted({len(one) for one in found})
+def _depth(architectures: Sequence[Sequence[str]]) -> int:
+    depths = sorted({len(mixers) for mixers in architectures})
     if not depths:
         raise UserError("there are no architectures to fit a placement to.")
     if len(depths) > 1:
@@ -208,13 +211,13 @@ def _depth(found: Sequence[Sequence[str]]) -> int:
 def _thirds(kind: str, there_SL: Mask) -> list[Third]:
     layers = there_SL.shape[1]
     ends = (0, layers // 3, 2 * layers // 3, layers)
-    made = []
+    thirds = []
     for name, start, end in zip(THIRDS, ends[:-1], ends[1:], strict=True):
         counts_S = there_SL[:, start:end].sum(axis=1)
         std = float(counts_S.std(ddof=1)) if len(counts_S) > 1 else None
         low, high = _count_interval(counts_S, end - start)
-        made.append(Third(kind, name, end - start, float(counts_S.mean()), std, low, high))
-    return made
+        thirds.append(Third(kind, name, end - start, float(counts_S.mean()), std, low, high))
+    return thirds
 
 
 def _early_share(attention_SL: Mask) -> EarlyShare:
@@ -244,8 +247,8 @@ def _ways(layers: int, early: int, count: int) -> Floats:
 
 def _count_interval(counts_S: np.ndarray, of: int) -> tuple[float | None, float | None]:
     """The interval of the mean of counts, each out of `of` layers."""
-    found = group_share_interval(counts_S / of, float(of * len(counts_S)))
-    return (None, None) if found is None else (of * found[0], of * found[1])
+    interval = group_share_interval(counts_S / of, float(of * len(counts_S)))
+    return (None, None) if interval is None else (of * interval[0], of * interval[1])
 
 
 def _brackets(low: float | None, high: float | None) -> str:

@@ -91,7 +91,7 @@ def chance(found_SL: Mask, draws: int = DRAWS, seed: int = 0) -> float:
     The pattern is refitted to every random sample, so its degrees of freedom are accounted for. Never 0: the real
     placement counts as one sample.
     """
-    candidates_CL = np.stack([one.attention_L for one in par_candidates(found_SL)]).astype(np.int64)
+    candidates_CL = np.stack([pattern.attention_L for pattern in par_candidates(found_SL)]).astype(np.int64)
     stream = np.random.default_rng(seed)
     at_least = 1
     best = _hits(candidates_CL, found_SL)
@@ -112,13 +112,13 @@ def par_candidates(found_SL: Mask) -> list[Pattern]:
     def pattern_of(room: int) -> str:
         return par_pattern(n, p, room / n)
 
-    made = []
+    candidates = []
     for _, same in groupby(range(count, n + 1), key=pattern_of):
         within = _share(n, set(same))
         suffix = "" if within == TWO_THIRDS else f",within={within:.12g}"
         candidate = Pattern(f"rule:par(n={n},p={p:.12g}{suffix})", par_pattern(n, p, within))
-        made.append((abs(within - TWO_THIRDS), candidate))
-    return [candidate for _, candidate in sorted(made, key=lambda pair: pair[0])]
+        candidates.append((abs(within - TWO_THIRDS), candidate))
+    return [candidate for _, candidate in sorted(candidates, key=lambda pair: pair[0])]
 
 
 def _share(n: int, rooms: set[int]) -> float:
@@ -159,16 +159,16 @@ def _fit(name: str, patterns_of: Patterns, found_SL: Mask) -> Fit:
 
 def _best(candidates: Sequence[Pattern], found_SL: Mask) -> Pattern:
     """The candidate with the highest agreement; of equals the first, which is preferred."""
-    return max(candidates, key=lambda one: _agreement(one, found_SL))
+    return max(candidates, key=lambda pattern: _agreement(pattern, found_SL))
 
 
-def _agreement(one: Pattern, found_SL: Mask) -> float:
-    return float((one.attention_L == found_SL).mean())
+def _agreement(pattern: Pattern, found_SL: Mask) -> float:
+    return float((pattern.attention_L == found_SL).mean())
 
 
-def _random_agreement(one: Pattern, found_SL: Mask) -> float:
+def _random_agreement(pattern: Pattern, found_SL: Mask) -> float:
     """The expected agreement of as many blocks as the pattern has, placed at random."""
-    share, shares_S = one.attention_L.mean(), found_SL.mean(axis=1)
+    share, shares_S = pattern.attention_L.mean(), found_SL.mean(axis=1)
     return float((share * shares_S + (1 - share) * (1 - shares_S)).mean())
 
 

@@ -70,12 +70,12 @@ def probe_to_scale(laws: Laws, scores: Mapping[str, Mapping[str, float]]) -> lis
     tasks = [task for task in scores[shared[0]] if all(task in scores[name] for name in shared)]
     columns = {AGGREGATE: np.array([np.mean([scores[name][task] for task in tasks]) for name in shared])}
     columns |= {task: np.array([scores[name][task] for name in shared]) for task in tasks}
-    found = []
+    correlations = []
     for budget in _budgets(laws, shared):
         one_K, many_BK = losses_at(laws, shared, budget)
         for task, scores_K in columns.items():
-            found.append(Correlation(task, budget, *correlation(scores_K, one_K, many_BK), len(shared)))
-    return found
+            correlations.append(Correlation(task, budget, *correlation(scores_K, one_K, many_BK), len(shared)))
+    return correlations
 
 
 def losses_at(laws: Laws, names: Sequence[str], budget: float) -> tuple[Floats, Floats]:
@@ -98,17 +98,17 @@ def _budgets(laws: Laws, names: Sequence[str]) -> list[float]:
     return [*(flops for flops in first if all(near(name, flops) for name in names)), laws.target]
 
 
-def document(found: Sequence[Correlation]) -> list[dict[str, Any]]:
+def document(correlations: Sequence[Correlation]) -> list[dict[str, Any]]:
     return [
         {
-            "task": one.task,
-            "budget": one.budget,
-            "r": one.value,
-            "interval": [one.low, one.high],
-            "architectures": one.architectures,
-            "verdict": one.verdict,
+            "task": c.task,
+            "budget": c.budget,
+            "r": c.value,
+            "interval": [c.low, c.high],
+            "architectures": c.architectures,
+            "verdict": c.verdict,
         }
-        for one in found
+        for c in correlations
     ]
 
 

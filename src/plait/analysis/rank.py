@@ -58,8 +58,8 @@ def kendall(proxy: ArrayLike, truth: ArrayLike) -> float:
     agree, apart_a, apart_b = 0, 0, 0
     step = max(1, PAIRS // max(1, len(a_N)))
     for start in range(0, len(a_N), step):
-        one = slice(start, start + step)
-        a_SN, b_SN = (_sign(values[one, None], values[None, :]) for values in (a_N, b_N))
+        chunk = slice(start, start + step)
+        a_SN, b_SN = (_sign(values[chunk, None], values[None, :]) for values in (a_N, b_N))
         agree += int((a_SN * b_SN).sum(dtype=np.int64))
         apart_a += int(np.count_nonzero(a_SN))
         apart_b += int(np.count_nonzero(b_SN))
@@ -112,21 +112,21 @@ def spearman_by_size(proxy: ArrayLike, truth: ArrayLike, size: ArrayLike, bins: 
     else:
         edges = np.asarray(bins, np.float64)
         if len(edges) < 2 or (np.diff(edges) <= 0).any():
-            given = ", ".join(f"{edge:g}" for edge in edges)
-            raise UserError(f"bins need at least two increasing edges; given: {given}.")
+            listed = ", ".join(f"{edge:g}" for edge in edges)
+            raise UserError(f"bins need at least two increasing edges; given: {listed}.")
     if len(edges) == 1:  # all of one size
         edges = np.repeat(edges, 2)
-    found = []
+    groups = []
     for place, (low, high) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
         within_N = (size_N >= low) & ((size_N <= high) if place == len(edges) - 2 else (size_N < high))
         src = spearman(proxy_N[within_N], truth_N[within_N])
-        found.append(Bin(low, high, int(within_N.sum()), src))
-    return found
+        groups.append(Bin(low, high, int(within_N.sum()), src))
+    return groups
 
 
-def _sign(one: Floats, other: Floats) -> np.ndarray:
+def _sign(left: Floats, right: Floats) -> np.ndarray:
     """The sign of the comparison. Not the sign of the difference, which is nan between infinities."""
-    return (one > other).astype(np.int8) - (one < other).astype(np.int8)
+    return (left > right).astype(np.int8) - (left < right).astype(np.int8)
 
 
 def _pair(proxy: ArrayLike, truth: ArrayLike) -> tuple[Floats, Floats]:
@@ -148,8 +148,8 @@ def _share(values_N: Floats, count: int) -> Floats:
     cut = _cut(values_N, count)
     above_N: Mask = values_N > cut
     at_N: Mask = values_N == cut
-    each = (count - above_N.sum()) / at_N.sum()
-    return np.where(above_N, 1.0, np.where(at_N, each, 0.0))
+    tied = (count - above_N.sum()) / at_N.sum()
+    return np.where(above_N, 1.0, np.where(at_N, tied, 0.0))
 
 
 FEWEST = 4  # models that have an interval

@@ -36,21 +36,21 @@ def number(value: float, digits: int = 4) -> str:
     return f"{value:.3g}" if abs(value) >= 1e4 or abs(value) < 1e-3 else f"{value:.{digits}g}"
 
 
-def ends(one: Estimate, digits: int = 4) -> str:
-    return f"{number(one.low, digits)} … {number(one.high, digits)}"
+def ends(value: Estimate, digits: int = 4) -> str:
+    return f"{number(value.low, digits)} … {number(value.high, digits)}"
 
 
-def shown(one: Estimate, digits: int = 4, sign: str = "") -> str:
+def shown(value: Estimate, digits: int = 4, sign: str = "") -> str:
     """A value and its interval; in brackets if the interval is too wide to go by, and in words if it says nothing."""
-    if one.wide and not 0 < one.high <= HOPELESS * one.low:
+    if value.wide and not 0 < value.high <= HOPELESS * value.low:
         return CANNOT_SAY
-    told = f"{sign}{number(one.value, digits)} ({ends(one, digits)})"
-    return f"[{told}]" if one.wide else told
+    told = f"{sign}{number(value.value, digits)} ({ends(value, digits)})"
+    return f"[{told}]" if value.wide else told
 
 
-def estimate(one: Estimate) -> dict[str, Any]:
-    entry: dict[str, Any] = {"value": one.value, "interval": [one.low, one.high]}
-    return {**entry, "verdict": CANNOT_SAY} if one.wide else entry
+def estimate(value: Estimate) -> dict[str, Any]:
+    entry: dict[str, Any] = {"value": value.value, "interval": [value.low, value.high]}
+    return {**entry, "verdict": CANNOT_SAY} if value.wide else entry
 
 
 def document(laws: Laws) -> dict[str, Any]:
@@ -69,27 +69,27 @@ def document(laws: Laws) -> dict[str, Any]:
         "architectures": {name: law_document(law) for name, law in laws.laws.items()},
         "comparisons": [
             {
-                "better": one.better,
-                "than": one.worse,
-                "probability": one.probability,
-                "difference": estimate(one.difference),
-                "verdict": one.verdict,
+                "better": comparison.better,
+                "than": comparison.worse,
+                "probability": comparison.probability,
+                "difference": estimate(comparison.difference),
+                "verdict": comparison.verdict,
             }
-            for one in laws.comparisons
+            for comparison in laws.comparisons
         ],
         "state": state_document(laws),
         "attention": attention_document(laws),
-        "left_out": [asdict(one) for one in laws.left_out],
-        "findings": [asdict(one) for one in findings(laws)],
+        "left_out": [asdict(budget) for budget in laws.left_out],
+        "findings": [asdict(finding) for finding in findings(laws)],
         "notes": notes(laws),
     }
 
 
 def law_document(law: Law) -> dict[str, Any]:
     return {
-        "surface": {name: estimate(one) for name, one in law.surface_estimates().items()},
+        "surface": {name: estimate(value) for name, value in law.surface_estimates().items()},
         "frontier": {
-            **{name: estimate(one) for name, one in law.frontier_estimates().items()},
+            **{name: estimate(value) for name, value in law.frontier_estimates().items()},
             "extrapolation": law.extrapolation,
         },
         "isoflop": isoflop_document(law),
@@ -106,13 +106,13 @@ def isoflop_document(law: Law) -> dict[str, Any] | None:
     if not law.groups:
         return None
     groups = []
-    for one in law.groups:
-        group: dict[str, Any] = {"flops": one.flops, "runs": len(one.runs), "bracketed": one.bracketed}
-        if one.bracketed:
-            size = math.exp(one.best_n)
-            group["N_star"] = estimate(Estimate.of(size, np.exp(one.best_n_B)))
-            group["D_star"] = float(law.cost.tokens(np.asarray(one.flops), np.asarray(size)))
-            group["loss"] = estimate(Estimate.of(one.best_loss, one.best_loss_B))
+    for parabola in law.groups:
+        group: dict[str, Any] = {"flops": parabola.flops, "runs": len(parabola.runs), "bracketed": parabola.bracketed}
+        if parabola.bracketed:
+            size = math.exp(parabola.best_n)
+            group["N_star"] = estimate(Estimate.of(size, np.exp(parabola.best_n_B)))
+            group["D_star"] = float(law.cost.tokens(np.asarray(parabola.flops), np.asarray(size)))
+            group["loss"] = estimate(Estimate.of(parabola.best_loss, parabola.best_loss_B))
         groups.append(group)
     if law.powers is None:
         return {"groups": groups, "a": None, "b": None}
@@ -141,10 +141,10 @@ def attention_document(laws: Laws) -> dict[str, Any] | None:
     if runs.attention is None or len(set(shares.values())) < 2:
         return None
     chances = chances_of_least({name: law.loss_at_target()[1] for name, law in laws.laws.items()})
-    found: dict[str, Any] = {"compute_optimal": _best_share(shares, chances)}
+    best: dict[str, Any] = {"compute_optimal": _best_share(shares, chances)}
     if laws.state is not None and len(laws.state.offset_B) == len(laws.laws):
-        found["state_optimal"] = _best_share(shares, chances_of_least(laws.state.offset_B))
-    return found
+        best["state_optimal"] = _best_share(shares, chances_of_least(laws.state.offset_B))
+    return best
 
 
 def _best_share(shares: dict[str, float | None], chances: dict[str, float]) -> dict[str, Any]:
@@ -172,13 +172,13 @@ def notes(laws: Laws) -> list[str]:
         caveats.append(f"beyond {FAR:g} times: the intervals cover noise, not whether the law holds that far")
     for law in laws.laws.values():
         whose = "" if law.name == ALL else f"{law.name}: "
-        wide = [name for name, one in {**law.surface_estimates(), **law.frontier_estimates()}.items() if one.wide]
+        wide = [name for name, value in {**law.surface_estimates(), **law.frontier_estimates()}.items() if value.wide]
         if wide:
             letters = ", ".join(LETTERS.get(name, name) for name in wide)
             caveats.append(f"{whose}the data do not determine {letters}; more budgets, further apart, would help")
-        outside = [one for one in law.groups if not one.bracketed]
+        outside = [group for group in law.groups if not group.bracketed]
         if outside:
-            budgets = ", ".join(f"{one.flops:.3g}" for one in outside)
+            budgets = ", ".join(f"{group.flops:.3g}" for group in outside)
             caveats.append(f"{whose}no optimum between the sizes trained at {budgets} FLOPs; left out of the parabolas")
         caveats += _alone(laws.runs, law.name, whose)
         if law.few_budgets:
@@ -241,15 +241,15 @@ def _units(runs: Runs) -> list[str]:
 def _left_out(laws: Laws) -> list[str]:
     """The budgets that were excluded from the fit, or contradict it."""
     caveats = []
-    for name in dict.fromkeys(one.architecture for one in laws.left_out):
+    for name in dict.fromkeys(budget.architecture for budget in laws.left_out):
         whose = "" if name == ALL else f"{name}: "
-        gone = [one for one in laws.left_out if one.architecture == name and one.left]
+        gone = [budget for budget in laws.left_out if budget.architecture == name and budget.left]
         if gone:
-            budgets = ", ".join(f"{one.flops:.3g}" for one in gone)
+            budgets = ", ".join(f"{budget.flops:.3g}" for budget in gone)
             caveats.append(
                 f"{whose}runs at {budgets} FLOPs do not follow the law of the larger budgets (p < {LEVEL}); left out"
             )
-        if any(one.architecture == name and not one.left for one in laws.left_out):
+        if any(budget.architecture == name and not budget.left for budget in laws.left_out):
             caveats.append(
                 f"{whose}the law bends: the smallest budget does not follow the larger ones (p < {LEVEL}), and there "
                 "are too few to leave it out. Train larger budgets before you rely on E"
@@ -277,10 +277,10 @@ def _batches(laws: Laws) -> list[str]:
         return []
     growing = []
     for law in laws.laws.values():
-        for one in law.groups:
-            by_size = batch[one.runs][np.argsort(laws.runs.params[one.runs], kind="stable")]
+        for group in law.groups:
+            by_size = batch[group.runs][np.argsort(laws.runs.params[group.runs], kind="stable")]
             if by_size[-1] > 1.01 * by_size[0] and (np.diff(by_size) >= -1e-9).all():
-                growing.append(one.flops)
+                growing.append(group.flops)
     if not growing:
         return []
     budgets = ", ".join(f"{flops:.3g}" for flops in sorted(set(growing))[:6])

@@ -77,7 +77,7 @@ def _ratio(laws: Laws, shares: dict[str, float]) -> list[Finding]:
     if len(trained) < 3 or not quarter:
         return []
     names = list(shares)
-    found = []
+    statements = []
     for flops in (*common_budgets([laws.laws[name].groups for name in names]), laws.target):
         loss_BK = np.column_stack([_least(laws.laws[name], flops) for name in names])
         best_B = np.array([shares[name] for name in names])[loss_BK.argmin(1)]
@@ -85,8 +85,8 @@ def _ratio(laws: Laws, shares: dict[str, float]) -> list[Finding]:
         chances_text = ", ".join(f"{percent(share)}: {np.mean(best_B == share):.2f}" for share in trained)
         where = "the target" if flops == laws.target else f"{flops:.2g} FLOPs"
         statement = f"a quarter of attention is the best share at {where}"
-        found.append(Finding(7, statement, verdict_of(chance), chance, f"P(best) by share: {chances_text}"))
-    return found
+        statements.append(Finding(7, statement, verdict_of(chance), chance, f"P(best) by share: {chances_text}"))
+    return statements
 
 
 def _least(law: Law, flops: float) -> Floats:
@@ -100,7 +100,7 @@ def _state(laws: Laws) -> list[Finding]:
     low, high = interval(law.shared_B)
     there = law.shared_B[np.isfinite(law.shared_B)]  # draws in which every group has an optimum
     falls = float(np.mean(there < 0)) if len(there) else 0.5
-    found = [
+    statements = [
         Finding(
             8, "compute-optimal perplexity falls as a power of the state, P* ∝ M^c", verdict_of(falls), falls,
             f"c = {law.shared:.3f} ({low:.3f} … {high:.3f})",
@@ -112,11 +112,11 @@ def _state(laws: Laws) -> list[Finding]:
         wide = max(most - least for least, most in apart.values()) > abs(law.shared)
         verdict = CONTRADICTED if off else OPEN if wide else SHOWN
         exponents = ", ".join(f"{name} {c:.3f}" for name, c in law.c.items())
-        found.append(Finding(8, "c is the same for all architectures", verdict, None, f"each alone: {exponents}"))
+        statements.append(Finding(8, "c is the same for all architectures", verdict, None, f"each alone: {exponents}"))
     holds = low <= STATE_POWER <= high
     verdict = CONTRADICTED if not holds else SHOWN if high - low < abs(STATE_POWER) else OPEN
-    found.append(Finding(8, f"c is {STATE_POWER}, as in the paper", verdict, None, f"c in {low:.3f} … {high:.3f}"))
-    return found
+    statements.append(Finding(8, f"c is {STATE_POWER}, as in the paper", verdict, None, f"c in {low:.3f} … {high:.3f}"))
+    return statements
 
 
 __all__ = ["CONTRADICTED", "OPEN", "SHOWN", "Finding", "findings"]

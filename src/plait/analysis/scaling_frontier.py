@@ -54,11 +54,11 @@ class TokenCost:
         power, level = np.polyfit(n_R, cost_R, 1)
         parts_R2 = np.exp(np.column_stack([n_R, n_R / 2]) - cost_R[:, None])  # of each run's cost
         kappa, root = np.linalg.lstsq(parts_R2, np.ones(len(n_R)), rcond=None)[0]
-        found = [cls(float(np.exp(level)), float(power), 0.0)]
+        fits = [cls(float(np.exp(level)), float(power), 0.0)]
         if kappa > 0 and root > 0:
-            found.append(cls(float(kappa), 1.0, 0.0, float(root)))
-        told = [replace(one, spread=float(np.abs(np.exp(cost_R) / one.flops(params_R) - 1).max())) for one in found]
-        return min(told, key=lambda one: one.spread)
+            fits.append(cls(float(kappa), 1.0, 0.0, float(root)))
+        told = [replace(fit, spread=float(np.abs(np.exp(cost_R) / fit.flops(params_R) - 1).max())) for fit in fits]
+        return min(told, key=lambda fit: fit.spread)
 
     def flops(self, params: Floats) -> Floats:
         return np.asarray(self.kappa * params**self.power + self.root * np.sqrt(params))
@@ -202,13 +202,13 @@ def parabola(flops: float, runs: Places, params_R: Floats, loss_BR: Floats) -> P
 
 def parabolas(flops_R: Floats, params_R: Floats, group_R: Places, loss_BR: Floats) -> list[Parabola]:
     """The parabolas of all groups with at least three sizes, by budget."""
-    found = []
+    groups = []
     for g in range(int(group_R.max(initial=-1)) + 1):
         runs = np.flatnonzero(group_R == g)
-        made = parabola(float(np.exp(np.log(flops_R[runs]).mean())), runs, params_R, loss_BR)
-        if made is not None:
-            found.append(made)
-    return sorted(found, key=lambda one: one.flops)
+        group = parabola(float(np.exp(np.log(flops_R[runs]).mean())), runs, params_R, loss_BR)
+        if group is not None:
+            groups.append(group)
+    return sorted(groups, key=lambda group: group.flops)
 
 
 def near_any(flops: float, budgets: Sequence[float]) -> bool:
@@ -233,13 +233,13 @@ class Powers:
     level_d: float
 
 
-def powers(found: Sequence[Parabola], cost: TokenCost) -> Powers | None:
+def powers(groups: Sequence[Parabola], cost: TokenCost) -> Powers | None:
     """Fit the powers; None if fewer than two groups have their optimum between their sizes."""
-    good = [one for one in found if one.bracketed]
+    good = [group for group in groups if group.bracketed]
     if len(good) < 2:
         return None
-    c_G = np.log([one.flops for one in good])
-    n_BG = np.column_stack([np.concatenate([[one.best_n], one.best_n_B]) for one in good])
+    c_G = np.log([group.flops for group in good])
+    n_BG = np.column_stack([np.concatenate([[group.best_n], group.best_n_B]) for group in good])
     d_BG = c_G - np.log(cost.flops(np.exp(n_BG)))
     x_G = c_G - c_G.mean()
     a_B, b_B = (values @ x_G / (x_G @ x_G) for values in (n_BG, d_BG))

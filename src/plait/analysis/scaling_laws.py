@@ -84,13 +84,13 @@ class Law:
         values = {name: Estimate.of(getattr(self.surface, name), getattr(self.draws, name)) for name in SURFACE}
         values["E"] = replace(values["E"], wide=True) if self.bends else values["E"].wider_than(0.25 * self.lowest)
         factors = {"alpha": 2.0, "beta": 2.0, "A": 100.0, "B": 100.0}
-        return {name: one.over(factors[name]) if name in factors else one for name, one in values.items()}
+        return {name: value.over(factors[name]) if name in factors else value for name, value in values.items()}
 
     def frontier_estimates(self, target: float | None = None) -> dict[str, Estimate]:
         flops = self.target if target is None else target
         own, drawn = self.surface.optimum(flops, self.cost), self.draws.optimum(flops, self.cost)
-        (a, b), (a_B, b_B) = (one.exponents(flops, self.cost) for one in (self.surface, self.draws))
-        n, d, loss = (Estimate.of(one, many) for one, many in zip(own, drawn, strict=True))
+        (a, b), (a_B, b_B) = (surface.exponents(flops, self.cost) for surface in (self.surface, self.draws))
+        n, d, loss = (Estimate.of(value, value_B) for value, value_B in zip(own, drawn, strict=True))
         return {
             "a": Estimate.of(a, a_B).wider_than(0.2),
             "b": Estimate.of(b, b_B).wider_than(0.2),
@@ -100,11 +100,11 @@ class Law:
         }
 
     def gap(self, offset: float) -> Estimate:
-        own, drawn = (one.gap(self.target, self.cost, offset) for one in (self.surface, self.draws))
+        own, drawn = (surface.gap(self.target, self.cost, offset) for surface in (self.surface, self.draws))
         return Estimate.of(own, drawn).wider_than(0.1 * self.lowest)
 
     def overhead(self, offset: float) -> Estimate:
-        own, drawn = (one.overhead(self.target, self.cost, offset) for one in (self.surface, self.draws))
+        own, drawn = (surface.overhead(self.target, self.cost, offset) for surface in (self.surface, self.draws))
         return Estimate.of(own, drawn).over(4)
 
     @property
@@ -161,7 +161,7 @@ class Laws:
     @cached_property
     def comparisons(self) -> list[Comparison]:
         ordered = sorted(self.laws.values(), key=lambda law: law.loss_at_target()[0])
-        return [_compare(one, two) for one, two in combinations(ordered, 2)]
+        return [_compare(better, worse) for better, worse in combinations(ordered, 2)]
 
     @cached_property
     def state_curves(self) -> dict[str, StateCurve]:
@@ -190,12 +190,12 @@ class Laws:
 def fit_laws(runs: Runs, target: float, *, draws: int = DRAWS, seed: int = 0, all_budgets: bool = False) -> Laws:
     """Fit everything; raises a `UserError` if the runs do not suffice. `all_budgets`: include small budgets that
     contradict the law of the larger ones."""
-    found = Range(runs, [], {}) if all_budgets else within_law(runs)
-    runs, left_out = found.runs, found.left_out
+    kept = Range(runs, [], {}) if all_budgets else within_law(runs)
+    runs, left_out = kept.runs, kept.left_out
     points = Points.at(runs.params, runs.tokens)
     fit, shared_p = _pooled(runs, points)
-    drawn = bootstrap(fit, runs.group, draws, seed, [found.discrepancy.get(name, 1.0) for name in runs.names])
-    bends = {one.architecture for one in left_out if not one.left}
+    drawn = bootstrap(fit, runs.group, draws, seed, [kept.discrepancy.get(name, 1.0) for name in runs.names])
+    bends = {budget.architecture for budget in left_out if not budget.left}
     laws = {
         name: replace(_law(runs, fit, drawn, k, name, target), bends=name in bends) for k, name in enumerate(runs.names)
     }
@@ -241,8 +241,8 @@ def _law(runs: Runs, fit: SurfaceFit, drawn: Draws, k: int, name: str, target: f
 
 
 def _bracketed(groups: Sequence[Parabola], name: str) -> None:
-    if groups and all(one.side for one in groups):
-        way = "larger" if sum(one.side > 0 for one in groups) * 2 >= len(groups) else "smaller"
+    if groups and all(group.side for group in groups):
+        way = "larger" if sum(group.side > 0 for group in groups) * 2 >= len(groups) else "smaller"
         whose = "" if name == ALL else f"{name}: "
         raise UserError(
             f"{whose}in every group all sizes lie on one side of the best, which is {way} than any trained; add {way} "
@@ -250,11 +250,11 @@ def _bracketed(groups: Sequence[Parabola], name: str) -> None:
         )
 
 
-def _compare(one: Law, two: Law) -> Comparison:
-    (low, low_B), (high, high_B) = one.loss_at_target(), two.loss_at_target()
+def _compare(better: Law, worse: Law) -> Comparison:
+    (low, low_B), (high, high_B) = better.loss_at_target(), worse.loss_at_target()
     difference = Estimate.of(high - low, high_B - low_B)
-    validated = not (one.few_budgets or two.few_budgets)
-    return Comparison(one.name, two.name, float(np.mean(low_B < high_B)), difference, validated)
+    validated = not (better.few_budgets or worse.few_budgets)
+    return Comparison(better.name, worse.name, float(np.mean(low_B < high_B)), difference, validated)
 
 
 __all__ = ["CANNOT_SAY", "CONFIDENCE", "Comparison", "Estimate", "Law", "Laws", "fit_laws"]

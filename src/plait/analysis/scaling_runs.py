@@ -91,8 +91,8 @@ def runs_of(table: Table) -> Runs:
     if "active_params" in table.columns:
         active = table.numbers("active_params")
         params = np.where(np.isnan(active), params, active)
-    given = table.columns.get("architecture") or [None] * len(table)
-    architecture = tuple(ALL if name is None else str(name) for name in given)
+    names = table.columns.get("architecture") or [None] * len(table)
+    architecture = tuple(ALL if name is None else str(name) for name in names)
     extra = {name: _positive(table, name) for name in ("state", "batch") if _has(table, name)}
     attention = _shares(table, "attention") if _has(table, "attention") else None
     unit = "token" if per_byte is None else "byte"
@@ -192,15 +192,15 @@ def _groups(architecture: tuple[str, ...], flops: Floats) -> Places:
     group = np.full(len(flops), -1, np.intp)
     for name in dict.fromkeys(architecture):
         own = np.array([row for row, other in enumerate(architecture) if other == name], np.intp)
-        found = groups_of(flops[own])
-        sizes = np.bincount(found[found >= 0], minlength=1)
+        number_R = groups_of(flops[own])
+        sizes = np.bincount(number_R[number_R >= 0], minlength=1)
         grouped = len(own) < SCATTER or sizes[sizes >= 3].sum() >= len(own) / 2
         if not grouped:  # a scatter of runs, some near each other by chance
             continue
         if (sizes >= 3).sum() >= LEAST_GROUPS:  # then a run alone at its budget speaks for the surface
-            found = np.where((found >= 0) & (sizes[found] > 1), found, -1)
-        there = np.unique(found[found >= 0])
-        group[own] = np.where(found >= 0, np.searchsorted(there, found) + group.max(initial=-1) + 1, -1)
+            number_R = np.where((number_R >= 0) & (sizes[number_R] > 1), number_R, -1)
+        there = np.unique(number_R[number_R >= 0])
+        group[own] = np.where(number_R >= 0, np.searchsorted(there, number_R) + group.max(initial=-1) + 1, -1)
     return group
 
 

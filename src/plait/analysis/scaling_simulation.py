@@ -22,7 +22,7 @@ _CRITICAL, _CRITICAL_POWER = 2.1e8, 1 / 0.21
 
 
 def surface(E: float, A: float, B: float, alpha: float, beta: float) -> Surface:
-    return Surface(*(np.asarray(one) for one in (E, np.log(A), np.log(B), alpha, beta)))
+    return Surface(*(np.asarray(value) for value in (E, np.log(A), np.log(B), alpha, beta)))
 
 
 #: What Besiroglu et al. 2024 (arXiv:2404.10102) fit to 245 runs of Hoffmann et al. 2022.
@@ -101,8 +101,8 @@ def pitfall(
     growing_loss = batch_loss(truth, params, tokens, growing)
     from plait.analysis.scaling_frontier import parabola
 
-    found = [parabola(flops, np.arange(sizes), params, loss[None]) for loss in (fixed_loss, growing_loss)]
-    fixed_best, growing_best = (np.nan if one is None else float(np.exp(one.best_n)) for one in found)
+    fits = [parabola(flops, np.arange(sizes), params, loss[None]) for loss in (fixed_loss, growing_loss)]
+    fixed_best, growing_best = (np.nan if fit is None else float(np.exp(fit.best_n)) for fit in fits)
     return {
         "params": params,
         "batch": growing,

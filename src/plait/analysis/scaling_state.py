@@ -52,11 +52,11 @@ def state_curve(
     """The state curve of one architecture at the budgets of these groups; None for fewer than two distinct states."""
     log_states, log_perplexities = [], []
     for group in groups:
-        (best, _, loss), (best_B, _, loss_B) = (one.optimum(group.flops, cost) for one in (surface, draws))
+        (best, _, loss), (best_B, _, loss_B) = (fitted.optimum(group.flops, cost) for fitted in (surface, draws))
         log_n = np.log(np.concatenate([np.atleast_1d(best), best_B]))
         log_states.append(_interpolate(log_n, np.log(params_R[group.runs]), np.log(state_R[group.runs])))
         log_perplexities.append(np.concatenate([np.atleast_1d(loss), loss_B]))  # perplexity is e^loss
-    if not log_states or len(np.unique([one[0] for one in log_states])) < 2:
+    if not log_states or len(np.unique([log_state[0] for log_state in log_states])) < 2:
         return None
     return StateCurve(np.column_stack(log_states), np.column_stack(log_perplexities))
 
@@ -75,7 +75,9 @@ def state_law(curves: Mapping[str, StateCurve]) -> StateLaw | None:
         return None
     products = {name: _products(curve) for name, curve in curves.items()}
     own = {name: covariance / variance for name, (covariance, variance) in products.items()}
-    shared = np.asarray(sum(one[0] for one in products.values()) / sum(one[1] for one in products.values()))
+    shared = np.asarray(
+        sum(product[0] for product in products.values()) / sum(product[1] for product in products.values())
+    )
     offset = {
         name: curve.log_perplexity_BG.mean(1) - shared * curve.log_state_BG.mean(1) for name, curve in curves.items()
     }

@@ -113,8 +113,8 @@ def residuals(theta_BP: Floats, points: Points, log_loss_BR: Floats, layout: Lay
 
 def huber(left_BR: Floats, delta_R: Floats) -> Floats:
     size = np.abs(left_BR)
-    each: Floats = np.where(size <= delta_R, 0.5 * left_BR**2, delta_R * (size - 0.5 * delta_R))
-    return np.asarray(each.sum(-1))
+    loss_BR: Floats = np.where(size <= delta_R, 0.5 * left_BR**2, delta_R * (size - 0.5 * delta_R))
+    return np.asarray(loss_BR.sum(-1))
 
 
 def descend(

@@ -116,10 +116,10 @@ class Table:
         return {value: self.rows(rows) for value, rows in places.items()}
 
     def _condition(self, text: str) -> tuple[str, str, Any]:
-        for found in re.finditer("|".join(COMPARISONS), text):
-            column = text[: found.start()].strip()
+        for sign in re.finditer("|".join(COMPARISONS), text):
+            column = text[: sign.start()].strip()
             if column in self.columns:  # a name may have such a sign in it
-                return column, found.group(), _value(text[found.end() :].strip())
+                return column, sign.group(), _value(text[sign.end() :].strip())
         named = re.match(r"\s*([^=<>!]+?)\s*(?:[<>!]=|[=<>])", text)
         if named is None:
             raise UserError(f"'{text}' is not a condition: write column=value, or use one of {' '.join(COMPARISONS)}.")
@@ -127,29 +127,29 @@ class Table:
         raise AssertionError("the loop above takes every known column")
 
 
-def read_table(given: str) -> Table:
+def read_table(source: str) -> Table:
     """Read a table from a file, by its extension, or the records of a store, by its URL."""
-    if "://" in given:
-        return _read_store(given)
-    path = Path(given)
+    if "://" in source:
+        return _read_store(source)
+    path = Path(source)
     if path.suffix not in READERS:
         known = ", ".join(READERS)
-        raise UserError(f"cannot read a table from '{given}': known endings: {known}; a store is given by its URL.")
+        raise UserError(f"cannot read a table from '{source}': known endings: {known}; a store is given by its URL.")
     try:
         rows = READERS[path.suffix](path)
     except OSError as wrong:
-        raise UserError(f"cannot read {given}: {wrong.strerror or wrong}.") from None
+        raise UserError(f"cannot read {source}: {wrong.strerror or wrong}.") from None
     except UnicodeDecodeError:
-        raise UserError(f"cannot read {given}: it is not UTF-8 text.") from None
+        raise UserError(f"cannot read {source}: it is not UTF-8 text.") from None
     except json.JSONDecodeError as wrong:
-        raise UserError(f"cannot read {given}: invalid JSON in line {wrong.lineno}: {wrong.msg}.") from None
+        raise UserError(f"cannot read {source}: invalid JSON in line {wrong.lineno}: {wrong.msg}.") from None
     except csv.Error as wrong:
-        raise UserError(f"cannot read {given}: {wrong}.") from None
+        raise UserError(f"cannot read {source}: {wrong}.") from None
     except RecursionError:
-        raise UserError(f"cannot read {given}: it is nested too deeply.") from None
+        raise UserError(f"cannot read {source}: it is nested too deeply.") from None
     table = Table.of(path.name, rows)
     if not len(table):
-        raise UserError(f"{given} has no rows.")
+        raise UserError(f"{source} has no rows.")
     return table
 
 

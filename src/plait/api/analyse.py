@@ -81,7 +81,7 @@ def accuracy(
     """Show the accuracy of models on tasks against their latency, from stored evaluations and measurements."""
     from plait.analysis.accuracy import against_latency
 
-    conditions = dict(_condition(each) for each in where or [])
+    conditions = dict(_condition(text) for text in where or [])
     measured = [
         record.document()
         for record in _records(store, "measure", "plait measure SPEC --seq 2048")
@@ -129,15 +129,15 @@ def option(
     if not mixer or kind not in QUALITY:
         raise UserError(f"{name}, --kind {kind}: give MIXER.OPTION, such as mh-hyena.heads, and train or probe.")
     command = "plait train SPEC" if kind == "train" else "plait probe SPEC"
-    found = option_values(_records(store, kind, command), mixer, option, kind)
+    swept = option_values(_records(store, kind, command), mixer, option, kind)
     quality = QUALITY[kind][0]
-    rows = [{**asdict(one), "quality": one.quality} for one in found]
-    settings = len({one.setting for one in found})
-    open_ = {one.setting for one in found if one.tied}
-    wins: Counter[str] = Counter(one.value for one in found if one.best and one.setting not in open_)
+    rows = [{**asdict(row), "quality": row.quality} for row in swept]
+    settings = len({row.setting for row in swept})
+    open_ = {row.setting for row in swept if row.tied}
+    wins: Counter[str] = Counter(row.value for row in swept if row.best and row.setting not in open_)
     counts = ", ".join(f"{value} in {count}" for value, count in wins.most_common()) or "none"
     note = f"quality: mean {quality}; best {option}, distinguishable from all others: {counts} of {settings} settings"
-    noise = [one.noise for one in found if one.noise is not None]
+    noise = [row.noise for row in swept if row.noise is not None]
     if noise:
         note += (
             f"; noise between seeds {min(noise):.4f} to {max(noise):.4f}; smaller differences are not distinguishable"
@@ -149,10 +149,10 @@ def option(
 
 def _records(store: str | Store | None, kind: str, command: str) -> list[Record]:
     with opened_store(store) as opened:
-        found = opened.find(kind)
-        if not found:
+        records = opened.find(kind)
+        if not records:
             raise UserError(f"{opened.name} has no records of kind '{kind}': `{command}` makes them.")
-    return found
+    return records
 
 
 def _called(suite: str) -> dict[str, str]:
@@ -194,12 +194,12 @@ def infer(
     rows = [
         {
             "row": name,
-            "verdict": found.verdict,
-            field: found.values[0] if len(found.values) == 1 else None,
-            "fitting": list(found.values),
-            "counted": list(found.counts),
+            "verdict": inferred.verdict,
+            field: inferred.values[0] if len(inferred.values) == 1 else None,
+            "fitting": list(inferred.values),
+            "counted": list(inferred.counts),
         }
-        for name, found in zip(label_of(table, label), question.infer(), strict=True)
+        for name, inferred in zip(label_of(table, label), question.infer(), strict=True)
     ]
     tally = Counter(str(row["verdict"]) for row in rows)
     counts = ", ".join(f"{verdict} {tally[verdict]}" for verdict in (UNIQUE, AMBIGUOUS, NONE))

@@ -76,11 +76,11 @@ def hypervolume(
     else:
         worst = as_costs(points, turned).max(axis=0).tolist()
         corner = [-value if place in turned else value for place, value in enumerate(worst)]
-    found = volume(points, corner, turned)
+    dominated_volume = volume(points, corner, turned)
     against = dict(zip(columns, corner, strict=True))
     reference_text = ", ".join(f"{name} {cell(value)}" for name, value in against.items())
-    document = {"hypervolume": found, "reference": against}
-    return analysis(document, notes=[f"{found:.6g} up to {reference_text}", left_out(missing)])
+    document = {"hypervolume": dominated_volume, "reference": against}
+    return analysis(document, notes=[f"{dominated_volume:.6g} up to {reference_text}", left_out(missing)])
 
 
 def dominated(
@@ -98,8 +98,8 @@ def dominated(
     table, columns, points, turned, missing = _objectives(file, where, minimise, maximise)
     called = label_of(table, label)
     rows = [
-        {"row": called[each.model], "dominated_by": called[each.by], **_values(columns, points[each.model])}
-        for each in dominated_models(points, turned, strict)
+        {"row": called[pair.model], "dominated_by": called[pair.by], **_values(columns, points[pair.model])}
+        for pair in dominated_models(points, turned, strict)
     ]
     notes = [f"{len(rows)} of {len(table)} rows are {'strictly ' * strict}dominated", left_out(missing)]
     return analysis({"models": len(table), "dominated": rows}, "dominated", notes=notes)
@@ -121,8 +121,8 @@ def front_distance(
     from plait.analysis.fronts import proxy_front_distance
 
     table, missing = read(file, where, [proxy, cost, quality])
-    guess, found = (goodness(table, name, lower, higher) for name in (proxy, quality))
-    distance = proxy_front_distance(table.numbers(cost), guess, -found, hull=not whole_front)
+    guess, true_quality = (goodness(table, name, lower, higher) for name in (proxy, quality))
+    distance = proxy_front_distance(table.numbers(cost), guess, -true_quality, hull=not whole_front)
     called = label_of(table, label)
     points = [
         {
@@ -164,18 +164,18 @@ def matched_pairs(
         raise UserError("give --equal the columns in which matched pairs agree.")
     table, missing = read(file, where, [*columns, far])
     alike = np.column_stack([table.numbers(name) for name in columns])
-    found = find_matched_pairs(alike, table.numbers(far), tolerance, ratio, difference, limit)
+    matched = find_matched_pairs(alike, table.numbers(far), tolerance, ratio, difference, limit)
     called = label_of(table, label)
     pairs = [
         {
-            "low": called[each.low],
-            "high": called[each.high],
-            f"{far}_low": table.column(far)[each.low],
-            f"{far}_high": table.column(far)[each.high],
-            "ratio": each.ratio,
-            "difference": each.difference,
+            "low": called[pair.low],
+            "high": called[pair.high],
+            f"{far}_low": table.column(far)[pair.low],
+            f"{far}_high": table.column(far)[pair.high],
+            "ratio": pair.ratio,
+            "difference": pair.difference,
         }
-        for each in found
+        for pair in matched
     ]
     notes = ["" if pairs else "no matched pairs found", left_out(missing)]
     return analysis({"models": len(table), "matched_pairs": pairs}, "matched_pairs", notes=notes)
@@ -198,14 +198,14 @@ def savings(
     from plait.analysis.comparisons import gains_at_equal_cost, savings_at_equal_quality
 
     columns = names(cost)
-    found, missing = read(file, where, [*columns, quality])
+    searched, missing = read(file, where, [*columns, quality])
     base, base_missing = read(baseline, baseline_where, [*columns, quality])
-    base_quality, found_quality = (-goodness(table, quality, lower, higher) for table in (base, found))
+    base_quality, searched_quality = (-goodness(table, quality, lower, higher) for table in (base, searched))
     rows: list[dict[str, object]] = []
     for name in columns:
-        sides = (base.numbers(name), base_quality, found.numbers(name), found_quality)
+        sides = (base.numbers(name), base_quality, searched.numbers(name), searched_quality)
         saved, gained = savings_at_equal_quality(*sides), gains_at_equal_cost(*sides)
-        factors = [each.factor for each in saved.compared]
+        factors = [comparison.factor for comparison in saved.compared]
         rows.append(
             {
                 "cost": name,
@@ -224,11 +224,11 @@ def savings(
         drawn = [
             Models(
                 called,
-                [str(one) for one in label_of(table, label)],
+                [str(text) for text in label_of(table, label)],
                 table.numbers(quality).tolist(),
                 {name: table.numbers(name).tolist() for name in columns},
             )
-            for called, table in (("found", found), ("baseline", base))
+            for called, table in (("found", searched), ("baseline", base))
         ]
         way = lower_is_better(quality, lower, higher)
         save(front_figure(drawn, quality, lower=way, title=f"{quality} against {', '.join(columns)}"), Path(svg))

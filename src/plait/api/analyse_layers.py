@@ -27,7 +27,7 @@ def layers(
     """Analyse where attention is placed in architectures found by search, and fit a placement pattern."""
     from plait.analysis.placement import judge_placement
 
-    called, found, seeds = _together([_found(key, store) for key in keys or [LATEST]])
+    called, result, seeds = _together([_search_result(key, store) for key in keys or [LATEST]])
     channel = _channel_mixers(seeds, called)
     placement = judge_placement([seed["layers"] for seed in seeds], channel)
     rows = [
@@ -42,7 +42,7 @@ def layers(
     ]
     spec = _spec(placement.fitted.chosen.spec, seeds, channel) if placement.fitted else None
     if svg is not None:
-        _draw(Path(svg), found, seeds, placement, called)
+        _draw(Path(svg), result, seeds, placement, called)
     fits = [{name: value for name, value in fit.as_dict().items() if name != "pattern"} for fit in placement.fits]
     document = {"source": called, "seeds": rows, **placement.as_dict(), "spec": spec}
     tables = {"seeds": rows, "thirds": document["thirds"], "fits": fits}
@@ -53,7 +53,7 @@ def layers(
     return Analysis(document, tables, tuple(notes))
 
 
-def _found(key: str, store: str | Store | None) -> tuple[str, Mapping[str, Any]]:
+def _search_result(key: str, store: str | Store | None) -> tuple[str, Mapping[str, Any]]:
     """The name of a search, and its result."""
     if key.endswith(".json"):
         return key, _read(Path(key))
@@ -67,10 +67,10 @@ def _together(searches: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, M
     twice = [called for called, times in Counter(called for called, _ in searches).items() if times > 1]
     if twice:
         raise UserError(f"{twice[0]} is given twice; its seeds would be counted twice.")
-    seeds = [seed for called, found in searches for seed in _seeds(found, called)]
+    seeds = [seed for called, result in searches for seed in _seeds(result, called)]
     (first, result), *others = searches
-    for other, found in others:
-        if found.get("choices") != result.get("choices"):
+    for other, other_result in others:
+        if other_result.get("choices") != result.get("choices"):
             raise UserError(f"the layers of {first} and {other} had different choices; analyse them separately.")
     return ", ".join(called for called, _ in searches), result, seeds
 
@@ -87,8 +87,8 @@ def _read(path: Path) -> Mapping[str, Any]:
     return result if isinstance(result, dict) else {}
 
 
-def _seeds(found: Mapping[str, Any], called: str) -> list[dict[str, Any]]:
-    seeds = found.get("seeds")
+def _seeds(result: Mapping[str, Any], called: str) -> list[dict[str, Any]]:
+    seeds = result.get("seeds")
     if not isinstance(seeds, list) or not seeds:
         raise UserError(f"{called} contains no found architectures ('seeds'); run `plait search --method gumbel`.")
     for number, seed in enumerate(seeds):
@@ -130,12 +130,12 @@ def _spec(fitted: str, seeds: Sequence[Mapping[str, Any]], channel: Collection[s
 
 
 def _draw(
-    path: Path, found: Mapping[str, Any], seeds: Sequence[Mapping[str, Any]], placement: Placement, called: str
+    path: Path, result: Mapping[str, Any], seeds: Sequence[Mapping[str, Any]], placement: Placement, called: str
 ) -> None:
     from plait.reporting.studies import LayerChoices, mixture_chart
     from plait.reporting.svg import save
 
-    choices: Any = found.get("choices")
+    choices: Any = result.get("choices")
     if not _lists_of(str, choices) or not all(_lists_of((int, float), seed.get("probabilities")) for seed in seeds):
         raise UserError(f"{called}: to draw it needs 'choices', and 'probabilities' in every seed: a list per layer.")
     panels = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from plait.api.analyse_table import (
     Analysis,
@@ -37,31 +36,32 @@ def ranks(
     from plait.analysis.rank import spearman_interval
 
     table, missing = read(file, where, [proxy, truth, *([bin_by] if bin_by else [])])
-    guess, found = (goodness(table, name, lower, higher) for name in (proxy, truth))
-    interval = spearman_interval(guess, found)
-    document: dict[str, Any] = {
+    guess, true_values = (goodness(table, name, lower, higher) for name in (proxy, truth))
+    interval = spearman_interval(guess, true_values)
+    rho, tau = rank.spearman(guess, true_values), rank.kendall(guess, true_values)
+    size_bins = []
+    if bins:
+        edges = int(bins) if bins.isdigit() else floats(bins, "--bins")
+        sizes = table.numbers(bin_by or proxy)
+        size_bins = [vars(size_bin) for size_bin in rank.spearman_by_size(guess, true_values, sizes, edges)]
+    document = {
         "models": len(table),
-        "src": rank.spearman(guess, found),
+        "src": rho,
         "interval": list(interval) if interval else None,
-        "kendall": rank.kendall(guess, found),
+        "kendall": tau,
         "top": [
             {
                 "percent": percent,
                 "models": rank.top_count(len(table), percent),
-                "src": rank.top_spearman(guess, found, percent),
-                "common_ratio": rank.common_ratio(guess, found, percent),
+                "src": rank.top_spearman(guess, true_values, percent),
+                "common_ratio": rank.common_ratio(guess, true_values, percent),
             }
             for percent in floats(top, "--top")
         ],
-        "bins": [],
+        "bins": size_bins,
     }
-    if bins:
-        edges = int(bins) if bins.isdigit() else floats(bins, "--bins")
-        sizes = table.numbers(bin_by or proxy)
-        document["bins"] = [vars(each) for each in rank.spearman_by_size(guess, found, sizes, edges)]
-    whole, tau = document["src"], document["kendall"]
     ends = " [{:.3f}, {:.3f}]".format(*interval) if interval else ""
-    overall = f"SRC {whole:.3f}{ends}, Kendall {tau:.3f}, {len(table)} models"
+    overall = f"SRC {rho:.3f}{ends}, Kendall {tau:.3f}, {len(table)} models"
     ways = "; ".join(direction(name, lower, higher) for name in (proxy, truth))
     return analysis(document, "top", "bins", notes=[overall, ways, left_out(missing)])
 
@@ -125,25 +125,25 @@ def aspect(
 
     chosen = names(metrics)
     table, missing = read(file, where, [width, depth, size, *chosen])
-    given = {name: table.numbers(name) for name in chosen}
+    columns = {name: table.numbers(name) for name in chosen}
     wide, deep, large = (table.numbers(name) for name in (width, depth, size))
-    study = aspect_study(wide, deep, large, given, tolerance)
+    study = aspect_study(wide, deep, large, columns, tolerance)
     if svg is not None:
         from plait.reporting.studies import aspect_figure
         from plait.reporting.svg import save
 
-        values = {name: metric.tolist() for name, metric in given.items()}
+        values = {name: metric.tolist() for name, metric in columns.items()}
         same_size = [group.models.tolist() for group in study.groups]
         save(aspect_figure((wide / deep).tolist(), large.tolist(), values, same_size), Path(svg))
     groups = [
         {
-            "models": len(each.models),
-            "size": each.size[0],
-            "aspect_from": each.aspect[0],
-            "aspect_to": each.aspect[1],
-            **{f"spread_{name}": ratio for name, ratio in each.spread.items()},
+            "models": len(group.models),
+            "size": group.size[0],
+            "aspect_from": group.aspect[0],
+            "aspect_to": group.aspect[1],
+            **{f"spread_{name}": ratio for name, ratio in group.spread.items()},
         }
-        for each in study.groups
+        for group in study.groups
     ]
     largest = {name: study.largest(name) for name in chosen}
     spreads = ", ".join(f"{name} {ratio:.3f}×" for name, ratio in largest.items())
@@ -172,9 +172,9 @@ def lr(
     from plait.analysis.learning_rate import learning_rate_study
 
     table, missing = read(file, where, [rate, proxy])
-    found, guess = (goodness(table, name, lower, higher) for name in (quality, proxy))
-    study = learning_rate_study(table.column(model), table.numbers(rate), -found, guess)
-    rates = [{name: value for name, value in vars(each).items() if value is not None} for each in study.rates]
+    true_quality, guess = (goodness(table, name, lower, higher) for name in (quality, proxy))
+    study = learning_rate_study(table.column(model), table.numbers(rate), -true_quality, guess)
+    rates = [{name: value for name, value in vars(row).items() if value is not None} for row in study.rates]
     sign = 1 if lower_is_better(quality, lower, higher) else -1
     best = [
         {"model": name, "rate": best_rate, "quality": sign * value}

@@ -50,7 +50,7 @@ def kernels(
     place = bench_device(device)
     batch, seq_len = bench_size(place, batch, seq_len)
     named = dtype or ("bfloat16" if place.type == "cuda" else "float32")
-    known = {str(each).removeprefix("torch."): each for each in TOLERANCES}
+    known = {str(torch_dtype).removeprefix("torch."): torch_dtype for torch_dtype in TOLERANCES}
     if named not in known:
         raise UserError(f"dtype {named} is not one of {', '.join(known)}.")
     timings: list[KernelTiming] = []
@@ -101,17 +101,19 @@ class DecodeBenchResult(Result):
         for row in self.models:
             if row.generator == "plait":
                 times.setdefault((row.spec, row.batch), {})[row.position] = row.milliseconds
-        found = []
-        for (ours, batch), one in times.items():
-            for (theirs, other_batch), other in times.items():
-                places = sorted(set(one) & set(other))
+        crossovers = []
+        for (ours, batch), our_times in times.items():
+            for (theirs, other_batch), their_times in times.items():
+                places = sorted(set(our_times) & set(their_times))
                 if batch == other_batch and len(places) > 1:
-                    at = crossover(places, [one[place] for place in places], [other[place] for place in places])
-                    found += [] if at is None else [DecodeCrossover(ours, theirs, batch, at)]
-        return tuple(sorted(found, key=lambda each: (each.batch, each.tokens)))
+                    at = crossover(
+                        places, [our_times[place] for place in places], [their_times[place] for place in places]
+                    )
+                    crossovers += [] if at is None else [DecodeCrossover(ours, theirs, batch, at)]
+        return tuple(sorted(crossovers, key=lambda row: (row.batch, row.tokens)))
 
     def as_dict(self) -> dict[str, Any]:
-        return {**super().as_dict(), "crossovers": [asdict(each) for each in self.crossovers]}
+        return {**super().as_dict(), "crossovers": [asdict(row) for row in self.crossovers]}
 
     def rows(self) -> list[dict[str, Any]]:
         return [asdict(row) for row in self.models]
@@ -129,7 +131,7 @@ class FleetBenchResult(Result):
 
 def fleet(
     *models: str,
-    members: tuple[int, ...] = (24,),
+    replicas: tuple[int, ...] = (24,),
     batch: int | None = None,
     tokens: int | None = None,
     steps: int | None = None,
@@ -147,11 +149,11 @@ def fleet(
     chosen = models or ("attn", "hyena", "gla", "mamba")
     for name in chosen:
         fleet_body(name)
-    wanted = [(name, many) for name in chosen for many in members]
+    wanted = [(name, many) for name in chosen for many in replicas]
     rows: list[FleetTiming] = []
     for done, (name, many) in enumerate(wanted):
         on_progress(f"training a fleet of {name}", done, len(wanted))
-        rows.append(fleet_timing(name, members=many, steps=steps, batch=batch, tokens=tokens, device=place))
+        rows.append(fleet_timing(name, replicas=many, steps=steps, batch=batch, tokens=tokens, device=place))
     return FleetBenchResult(device_name(place), bench_versions(), tuple(rows))
 
 

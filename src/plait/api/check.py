@@ -83,7 +83,7 @@ def check(
         layer=str(options.to_layer()),
         d=d,
         plait=__version__,
-        passed=all(verdict.status != "fail" for verdict in verdicts) and all(each.right for each in kernels),
+        passed=all(verdict.status != "fail" for verdict in verdicts) and all(kernel.right for kernel in kernels),
         checks=tuple(verdicts),
         speed=tuple(timings(options)) if speed else (),
         kernels=tuple(kernels),

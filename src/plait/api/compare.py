@@ -114,18 +114,18 @@ def compare(
     sinks = sink_names(log)
     place = Place.of(cluster, workers, device, gpus_per_training)
     several = [architectures] if isinstance(architectures, (str, Path, Architecture)) else architectures
-    given = [each if isinstance(each, Architecture) else str(each) for each in several]
+    entries = [arch if isinstance(arch, Architecture) else str(arch) for arch in several]
     if not cluster:
         usable(device)
-    read_contenders(given, 256, match, Path(runs))  # what is wrong with them is said before a long text is read
+    read_contenders(entries, 256, match, Path(runs))  # what is wrong with them is said before a long text is read
     corpus = open_corpus(data, tokenizer)
-    contenders = read_contenders(given, corpus.vocab, match, Path(runs))
+    contenders = read_contenders(entries, corpus.vocab, match, Path(runs))
     course = Course(data, tokenizer, corpus.fingerprint, recipe, held_out, device)
     require_text(corpus, batch, seq_len)
-    names = f"{', '.join(one.name for one in contenders)} on {data}"
+    names = f"{', '.join(contender.name for contender in contenders)} on {data}"
     with opened_store(store) as records, published(records, "compare", names) as job:
         report = job.alongside(on_progress)
-        found = run(
+        comparison = run(
             contenders,
             course,
             terms,
@@ -136,16 +136,16 @@ def compare(
             on_stage=lambda stage, share: report(stage, share, 1.0),
             started=started,
         )
-        result = _result(found, corpus, started)
+        result = _result(comparison, corpus, started)
         took = clock.perf_counter() - started
-        keep_answer(records, "compare", _question(found), result.document, clock.time() - took, took)
+        keep_answer(records, "compare", _question(comparison), result.document, clock.time() - took, took)
     return result
 
 
-def _question(found: Comparison) -> dict[str, Any]:
+def _question(comparison: Comparison) -> dict[str, object]:
     """What identifies the answer in the store: its trainings, and what is equal among them."""
-    keys = {row.contender.name: [[record.key for record in at] for at in row.records] for row in found.rows}
-    return {"trainings": keys, "equal": found.terms.equal, "data": found.course.data}
+    keys = {row.contender.name: [[record.key for record in at] for at in row.records] for row in comparison.rows}
+    return {"trainings": keys, "equal": comparison.terms.equal, "data": comparison.course.data}
 
 
 def _terms(
@@ -160,8 +160,8 @@ def _terms(
     from plait.racing.budget import require_equal
     from plait.racing.planning import Terms
 
-    given = {"--time": time, "--tokens": tokens, "--flops": flops}
-    several = [name for name, value in given.items() if value is not None]
+    budgets = {"--time": time, "--tokens": tokens, "--flops": flops}
+    several = [name for name, value in budgets.items() if value is not None]
     if len(several) > 1:
         raise UserError(f"{' and '.join(several)} are given; a comparison takes only one budget.")
     equal = at or ("tokens" if flops is None else "flops")
@@ -171,45 +171,51 @@ def _terms(
     for name, value in (("--tokens", tokens), ("--flops", flops), ("--seeds", seeds), ("--lr", lr)):
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"{name} {value:g}: must be greater than 0{' and finite' * (value > 0)}.")
-    seconds = parse_duration(time or DEFAULT_TIME) if tokens is None and flops is None else None
+    limit = DEFAULT_TIME if time is None else time
+    seconds = parse_duration(limit) if tokens is None and flops is None else None
     return Terms(seeds, search_rates, equal, tokens, flops, seconds, lr)
 
 
-def _result(found: Comparison, corpus: Corpus, started: float) -> CompareResult:
+def _result(comparison: Comparison, corpus: Corpus, started: float) -> CompareResult:
     from plait.racing.document import document
 
-    plain = {**document(replace(found, seconds=clock.perf_counter() - started)), "notes": _notes(found, corpus)}
-    best = tuple(found.compared.best)
+    plain = {
+        **document(replace(comparison, seconds=clock.perf_counter() - started)),
+        "notes": _notes(comparison, corpus),
+    }
+    best = tuple(comparison.compared.best)
     return CompareResult(plain["verdict"], best, plain["noise"], plain["foresight_text"], plain)
 
 
-def _notes(found: Comparison, corpus: Corpus) -> list[str]:
+def _notes(comparison: Comparison, corpus: Corpus) -> list[str]:
     """Notes on how the comparison was made that a reader should know."""
     length = len(corpus.tokens("train"))
-    longest = max(row.tokens for row in found.rows)
-    notes = [f"{row.contender.name}: {row.contender.note}" for row in found.rows if row.contender.note]
+    longest = max(row.tokens for row in comparison.rows)
+    notes = [f"{row.contender.name}: {row.contender.note}" for row in comparison.rows if row.contender.note]
     if longest > length:
         notes.append(
             f"the text has {length:,} training tokens: the longest training read it {longest / length:.1f} times"
         )
-    if few := found.course.few_steps(longest):
+    if few := comparison.course.few_steps(longest):
         notes.append(few)
-    if not found.compared.best:
+    if not comparison.compared.best:
         notes.append("all diverged with every seed: a smaller --lr, or the search of rates, may help")
-    for row in found.rows if found.compared.best else ():
-        lost = next(each.diverged for each in found.compared.architectures if each.name == row.contender.name)
-        if lost == found.terms.seeds:
+    for row in comparison.rows if comparison.compared.best else ():
+        lost = next(
+            compared.diverged for compared in comparison.compared.architectures if compared.name == row.contender.name
+        )
+        if lost == comparison.terms.seeds:
             notes.append(
                 f"{row.contender.name} diverged with every seed at the rate {row.lr:g}: it loses to all others"
             )
         elif lost:
-            notes.append(f"{row.contender.name}: {lost} of {found.terms.seeds} seeds diverged and are left out")
-    if found.terms.search_rates and not found.rows[0].rates:
+            notes.append(f"{row.contender.name}: {lost} of {comparison.terms.seeds} seeds diverged and are left out")
+    if comparison.terms.search_rates and not comparison.rows[0].rates:
         notes.append(
             "learning rates were not searched: the time allows too few steps; each has the default of its width"
         )
-    if found.terms.seeds == 1:
+    if comparison.terms.seeds == 1:
         notes.append("one seed: the noise is unknown, so no difference is significant; give --seeds 2 or more")
-    if len(found.rows) == 1:
+    if len(comparison.rows) == 1:
         notes.append("one architecture: there is nothing to compare it with")
     return notes

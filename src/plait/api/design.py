@@ -6,7 +6,7 @@ import time as clock
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plait.core.result import Result
 from plait.core.units import parse_duration
@@ -18,6 +18,9 @@ from plait.records.jobs import keep_answer, published
 from plait.records.store import writable_store
 from plait.space.constraints import Limits
 from plait.workers.pool import Place
+
+if TYPE_CHECKING:
+    from plait.designing.config import DesignConfig
 
 #: Stage, how much of it is done (None: unknown; 1 once, at its end), and what is going on.
 OnStage = Callable[[str, "float | None", str], object]
@@ -130,7 +133,7 @@ def design(
 
         document = run(config, opened, report, started)
         took = clock.perf_counter() - started
-        keep_answer(opened, "design", _question(config.as_dict(), document), dict(document), clock.time() - took, took)
+        keep_answer(opened, "design", _question(config, document), dict(document), clock.time() - took, took)
     write(page, report_page(document))
     return DesignResult(
         spec=document["pick"]["spec"],
@@ -141,7 +144,7 @@ def design(
     )
 
 
-def _question(config: dict[str, Any], document: DesignDocument) -> dict[str, Any]:
+def _question(config: DesignConfig, document: DesignDocument) -> dict[str, object]:
     """What identifies a design in the store: the identities include users' mixers, the training's key the data."""
     raced = [architecture(row["spec"]).identity() for row in document["candidates"]]
-    return {**config, "candidates": raced, "training": document["train"]["run"]}
+    return {**config.as_dict(), "candidates": raced, "training": document["train"]["run"]}

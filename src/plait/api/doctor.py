@@ -64,7 +64,7 @@ def doctor(*, store: str | Store | None = None, on_progress: OnProgress = ignore
         findings += examine()
     speed = _speed()
     on_progress("examining this machine", len(examinations) + 1, len(examinations) + 1)
-    return DoctorResult(__version__, all(one.status != "bad" for one in findings), tuple(findings), speed)
+    return DoctorResult(__version__, all(finding.status != "bad" for finding in findings), tuple(findings), speed)
 
 
 def _packages() -> Iterator[Finding]:
@@ -77,9 +77,9 @@ def _packages() -> Iterator[Finding]:
         if extra not in NOT_FOR_USERS and name != "plait":  # an extra of its own that another one includes
             extras.setdefault(extra, []).append(name)
     for extra, names in extras.items():
-        found = {name: _version(name) for name in names}
-        absent = [name for name, there in found.items() if there is None]
-        detail = ", ".join(f"{name} {there}" for name, there in found.items() if there)
+        versions = {name: _version(name) for name in names}
+        absent = [name for name, there in versions.items() if there is None]
+        detail = ", ".join(f"{name} {there}" for name, there in versions.items() if there)
         target = "plait" if extra == CORE_EXTRA else f"'plait[{extra}]'"
         status: Status = "good" if not absent else "bad" if extra == CORE_EXTRA else "missing"
         lacks = f"without {', '.join(absent)}" if absent else ""

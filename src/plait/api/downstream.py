@@ -68,7 +68,7 @@ def finetune(
     model = opened.model(device)
     longest = max_len or min(model.arch.header.max_len or 1 << 30, 384 if task == "squad" else 128)
     plan = Plan(epochs=epochs, lr=lr, batch=batch, max_len=longest)
-    found = tune(
+    tuned = tune(
         model,
         opened.tokenizer(),
         task,
@@ -77,18 +77,18 @@ def finetune(
         seeds=seeds,
         progress=lambda what, done, total: on_progress(f"{task}, {what}", done, total),
     )
-    written = _write(found["files"], Path(out)) if out else ()
+    written = _write(tuned["files"], Path(out)) if out else ()
     return FinetuneResult(
         run=opened.name,
-        task=found["task"],
-        metrics=found["metrics"],
-        spread=found["spread"],
-        median=found["median"],
-        seeds=tuple(found["seeds"]),
-        best_seed=found["best_seed"],
-        plan=found["plan"],
-        dev=found["dev"],
-        files=found["files"],
+        task=tuned["task"],
+        metrics=tuned["metrics"],
+        spread=tuned["spread"],
+        median=tuned["median"],
+        seeds=tuple(tuned["seeds"]),
+        best_seed=tuned["best_seed"],
+        plan=tuned["plan"],
+        dev=tuned["dev"],
+        files=tuned["files"],
         written=written,
     )
 
@@ -159,8 +159,9 @@ def harness(
     load_mixers(mixers)
     with open_store(store) as records:
         records.require_writable()  # before anything long
+    started = time.time()
     opened = run_of(run)
-    found = evaluate(
+    evaluated = evaluate(
         opened.model(device),
         opened.tokenizer(),
         [tasks] if isinstance(tasks, (str, Path)) else list(tasks),
@@ -172,31 +173,32 @@ def harness(
     )
     result = HarnessResult(
         run=opened.name,
-        results=found["results"],
-        table=tuple(found["table"]),
-        shots=found["shots"],
-        max_length=found["max_length"],
-        lm_eval=found["lm_eval"],
+        results=evaluated["results"],
+        table=tuple(evaluated["table"]),
+        shots=evaluated["shots"],
+        max_length=evaluated["max_length"],
+        lm_eval=evaluated["lm_eval"],
     )
-    _keep(result, opened.arch.text, limit, store)
+    _keep(result, opened.arch.text, limit, store, started)
     return result
 
 
-def _keep(found: HarnessResult, spec: str, limit: int | None, store: str | Store | None) -> None:
+def _keep(result: HarnessResult, spec: str, limit: int | None, store: str | Store | None, started: float) -> None:
     """Store the result as a record that replaces an earlier one of the same run and tasks."""
     from plait.records import Record, open_store, provenance_of
 
     config = {
         "protocol": PROTOCOL,
         "spec": spec,
-        "tasks": sorted(found.results),
+        "tasks": sorted(result.results),
         "limit": limit,
-        "run": found.run,
-        "shots": found.shots,
-        "max_length": found.max_length,
-        "lm_eval": found.lm_eval,
+        "run": result.run,
+        "shots": result.shots,
+        "max_length": result.max_length,
+        "lm_eval": result.lm_eval,
     }
-    record = Record.of("harness", config, {"run": found.run, "table": found.rows()}, provenance_of(time.time(), 0.0))
+    provenance = provenance_of(started, time.time() - started)
+    record = Record.of("harness", config, {"run": result.run, "table": result.rows()}, provenance)
     with open_store(store) as opened:
         opened.delete([record.key])
         opened.put(record)
@@ -213,5 +215,8 @@ def prepare_tasks(folder: str | Path, out: str | Path, *, tasks: Sequence[str] =
     if not done:
         raise UserError(f"{folder} holds none of: {', '.join(missing)}. A data set is a folder of its name.")
     return TaskFiles(
-        tuple(TaskFile(one.task, one.items, str(one.file), str(one.source[0])) for one in done), tuple(missing)
+        tuple(
+            TaskFile(prepared.task, prepared.items, str(prepared.file), str(prepared.source[0])) for prepared in done
+        ),
+        tuple(missing),
     )

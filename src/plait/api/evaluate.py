@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,22 +53,25 @@ class EvaluateResult(Result):
 
     def of(self, on: str) -> dict[str, EvaluationResult]:
         """The results of one evaluation, by run."""
-        return {found.run: found for found in self.evaluations if found.on == on}
+        return {evaluation.run: evaluation for evaluation in self.evaluations if evaluation.on == on}
 
     def conditions(self, on: str) -> dict[str, dict[str, str]]:
         """By run, in words: the text it was evaluated on and each setting. Results compare where these are equal."""
         (order,) = (evaluation.settings() for evaluation in self.chosen if evaluation.name == on)
         of_runs = self.of(on).items()
-        return {run: _conditions(one.data, {name: one.settings[name] for name in order}) for run, one in of_runs}
+        return {
+            run: _conditions(evaluation.data, {name: evaluation.settings[name] for name in order})
+            for run, evaluation in of_runs
+        }
 
     def rows(self) -> list[dict[str, Any]]:
         return [
             {
-                "run": found.run,
-                "on": found.on,
-                **{k: v for k, v in found.result.items() if not isinstance(v, (dict, list))},
+                "run": evaluation.run,
+                "on": evaluation.on,
+                **{k: v for k, v in evaluation.result.items() if not isinstance(v, (dict, list))},
             }
-            for found in self.evaluations
+            for evaluation in self.evaluations
         ]
 
 
@@ -102,10 +106,10 @@ def evaluate(
     chosen = _chosen([on] if isinstance(on, str) else on, settings or {})
     opened = [_run(run, Path(root)) for run in ([runs] if isinstance(runs, (str, Path, OpenRun)) else runs)]
     records: dict[tuple[str, str], tuple[Record, bool, EvaluatedText]] = {}
-    title = f"{', '.join(each.name for each in chosen)} of {', '.join(run.name for run in opened)}"
+    title = f"{', '.join(evaluation.name for evaluation in chosen)} of {', '.join(run.name for run in opened)}"
     with published_store(store, "eval", title, on_progress) as (records_store, report):
         for run in opened:
-            subject, text = _subject(run, data, split, device, text=any(each.needs_text for each in chosen))
+            subject, text = _subject(run, data, split, device, text=any(evaluation.needs_text for evaluation in chosen))
             for evaluation in chosen:
                 what = f"{evaluation.name}, {run.name}"
                 record, stored = evaluated(
@@ -121,8 +125,8 @@ def evaluate(
     for evaluation in chosen:
         of_runs = {run.name: records[run.name, evaluation.name] for run in opened}
         conditions = {name: _conditions(text, record.config["settings"]) for name, (record, _, text) in of_runs.items()}
-        differing = len({tuple(each.items()) for each in conditions.values()}) > 1
-        label = {name: ", ".join([name, *filter(None, each.values())]) for name, each in conditions.items()}
+        differing = len({tuple(condition.items()) for condition in conditions.values()}) > 1
+        label = {name: ", ".join([name, *filter(None, condition.values())]) for name, condition in conditions.items()}
         results = {label[name] if differing else name: record.result for name, (record, _, _) in of_runs.items()}
         figures[evaluation.name] = _draw(evaluation, results, folder)
     return EvaluateResult(
@@ -134,14 +138,14 @@ def evaluate(
     )
 
 
-def _run(given: str | Path | OpenRun, root: Path) -> Run:
+def _run(run: str | Path | OpenRun, root: Path) -> Run:
     """A run; a Hugging Face folder is imported as one."""
     from plait.api.export import imported_run
     from plait.training.run import ABOUT
 
-    folder = None if isinstance(given, OpenRun) else Path(given)
-    is_theirs = folder is not None and (folder / "config.json").is_file() and not (folder / ABOUT).exists()
-    return run_of(imported_run(folder, root) if folder is not None and is_theirs else given, root)
+    folder = None if isinstance(run, OpenRun) else Path(run)
+    is_theirs = folder is not None and os.path.isfile(folder / "config.json") and not (folder / ABOUT).exists()
+    return run_of(imported_run(folder, root) if folder is not None and is_theirs else run, root)
 
 
 def _conditions(text: EvaluatedText, settings: Mapping[str, Any]) -> dict[str, str]:
@@ -151,11 +155,11 @@ def _conditions(text: EvaluatedText, settings: Mapping[str, Any]) -> dict[str, s
 
 def _chosen(on: Sequence[str], settings: Mapping[str, Any]) -> list[Evaluation]:
     """The evaluations named, each with the settings that apply to it; a setting that applies to none is an error."""
-    found = [evaluations.load_evaluation(name.strip()) for names in on for name in names.split(",")]
-    spare = {name: value for name, value in settings.items() if not any(name in e.settings() for e in found)}
+    chosen = [evaluations.load_evaluation(name.strip()) for names in on for name in names.split(",")]
+    spare = {name: value for name, value in settings.items() if not any(name in e.settings() for e in chosen)}
     return [
         e.with_settings(spare or {name: value for name, value in settings.items() if name in e.settings()})
-        for e in found
+        for e in chosen
     ]
 
 

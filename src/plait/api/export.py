@@ -97,11 +97,11 @@ def _hf(run: Run, to: str, target: Path, force: bool) -> ExportResult:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    found = check_hf(model, tokenizer, target, tolerance=TOLERANCE if to == "native" else EXACT)
+    checked = check_hf(model, tokenizer, target, tolerance=TOLERANCE if to == "native" else EXACT)
     trust = ", trust_remote_code=True" if run.arch.mixer_sources else ""  # it runs the mixers' copies
     load_with = f'{loader}.from_pretrained("{target}"{trust})'
     return ExportResult(
-        run.name, to, str(target), found.logits_gap, text_tokens_compared=found.text_tokens_compared,
+        run.name, to, str(target), checked.logits_gap, text_tokens_compared=checked.text_tokens_compared,
         load_with=load_with,
     )  # fmt: skip
 
@@ -128,13 +128,13 @@ def _digest(folder: Path) -> str:
     from plait.interop.import_hf import read_config
 
     read_config(folder)  # what is no such folder is said here
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors")):
-        found.update(f"{path.name} {path.stat().st_size}\n".encode())
+        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
         with path.open("rb") as file:
             while block := file.read(1 << 22):
-                found.update(block)
-    return found.hexdigest()
+                digest.update(block)
+    return digest.hexdigest()
 
 
 def import_weights(folder: str | Path, out: str | Path, *, force: bool = False) -> ImportResult:

@@ -119,16 +119,16 @@ def show(
 
     load_mixers(mixers)
     with _opened(key, store) as (record, known, opened):
-        found = document(record, _looked_up(record, known, front))
-        result = FrontResult.of(found, opened)
+        shown = document(record, _looked_up(record, known, front))
+        result = FrontResult.of(shown, opened)
     if svg is not None:
         from plait.reporting.front import front_chart
 
-        save(front_chart(found), Path(svg))
+        save(front_chart(shown), Path(svg))
     if cube is not None:
         from plait.reporting.front import search_cube
 
-        save(search_cube(found), Path(cube))
+        save(search_cube(shown), Path(cube))
     return result
 
 
@@ -148,9 +148,9 @@ def pick(
     from plait.searching.validation import describe
 
     load_mixers(mixers)
-    given = Limits.read(**limits).as_dict()
+    changed = Limits.read(**limits).as_dict()
     with _opened(key, store) as (record, known, _), known:
-        asked = Limits(**{**record.result["limits"], **given})
+        asked = Limits(**{**record.result["limits"], **changed})
         rows = [describe(row, asked, known.find(row["spec"])) for row in record.result["front"]]
         name, maximise = picking.direction(record, by, rows[0])
         if measure and picking.is_here(record, known) and (asked.on_device or record.result["profile"]):
@@ -172,12 +172,12 @@ def table(
     """Widths, and heads and inner width layer by layer, in the order of size."""
     load_mixers(mixers)
     with _opened(key, store) as (record, known, _):
-        found = _looked_up(record, known, front)
-    rows = sorted(found.rows, key=lambda row: int(row["decoder_params"]))
+        validated = _looked_up(record, known, front)
+    rows = sorted(validated.rows, key=lambda row: int(row["decoder_params"]))
     entries: list[Row] = []
     for number, (row, shape) in enumerate(zip(rows, shapes([row["spec"] for row in rows]), strict=True), 1):
         costs = {"decoder_params": row["decoder_params"]}
-        costs |= {each.column: value_of(row, of) for of, each in in_rows(rows).items()}
+        costs |= {quantity.column: value_of(row, of) for of, quantity in in_rows(rows).items()}
         entries.append({"model": f"M{number}", **shape, **costs, "measured": row["measurement"] is not None})
     return FrontTable(record.key, tuple(entries))
 

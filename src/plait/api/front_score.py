@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.progress import OnProgress, ignore
@@ -18,6 +18,15 @@ from plait.searching.picking import Row, value_of
 COMPARE = "compare"
 SHOWN = 16
 DATA = "builtin:stdlib"
+
+
+class Score(TypedDict):
+    score: float
+
+
+class ComparedScore(Score):
+    loss: float | None  # None: it diverged
+    p_best: float
 
 
 @dataclass(frozen=True)
@@ -67,42 +76,44 @@ def score(
         raise UserError(f"--time works only with --by {COMPARE}.")
     load_mixers(mixers)
     with writable_store(store) as opened:
-        found = show(key, front=front, store=opened)
-        rows = list(found.front)
+        searched = show(key, front=front, store=opened)
+        rows = list(searched.front)
         if name == COMPARE:
-            extra = _compared([row["spec"] for row in rows], data, tokenizer, time, runs, opened, on_progress)
+            scores: Sequence[Score] = _compared(
+                [row["spec"] for row in rows], data, tokenizer, time, runs, opened, on_progress
+            )
         else:
             corpus = open_corpus(data, tokenizer)
             values = proxy_scores([row["spec"] for row in rows], name, corpus, seed, opened, on_progress)
-            extra = [{"score": value} for value in values]
-    objectives = [(each.rpartition(":")[2], each.startswith("max")) for each in found.objectives]
-    kept = still_on_front(rows, [each["score"] for each in extra], objectives)
+            scores = [{"score": value} for value in values]
+    objectives = [(objective.rpartition(":")[2], objective.startswith("max")) for objective in searched.objectives]
+    kept = still_on_front(rows, [scored["score"] for scored in scores], objectives)
     models = [
-        {**each, "on_front": front_, **_columns(row)} for row, each, front_ in zip(rows, extra, kept, strict=True)
+        {**scored, "on_front": front_, **_columns(row)} for row, scored, front_ in zip(rows, scores, kept, strict=True)
     ]
-    return FrontScores(found.key, name, data, tuple(sorted(models, key=lambda row: -row["score"])))
+    return FrontScores(searched.key, name, data, tuple(sorted(models, key=lambda row: -row["score"])))
 
 
 def _columns(row: Row) -> Row:
     """A row's columns: size, device quantities, spec."""
-    taken = {each.column: value_of(row, name) for name, each in in_rows([row]).items()}
+    taken = {quantity.column: value_of(row, name) for name, quantity in in_rows([row]).items()}
     return {"decoder_params": row["decoder_params"], **taken, "spec": row["spec"]}
 
 
 def _compared(
     specs: Sequence[str], data: str, tokenizer: str | None, time: str | float | None, runs: str | Path, store: Store,
     on_progress: OnProgress,
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> list[ComparedScore]:  # fmt: skip
     """Scores in the order of the specs; a diverged training has the lowest possible score."""
     from plait.api.compare import compare
 
     if len(specs) < 2:
         raise UserError("a comparison needs two models, but this front has one: give --front 0.")
-    found = compare(
-        list(specs), data=data, tokenizer=tokenizer, time=time or "10m", runs=runs, store=store, on_progress=on_progress
+    comparison = compare(
+        list(specs), data=data, tokenizer=tokenizer, time=time, runs=runs, store=store, on_progress=on_progress
     )
-    by_spec = {row["spec"]: row for row in found.document["architectures"]}
+    # In the order in which they were given, with the text's vocabulary in place of the space's.
     return [
         {"score": -1e300 if row["loss"] is None else -row["loss"], "loss": row["loss"], "p_best": row["p_best"]}
-        for row in (by_spec[spec] for spec in specs)
+        for row in comparison.document["architectures"]
     ]

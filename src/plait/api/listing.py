@@ -86,24 +86,24 @@ def _count(kind: str) -> int:
 
 
 def _table(kind: str) -> Table[Any]:
-    found: Table[Any] = TABLES.load(kind) if kind in TABLES else load_attribute(WHOSE[kind])
-    return found
+    table: Table[Any] = TABLES.load(kind) if kind in TABLES else load_attribute(WHOSE[kind])
+    return table
 
 
 def _mixers() -> list[dict[str, object]]:
     from plait.mixers import table
 
-    found: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
     for name in table.names():
         options = table.load(name)
-        found.append({
+        rows.append({
             "name": name,
             "kind": options.kind,
             "options": [row["option"] for row in options.describe()],
             "what": (options.__doc__ or "").strip().splitlines()[0],
             "reference": options.reference,
         })  # fmt: skip
-    return found
+    return rows
 
 
 def _presets() -> list[dict[str, object]]:
@@ -119,11 +119,14 @@ def _recipes() -> list[dict[str, object]]:
     return [
         {
             "name": name,
-            "steps": one.steps,
-            **{key: getattr(one.recipe, key) for key in ("optimizer", "lr", "schedule", "batch", "seq_len", "memory")},
-            "source": one.source,
+            "steps": published.steps,
+            **{
+                key: getattr(published.recipe, key)
+                for key in ("optimizer", "lr", "schedule", "batch", "seq_len", "memory")
+            },
+            "source": published.source,
         }
-        for name, one in RECIPES.items()
+        for name, published in RECIPES.items()
     ]
 
 
@@ -140,10 +143,10 @@ def _tasks() -> list[dict[str, object]]:
     from plait import tasks
     from plait.tasks.controls import CONTROLS
 
-    found = []
+    rows = []
     for name in tasks.names():
         task = tasks.baseline(name)
-        found.append({
+        rows.append({
             "name": name,
             "vocab": task.vocab,
             "length": task.length,
@@ -152,7 +155,7 @@ def _tasks() -> list[dict[str, object]]:
             "ceiling": round(tasks.mean_ceiling(task), 3),
             "what": f"{task.skill} (solved by: {CONTROLS[name]})" if name in CONTROLS else task.skill,
         })  # fmt: skip
-    return found
+    return rows
 
 
 def _corpora() -> list[dict[str, object]]:

@@ -36,8 +36,11 @@ class MeasuredModel:
 
     def row(self) -> dict[str, Any]:
         """The quantities in the units that people read: latency_ms, memory_mb …"""
-        there = ((self.result[name], each) for name, each in on_device().items() if name in self.result)
-        return {"spec": self.spec, **{each.column: each.scale * found[each.value] for found, each in there}}
+        there = ((self.result[name], quantity) for name, quantity in on_device().items() if name in self.result)
+        return {
+            "spec": self.spec,
+            **{quantity.column: quantity.scale * entry[quantity.value] for entry, quantity in there},
+        }
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class LengthsResult(Result):
             "setting": setting,
             "lengths": list(self.lengths),
             "blocks": [block.as_dict() for block in self.blocks],
-            "crossovers": [asdict(each) for each in self.crossovers],
+            "crossovers": [asdict(crossover) for crossover in self.crossovers],
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -85,32 +88,35 @@ class LengthsResult(Result):
         """Where one block of a sequence mixer becomes faster than another, earliest first."""
         from plait.device.lengths import crossover
 
-        mixing = [one for one in self.blocks if one.block.options.kind == "sequence"]
-        seconds = {one: [timing.seconds for timing in one.timings] for one in mixing}
-        found = [
+        mixing = [scaling for scaling in self.blocks if scaling.block.options.kind == "sequence"]
+        seconds = {scaling: [timing.seconds for timing in scaling.timings] for scaling in mixing}
+        crossovers = [
             Crossover(self.name_of(ours), self.name_of(theirs), at)
             for ours in mixing
             for theirs in mixing
             if (at := crossover(self.lengths, seconds[ours], seconds[theirs])) is not None
         ]
-        return tuple(sorted(found, key=lambda each: each.tokens))
+        return tuple(sorted(crossovers, key=lambda row: row.tokens))
 
     @property
     def subtitle(self) -> str:
         tokens = "prefill of N tokens" if self.setting.mode == "prefill" else "one token after N"
         return f"{tokens}, batch {self.setting.batch}; {self.setting.where}"
 
-    def name_of(self, one: BlockScaling) -> str:
+    def name_of(self, scaling: BlockScaling) -> str:
         """The layer's text; with the width where not all have the same."""
         widths = {other.block.d for other in self.blocks}
-        return one.block.text if len(widths) == 1 else f"d={one.block.d} | {one.block.text}"
+        return scaling.block.text if len(widths) == 1 else f"d={scaling.block.d} | {scaling.block.text}"
 
     def save_svg(self, path: str | Path) -> None:
         """Draw the latency of every block over sequence length."""
         from plait.reporting.studies import BlockLine, length_chart
         from plait.reporting.svg import save
 
-        lines = [BlockLine(self.name_of(one), *one.seconds_low_high(), words=_exponents(one)) for one in self.blocks]
+        lines = [
+            BlockLine(self.name_of(scaling), *scaling.seconds_low_high(), words=_exponents(scaling))
+            for scaling in self.blocks
+        ]
         title = "Block latency over sequence length"
         save(length_chart(lines, self.lengths, title=title, below=self.subtitle), Path(path))
 
@@ -188,10 +194,10 @@ def measure_lengths(
     return LengthsResult(setting, wanted, tuple(measure_scaling(blocks, wanted, setting, on_progress=report)))
 
 
-def _exponents(one: BlockScaling) -> str:
-    counted = {"FLOPs": one.flops.whole, "mixing": one.flops.mixing}
+def _exponents(scaling: BlockScaling) -> str:
+    counted = {"FLOPs": scaling.flops.whole, "mixing": scaling.flops.mixing}
     known = ", ".join(f"{name} {value:.2f}" for name, value in counted.items() if value is not None)
-    return f"k = {one.exponent.value:.2f}" + (f" ({known})" if known else "")
+    return f"k = {scaling.exponent.value:.2f}" + (f" ({known})" if known else "")
 
 
 @dataclass(frozen=True)
@@ -210,11 +216,14 @@ class PredictedModel:
     quantities: dict[str, Estimate]
 
     def as_dict(self) -> dict[str, Any]:
-        found = {name: {"mean": one.mean, "interval": list(one.interval)} for name, one in self.quantities.items()}
-        return {"spec": self.spec, **found}
+        quantities = {
+            name: {"mean": estimate.mean, "interval": list(estimate.interval)}
+            for name, estimate in self.quantities.items()
+        }
+        return {"spec": self.spec, **quantities}
 
     def row(self) -> dict[str, Any]:
-        return {"spec": self.spec, **{name: one.mean for name, one in self.quantities.items()}}
+        return {"spec": self.spec, **{name: estimate.mean for name, estimate in self.quantities.items()}}
 
 
 @dataclass(frozen=True)
@@ -249,12 +258,14 @@ def predict(
     path = Path(profile) if profile is not None else _kept_profile(Path(runs))
     archs, read = read_architectures(specs), Profile.load(path, anywhere=anywhere)
     predictor = predictor_of(read, Setting.of(mode, answer, seq=seq_len, batch=batch))
-    found = {quantity(name): each for name, each in predictor.predict(archs).items()}
+    predicted = {quantity(name): prediction for name, prediction in predictor.predict(archs).items()}
     models = []
     for index, arch in enumerate(archs):
         estimates = {}
-        for of, each in found.items():
-            mean, low, high = (of.scale * float(column[index]) for column in (each.mean, each.low, each.high))
+        for of, prediction in predicted.items():
+            mean, low, high = (
+                of.scale * float(column[index]) for column in (prediction.mean, prediction.low, prediction.high)
+            )
             estimates[of.column] = Estimate(mean, (low, high))
         models.append(PredictedModel(arch.text, estimates))
     return PredictResult(predictor.setting, read.describe(), tuple(models))

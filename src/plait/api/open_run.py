@@ -87,19 +87,19 @@ def open_run(run: str | Path = "latest", *, runs: str | Path = "runs") -> OpenRu
     """A run by its folder, its name, the beginning of its key, or "latest" of those in `runs`."""
     from plait.training.run import open_run as find
 
-    found = find(str(run), Path(runs))
+    opened = find(str(run), Path(runs))
     return OpenRun(
-        folder=str(found.folder),
-        key=str(found.about["key"]),
-        spec=found.config["spec"],
-        steps=found.about.get("steps"),
-        finished=found.result is not None,
+        folder=str(opened.folder),
+        key=str(opened.about["key"]),
+        spec=opened.config["spec"],
+        steps=opened.about.get("steps"),
+        finished=opened.result is not None,
     )
 
 
-def run_of(given: str | Path | OpenRun | Run, root: str | Path = "runs") -> Run:
+def run_of(run: str | Path | OpenRun | Run, root: str | Path = "runs") -> Run:
     """The run that a verb's argument means: its folder, name, the beginning of its key, "latest", or one opened. `root`
     is where runs are kept."""
     from plait.training.run import open_run as find
 
-    return find(given.folder if isinstance(given, OpenRun) else given, Path(root))
+    return find(run.folder if isinstance(run, OpenRun) else run, Path(root))

@@ -176,9 +176,9 @@ def plan_probe(
 
 
 def _budget(time: str | float | None, full: bool) -> float | None:
-    if full and time:
+    if full and time is not None:
         raise UserError("--full runs the whole protocol: give --full or --time, not both.")
-    return None if full else parse_duration(time or DEFAULT_TIME)
+    return None if full else parse_duration(DEFAULT_TIME if time is None else time)
 
 
 def _prepared(
@@ -219,8 +219,8 @@ def _prepared(
     return protocol, candidates, machine
 
 
-def _text(given: str | Path | Architecture) -> str:
-    return given.text if isinstance(given, Architecture) else str(given)
+def _text(arch: str | Path | Architecture) -> str:
+    return arch.text if isinstance(arch, Architecture) else str(arch)
 
 
 def _usable(device: str) -> None:

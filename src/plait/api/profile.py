@@ -106,11 +106,11 @@ def compare_profiles(first: str | Path, second: str | Path) -> ProfileComparison
     """How long each kind of layer takes on the second machine, over the first."""
     from plait.device.predictor import compare
 
-    one, other = (open_profile(path).profile for path in (first, second))
-    ratios = tuple(compare(one, other))
+    base, other = (open_profile(path).profile for path in (first, second))
+    ratios = tuple(compare(base, other))
     if not ratios:
         raise UserError(f"{first} and {second} have no kind of layer in common.")
-    return ProfileComparison(one, other, ratios)
+    return ProfileComparison(base, other, ratios)
 
 
 def _begun(path: Path, setting: Setting) -> Profile:

@@ -61,15 +61,15 @@ def report(
     check_writable(page)
     if png is not None:
         require_png()
-    found = named(keys, store=store) if keys else find(kind, limit=limit, store=store)
-    records = [record for record in found.records if kind is None or record.kind == kind]
+    selected = named(keys, store=store) if keys else find(kind, limit=limit, store=store)
+    records = [record for record in selected.records if kind is None or record.kind == kind]
     if not records and not keys and kind is None:
-        raise UserError(f"{found.store} has no records yet: `plait train`, `probe`, `search` … write them.")
+        raise UserError(f"{selected.store} has no records yet: `plait train`, `probe`, `search` … write them.")
     if not records:
-        raise UserError(f"{found.store} has no such records; `plait runs list` shows what it has.")
+        raise UserError(f"{selected.store} has no such records; `plait runs list` shows what it has.")
     with opened_store(store) as opened:
         context = _context(opened, records)
-        write(page, records_page(records, found.store, references_of(records), named=bool(keys), context=context))
+        write(page, records_page(records, selected.store, references_of(records), named=bool(keys), context=context))
         close = close_records(records, bool(keys))
         files = write_figures(close, context, svg=svg, png=png)
         files += write_tables(close, context, csv)

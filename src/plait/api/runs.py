@@ -64,13 +64,13 @@ class CurvesResult(Result):
     curves: tuple[Curve, ...]
 
     def rows(self) -> list[dict[str, Any]]:
-        return [{"run": one.run, "step": step, "loss": loss} for one in self.curves for step, loss in one.losses]
+        return [{"run": curve.run, "step": step, "loss": loss} for curve in self.curves for step, loss in curve.losses]
 
     def figure(self) -> str:
         """The losses over steps."""
         from plait.reporting.studies import loss_figure
 
-        drawn = {f"{one.run}  {one.spec[:40]}": list(one.losses) for one in self.curves}
+        drawn = {f"{curve.run}  {curve.spec[:40]}": list(curve.losses) for curve in self.curves}
         return loss_figure(drawn, title="Training loss")
 
     def save_svg(self, path: str | Path) -> None:
@@ -95,10 +95,10 @@ def find(
 def show(key: str, *, store: str | Store | None = None) -> Record:
     """One record by its key, enough of its beginning, or "latest": the newest of all."""
     with opened_store(store) as opened:
-        found = opened.find(limit=1) if key == "latest" else _named(opened, [key])
-    if not found:
+        records = opened.find(limit=1) if key == "latest" else _named(opened, [key])
+    if not records:
         raise UserError(f"there are no records in {opened.name}.")
-    return found[0]
+    return records[0]
 
 
 def named(keys: Sequence[str], *, store: str | Store | None = None) -> RecordsResult:
@@ -168,10 +168,10 @@ def curves(runs: Sequence[str | Path], *, root: str | Path = "runs") -> CurvesRe
     names = [run.name for run in opened]
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise UserError(f"{twice} is given twice.")
-    found = tuple(Curve(run.name, run.arch.text, tuple(run.losses())) for run in opened)
-    if empty := next((one.run for one in found if not one.losses), ""):
+    result = CurvesResult(tuple(Curve(run.name, run.arch.text, tuple(run.losses())) for run in opened))
+    if empty := next((curve.run for curve in result.curves if not curve.losses), ""):
         raise UserError(f"{empty} has logged no loss yet.")
-    return CurvesResult(found)
+    return result
 
 
 def _find(store: Store, kind: str | None, where: Mapping[str, Any] | None, limit: int | None) -> list[Record]:
@@ -193,5 +193,5 @@ def _texts(where: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _named(store: Store, starts: Sequence[str]) -> list[Record]:
-    found = [store.get(key) for key in dict.fromkeys(store.full_key(start) for start in starts)]
-    return [record for record in found if record is not None]  # another process may have removed one just now
+    records = [store.get(key) for key in dict.fromkeys(store.full_key(start) for start in starts)]
+    return [record for record in records if record is not None]  # another process may have removed one just now

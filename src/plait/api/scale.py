@@ -40,16 +40,16 @@ class ScalingRuns(Result):
     def rows(self) -> list[dict[str, Any]]:
         return [
             {
-                "architecture": one.run.architecture,
-                "budget": one.run.budget,
-                "params": one.run.params,
-                "tokens": one.run.tokens,
-                "flops": one.run.flops,
-                "loss": one.result["loss"] if one.result else None,
-                "seconds": one.result["seconds"] if one.result else None,
-                "key": one.key,
+                "architecture": outcome.run.architecture,
+                "budget": outcome.run.budget,
+                "params": outcome.run.params,
+                "tokens": outcome.run.tokens,
+                "flops": outcome.run.flops,
+                "loss": outcome.result["loss"] if outcome.result else None,
+                "seconds": outcome.result["seconds"] if outcome.result else None,
+                "key": outcome.key,
             }
-            for one in self.outcomes
+            for outcome in self.outcomes
         ]
 
     def as_dict(self) -> dict[str, Any]:
@@ -109,5 +109,9 @@ def run(
             log=sinks,
             on_progress=report,
         )
-    missing = [f"{one.run.spec} at {one.run.budget:.3g} FLOPs: {one.why}" for one in outcomes if one.result is None]
+    missing = [
+        f"{outcome.run.spec} at {outcome.run.budget:.3g} FLOPs: {outcome.why}"
+        for outcome in outcomes
+        if outcome.result is None
+    ]
     return ScalingRuns(tuple(outcomes), tuple(missing))

@@ -98,23 +98,23 @@ def probe(
             models = probed(opened)
         state, order = _state(models), _order(models)
         known, patterns = scores_by_pattern(models), _patterns(table)
-        found = {name: known[pattern] for name, pattern in patterns.items() if pattern in known} or known
+        task_scores = {name: known[pattern] for name, pattern in patterns.items() if pattern in known} or known
     else:
-        found = _scores(scores) if isinstance(scores, (str, Path)) else {k: dict(v) for k, v in scores.items()}
-    correlations = probe_to_scale(laws, found)
+        task_scores = _scores(scores) if isinstance(scores, (str, Path)) else {k: dict(v) for k, v in scores.items()}
+    correlations = probe_to_scale(laws, task_scores)
     if svg is not None:
         from plait.reporting.scaling import probe_figure
         from plait.reporting.svg import save
 
-        names = [name for name in laws.laws if name in found]
-        one, many = losses_at(laws, names, laws.target)
+        names = [name for name in laws.laws if name in task_scores]
+        losses, resampled = losses_at(laws, names, laws.target)
         rows = [
             {
                 "architecture": name,
-                "score": sum(found[name].values()) / len(found[name]),
-                "loss": float(one[k]),
-                "low": sorted(many[:, k])[len(many) // 20],
-                "high": sorted(many[:, k])[-1 - len(many) // 20],
+                "score": sum(task_scores[name].values()) / len(task_scores[name]),
+                "loss": float(losses[k]),
+                "low": sorted(resampled[:, k])[len(resampled) // 20],
+                "high": sorted(resampled[:, k])[-1 - len(resampled) // 20],
             }
             for k, name in enumerate(names)
         ]
@@ -152,10 +152,10 @@ def _state(models: list[Probed]) -> Trend | None:
     """Poli et al. 2024, section 3.3: the score rises with the total fixed state."""
     from plait.analysis.probe_scale import state_trend
 
-    fixed = [one for one in models if one.state and not one.attention]
-    if len({one.state for one in fixed}) < 2 or len(fixed) < 3:
+    fixed = [model for model in models if model.state and not model.attention]
+    if len({model.state for model in fixed}) < 2 or len(fixed) < 3:
         return None
-    return state_trend([one.state for one in fixed], [one.mean for one in fixed])
+    return state_trend([model.state for model in fixed], [model.mean for model in fixed])
 
 
 def _order(models: list[Probed]) -> OrderTest | None:
@@ -164,7 +164,7 @@ def _order(models: list[Probed]) -> OrderTest | None:
     from plait.scaling.probes import order_pairs
 
     pairs = order_pairs(models)
-    return OrderTest(*sign_test([one.mean - twin.mean for one, twin in pairs])) if pairs else None
+    return OrderTest(*sign_test([last.mean - first.mean for last, first in pairs])) if pairs else None
 
 
 def pitfall(
@@ -177,13 +177,15 @@ def pitfall(
     budget = flops_of(flops, "--flops")
     if batch < 1:
         raise UserError(f"--batch {batch}: must be at least 1.")
-    found: dict[str, Any] = simulate(CHINCHILLA, budget, batch, growth)
+    simulated: dict[str, Any] = simulate(CHINCHILLA, budget, batch, growth)
     if svg is not None:
         from plait.reporting.scaling import pitfall_figure
         from plait.reporting.svg import save
 
-        save(pitfall_figure(found, budget), Path(svg))
+        save(pitfall_figure(simulated, budget), Path(svg))
     names = ("params", "batch", "fixed_loss", "growing_loss")
-    curves = [dict(zip(names, map(float, row), strict=True)) for row in zip(*(found[n] for n in names), strict=True)]
+    curves = [
+        dict(zip(names, map(float, row), strict=True)) for row in zip(*(simulated[n] for n in names), strict=True)
+    ]
     best = float(CHINCHILLA.optimum(budget, SIX)[0])
-    return Pitfall(best, float(found["fixed_best"]), float(found["growing_best"]), curves)
+    return Pitfall(best, float(simulated["fixed_best"]), float(simulated["growing_best"]), curves)

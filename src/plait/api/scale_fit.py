@@ -38,10 +38,10 @@ class ScalingFit(Result):
         return [
             {
                 "architecture": name,
-                **{key: one["value"] for key, one in found["surface"].items()},
-                **{key: one["value"] for key, one in found["frontier"].items() if isinstance(one, dict)},
+                **{key: estimate["value"] for key, estimate in law["surface"].items()},
+                **{key: estimate["value"] for key, estimate in law["frontier"].items() if isinstance(estimate, dict)},
             }
-            for name, found in self.document["architectures"].items()
+            for name, law in self.document["architectures"].items()
         ]
 
 
@@ -83,17 +83,17 @@ def fit(
 
         check_writable(Path(page))
     laws = fit_laws(runs_of(table), flops, draws=draws, seed=seed, all_budgets=all_budgets)
-    found = ScalingFit(laws, {"file": table.name, **document(laws)})
+    fitted = ScalingFit(laws, {"file": table.name, **document(laws)})
     if svg is not None:
         from plait.reporting.svg import save
 
-        save(found.figure(), Path(svg))
+        save(fitted.figure(), Path(svg))
     if page is not None:
         from plait.reporting.page import write
         from plait.reporting.scaling_page import scaling_page
 
         write(Path(page), scaling_page(laws, table.name))
-    return found
+    return fitted
 
 
 def read_runs(file: str | Path | None) -> Table:
@@ -108,12 +108,12 @@ def read_runs(file: str | Path | None) -> Table:
     return read_table(str(file))
 
 
-def flops_of(given: str | float, option: str) -> float:
+def flops_of(text: str | float, option: str) -> float:
     """FLOPs given as text (1e20) or as a number."""
     try:
-        flops = float(given)
+        flops = float(text)
     except ValueError:
-        raise UserError(f"{option} {given}: write a number of FLOPs, such as 1e20.") from None
+        raise UserError(f"{option} {text}: write a number of FLOPs, such as 1e20.") from None
     if not 0 < flops < float("inf"):
-        raise UserError(f"{option} {given}: must be above 0, such as 1e20.")
+        raise UserError(f"{option} {text}: must be above 0, such as 1e20.")
     return flops

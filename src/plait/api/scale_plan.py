@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 #: Poli et al. 2024, appendix C.
 PAPER_BUDGETS = (4e18, 8e18, 2e19, 4e19, 8e19, 2e20, 5e20, 2e21)
+ATTEMPTS = 5  # plans that are priced to fit a time
 
 
 @dataclass(frozen=True)
@@ -101,22 +102,26 @@ def plan(
     from plait.training.distributed import precision_on
 
     load_mixers(mixers)
-    if sum(given is not None for given in (budgets, total, time)) > 1:
+    if sum(budget is not None for budget in (budgets, total, time)) > 1:
         raise UserError("give one of --budgets, --total and --time.")
     if not archs:
         raise UserError("give an architecture: --arch mad-transformer, or --arch NAME=SPEC.")
+    explicit = [_params_of(size) for size in params]
+    counts = (("--groups", groups), ("--seeds", seeds), ("--devices", devices), *(("--params", n) for n in explicit))
+    for option, count in counts:
+        if not count >= 1:
+            raise UserError(f"{option} {count:g}: must be at least 1.")
     corpus = open_corpus(data, tokenizer=tokenizer)
     families = [family(text, corpus.vocab, depth_power) for text in archs]
     _distinct(families)
     length = seq_len if seq_len is not None else 8192 if budgets is total is time is None else 256
-    explicit = [_params_of(each) for each in params]
     rate = None if lr is None else Rate.read(lr)
     kept = precision or precision_on(device)
 
     def paper(active: float, flops: float, seq: int) -> Recipe:
         return mad_recipe(active, flops, seq)
 
-    def made(at: Sequence[float]) -> Plan:
+    def plan_at(at: Sequence[float]) -> Plan:
         return make_plan(
             families, at, paper, data=data, seq_len=length, sizes=sizes, span=span, per_parameter=tokens_per_param,
             explicit=explicit, batch=batch, rate=rate, values=recipe_values, seeds=seeds, tokenizer=tokenizer,
@@ -127,57 +132,65 @@ def plan(
         return price(at, corpus, device) if speed is None else given_speed(at, flops_of(speed, "--speed"), devices)
 
     per_group = (len(explicit) or sizes) * len(families) * seeds
+    prices: list[Price] | None = None
     if budgets is not None or total is not None:
         whole = 0.0 if total is None else flops_of(total, "--total")
-        found = made(_budgets(budgets) if budgets is not None else budgets_of(whole, groups, spacing, per_group))
+        chosen = plan_at(_budgets(budgets) if budgets is not None else budgets_of(whole, groups, spacing, per_group))
     elif time is not None:
-        found = _within(time, made, prices_of, groups, spacing, per_group)
+        chosen, prices = _within(time, plan_at, prices_of, groups, spacing, per_group)
     else:
-        found = made(PAPER_BUDGETS)
-    prices = tuple(prices_of(found)) if priced or speed is not None else ()
+        chosen = plan_at(PAPER_BUDGETS)
+    if not priced and speed is None:
+        prices = []
+    elif prices is None:
+        prices = prices_of(chosen)
     if out is not None:
-        found.save(Path(out))
-    told = warnings(found, len(corpus.tokens("train")))
-    seconds = sum(each.seconds for each in prices) if prices else None
-    return ScalingPlan(found, prices, seconds, tuple(told), tokens_per_byte(corpus))
+        chosen.save(Path(out))
+    told = warnings(chosen, len(corpus.tokens("train")))
+    seconds = sum(cost.seconds for cost in prices) if prices else None
+    return ScalingPlan(chosen, tuple(prices), seconds, tuple(told), tokens_per_byte(corpus))
 
 
 def _within(
     time: str | float,
-    made: Callable[[Sequence[float]], Plan],
+    plan_at: Callable[[Sequence[float]], Plan],
     prices_of: Callable[[Plan], list[Price]],
     groups: int,
     spacing: float,
     per_group: int,
-) -> Plan:
-    """The largest budgets whose runs take so long here, found by pricing and correcting."""
+) -> tuple[Plan, list[Price]]:
+    """The largest budgets whose runs take so long here, found by pricing and correcting, and their prices: the longest
+    plan that fits, or else the shortest."""
     from plait.scaling.plan import budgets_of
 
-    seconds, total = parse_duration(time), 1e12
-    for _ in range(4):
-        found = made(budgets_of(total, groups, spacing, per_group))
-        took = sum(each.seconds for each in prices_of(found))
-        if 0.9 * seconds <= took <= seconds:
+    limit, total = parse_duration(time), 1e12
+    tried: dict[float, tuple[Plan, list[Price]]] = {}  # by their seconds
+    for _ in range(ATTEMPTS):
+        plan = plan_at(budgets_of(total, groups, spacing, per_group))
+        prices = prices_of(plan)
+        took = sum(price.seconds for price in prices)
+        tried[took] = plan, prices
+        if 0.9 * limit <= took <= limit:
             break
-        total *= 0.95 * seconds / took
-    return made(budgets_of(total, groups, spacing, per_group))
+        total *= 0.95 * limit / took
+    return tried[max((took for took in tried if took <= limit), default=min(tried))]
 
 
-def _budgets(given: str | Sequence[float]) -> list[float]:
-    parts = [part for part in given.split(",") if part.strip()] if isinstance(given, str) else list(given)
-    found = [flops_of(part, "--budgets") for part in parts]
-    if not found:
+def _budgets(text: str | Sequence[float]) -> list[float]:
+    parts = [part for part in text.split(",") if part.strip()] if isinstance(text, str) else list(text)
+    budgets = [flops_of(part, "--budgets") for part in parts]
+    if not budgets:
         raise UserError("--budgets: give FLOPs separated by commas, such as 1e18,4e18,1e19.")
-    return found
+    return budgets
 
 
-def _params_of(given: str | float) -> float:
+def _params_of(size: str | float) -> float:
     from plait.core.units import parse
 
-    return parse(given, "count", "--params") if isinstance(given, str) else float(given)
+    return parse(size, "count", "--params") if isinstance(size, str) else float(size)
 
 
 def _distinct(families: Sequence[Family]) -> None:
-    names = [each.name for each in families]
+    names = [family.name for family in families]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f"two architectures are called '{twice[0]}'; name them: --arch NAME=SPEC.")

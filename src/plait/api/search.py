@@ -87,7 +87,7 @@ class FrontResult(Result):
 
     def rows(self) -> list[Row]:
         shown = in_rows(self.front)
-        columns = {each.column: name for name, each in shown.items()}
+        columns = {quantity.column: name for name, quantity in shown.items()}
         return [
             {
                 name: value_of(row, columns[name]) if name in columns else value
@@ -153,7 +153,7 @@ def search(
     from plait.training.distributed import usable
 
     load_mixers(mixers)
-    objectives = [register_file(each) for each in objectives]  # first: constraints of the space may name them
+    objectives = [register_file(objective) for objective in objectives]  # first: constraints of the space may name them
     whole, asked = load_space(str(space)), supernets or Supernets()
     setting_on = partial(Setting.of, mode, answer, seq=seq_len or whole.seq, batch=batch)
     read, setting = _given_profile(profile, anywhere, setting_on, device, threads)
@@ -187,11 +187,11 @@ def search(
         searched = time.perf_counter()
         validated = _validated(record, request, front, opened, on_progress, measure=validate and not anywhere)
         measured = time.perf_counter()
-        found = document(record, validated)
+        outcome = document(record, validated)
         if job is not None and asked.retrain is not None:
-            retrain(found, job, asked.retrain, asked.retrain_seeds, opened, Path(runs), on_progress)
+            retrain(outcome, job, asked.retrain, asked.retrain_seeds, opened, Path(runs), on_progress)
         spent = {"profile": profiled - began, "search": searched - profiled, "measuring": measured - searched}
-        return replace(FrontResult.of(found, opened), spent=spent)
+        return replace(FrontResult.of(outcome, opened), spent=spent)
 
 
 def _scoring(
@@ -232,8 +232,8 @@ def _given_profile(
     """The profile named, and the setting that its machine runs in; without one, this machine's."""
     from plait.device.profile import Profile
 
-    given: dict[str, str | int | None] = {"device": device, "threads": threads}
-    asked = {name: value for name, value in given.items() if value is not None}
+    options: dict[str, str | int | None] = {"device": device, "threads": threads}
+    asked = {name: value for name, value in options.items() if value is not None}
     if path is None:
         if anywhere:
             raise UserError("--anywhere needs the profile of another machine: give it with --profile.")
@@ -311,15 +311,15 @@ def shapes(specs: Sequence[str]) -> list[Row]:
     """Models in the terms of LiteTransformerSearch's tables; where one has other layers, all by their layers' text."""
     models = [architecture(spec) for spec in specs]
     lists = [_heads_and_inner(model.layers) for model in models]
-    found: list[Row] = []
+    rows: list[Row] = []
     for spec, model, both in zip(specs, models, lists, strict=True):
         if None in lists or both is None:
             layers = spec.partition("|")[2].strip()
-            found.append({"n_layer": model.num_layers, "d_model": model.header.d, "layers": layers})
+            rows.append({"n_layer": model.num_layers, "d_model": model.header.d, "layers": layers})
         else:
             heads, inner = both
-            found.append({"n_layer": len(heads), "d_model": model.header.d, "n_head": heads, "d_inner": inner})
-    return found
+            rows.append({"n_layer": len(heads), "d_model": model.header.d, "n_head": heads, "d_inner": inner})
+    return rows
 
 
 def _heads_and_inner(layers: tuple[Any, ...]) -> tuple[list[int], list[int]] | None:

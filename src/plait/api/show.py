@@ -264,9 +264,9 @@ def _printed(spec: str, cost: ModelCost) -> Printed | None:
 def _conventions(cost: ModelCost) -> dict[str, float]:
     from plait.papers.conventions import fox_flops_per_token, mad_flops
 
-    found = {}
+    conventions = {}
     with suppress(UserError):
-        found["mad_sequence"] = mad_flops(cost.arch, length=cost.seq)
+        conventions["mad_sequence"] = mad_flops(cost.arch, length=cost.seq)
     with suppress(UserError):
-        found["fox_per_token"] = fox_flops_per_token(cost.arch, length=cost.seq + cost.memory)
-    return found
+        conventions["fox_per_token"] = fox_flops_per_token(cost.arch, length=cost.seq + cost.memory)
+    return conventions

@@ -77,8 +77,8 @@ def proxies(
     study = Study(whole, corpus, models, steps, chosen, recipe, seed, device, precision, seeds)
     title = f"{models} models of {space} on {data}"
     with published_store(store, "study proxies", title, on_progress) as (opened, report):
-        found = study.run(opened, Path(runs), report)
-    return StudyResult(found, found.as_dict(), "rankings")
+        findings = study.run(opened, Path(runs), report)
+    return StudyResult(findings, findings.as_dict(), "rankings")
 
 
 def placement(
@@ -116,8 +116,8 @@ def placement(
     study = PlacementStudy(patterns, corpus, steps, seeds, recipe, device, precision_on(device))
     title = f"{len(patterns)} patterns on {data}"
     with published_store(store, "study placement", title, on_progress) as (opened, report):
-        found = study.run(opened, Path(runs), report)
-    return StudyResult(found, found.as_dict(), "patterns")
+        findings = study.run(opened, Path(runs), report)
+    return StudyResult(findings, findings.as_dict(), "patterns")
 
 
 def lr(
@@ -157,8 +157,8 @@ def lr(
     sweep = RateSweep(archs, corpus, list(rates), seeds, steps, batch, seq_len, device=device)
     title = f"{len(archs)} architectures, {len(rates)} rates, on {data}"
     with published_store(store, "study lr", title, on_progress) as (opened, report):
-        found = sweep.run(opened, report)
-    return StudyResult(found, found.as_dict(), "best")
+        findings = sweep.run(opened, report)
+    return StudyResult(findings, findings.as_dict(), "best")
 
 
 def shapes(
@@ -200,8 +200,8 @@ def shapes(
     study = ShapeStudy(chosen, setting, models, size, tolerance, seed, training)
     title = f"{models} shapes of {space}"
     with published_store(store, "study shapes", title, on_progress) as (opened, report):
-        found = study.run(opened, Path(runs), report)
-    return StudyResult(found, found.as_dict(), "models")
+        findings = study.run(opened, Path(runs), report)
+    return StudyResult(findings, findings.as_dict(), "models")
 
 
 #: What is compared unless said otherwise: a model of every kind, and hybrids.
@@ -247,15 +247,15 @@ def verdict(
     contenders = read_contenders(list(architectures), corpus.vocab, "params")
     recipe = track_recipe(Recipe(batch=batch, seq_len=seq_len), 10)
     course = Course(data, None, corpus.fingerprint, recipe, held_out, device)
-    sources = {source.hash: source for each in contenders for source in each.arch.mixer_sources.values()}
+    sources = {source.hash: source for contender in contenders for source in contender.arch.mixer_sources.values()}
     place = Place.of(cluster, workers, device, gpus_per_training)
     title = f"{len(contenders)} architectures on {data}"
     with (
         published_store(store, "study verdict", title, on_progress) as (opened, report),
         Workers(course, opened, place, tuple(sources.values())) as pool,
     ):
-        found = verdict_study(contenders, tokens, seeds, pool, Path(runs), report)
-    return StudyResult(found, found.as_dict(), "signals")
+        findings = verdict_study(contenders, tokens, seeds, pool, Path(runs), report)
+    return StudyResult(findings, findings.as_dict(), "signals")
 
 
 def _count(text: str) -> float:

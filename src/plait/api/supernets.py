@@ -44,11 +44,11 @@ def supernet_job(
     from plait.training.recipe import Recipe
 
     if corpus is None or method != GUMBEL:
-        given = {"--steps": asked.steps, "--seeds": asked.seeds, "--recipe": asked.recipe, "--set": asked.recipe_values,
-                 "--supernet": asked.settings, "--retrain": asked.retrain,
-                 "--retrain-seeds": asked.retrain_seeds > 1,
-                 "--tokenizer": tokenizer if corpus is None else None}  # fmt: skip
-        if named := [name for name, value in given.items() if value]:
+        options = {"--steps": asked.steps, "--seeds": asked.seeds, "--recipe": asked.recipe,
+                   "--set": asked.recipe_values, "--supernet": asked.settings, "--retrain": asked.retrain,
+                   "--retrain-seeds": asked.retrain_seeds > 1,
+                   "--tokenizer": tokenizer if corpus is None else None}  # fmt: skip
+        if named := [name for name, value in options.items() if value]:
             raise UserError(f"{', '.join(named)}: for --method {GUMBEL}, which needs --data as well.")
         return None
     base = recipe(asked.recipe).recipe if asked.recipe else Recipe(batch=BATCH, seq_len=SEQ_LEN)
@@ -66,12 +66,18 @@ def supernet_job(
 
 
 def retrain(
-    found: dict[str, Any], job: SupernetJob, steps: int, seeds: int, store: Store, runs: Path, on_progress: OnProgress
+    document: dict[str, Any],
+    job: SupernetJob,
+    steps: int,
+    seeds: int,
+    store: Store,
+    runs: Path,
+    on_progress: OnProgress,
 ) -> None:
     """Train the front's models and those of every seed from scratch; their losses join the document."""
     from plait.studies.placement import retrain as train_again
 
-    rows = [*found["front"], *(seed for seed in found["seeds"] if seed["spec"])]
+    rows = [*document["front"], *(seed for seed in document["seeds"] if seed["spec"])]
     specs = list(dict.fromkeys(row["spec"] for row in rows))
 
     def report(done: float) -> None:
@@ -80,8 +86,8 @@ def retrain(
     if not specs:
         return
     trained = train_again(specs, job, steps, store, runs, seeds=seeds, on_progress=report)
-    mean = {each.name: each.loss for each in trained.compared.architectures}
+    mean = {architecture.name: architecture.loss for architecture in trained.compared.architectures}
     for row in rows:
         row["retrained_loss"] = mean[row["spec"]]
         row["retrained_losses"] = trained.losses[row["spec"]]
-    found["retrained"] = {**trained.as_dict(), "statement": trained.statement}
+    document["retrained"] = {**trained.as_dict(), "statement": trained.statement}

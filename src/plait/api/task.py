@@ -78,18 +78,18 @@ def task(
     data = make_data(load_task(str(name)).with_settings(changes), seed)
     if split != "train":
         _require_valid(data, split, examples)
-    made, shown = data.task, data.split(split)
+    chosen, shown = data.task, data.split(split)
     return TaskResult(
-        task=made.name,
-        skill=made.skill,
-        settings=made.settings(),
-        label=made.label,
-        key=made.key(),
-        model=made.model_kind,
-        model_vocab=made.model_vocab,
-        input_length=made.input_length,
-        tokens={kind: (made.ids(kind).start, made.ids(kind).stop - 1) for kind in made.layout},
-        grid=tuple(setting.label for setting in type(made)().grid()),
+        task=chosen.name,
+        skill=chosen.skill,
+        settings=chosen.settings(),
+        label=chosen.label,
+        key=chosen.key(),
+        model=chosen.model_kind,
+        model_vocab=chosen.model_vocab,
+        input_length=chosen.input_length,
+        tokens={kind: (chosen.ids(kind).start, chosen.ids(kind).stop - 1) for kind in chosen.layout},
+        grid=tuple(setting.label for setting in type(chosen)().grid()),
         seed=data.seed,
         sequences={part: len(data.split(part)) for part in SPLITS},
         scored_per_sequence={part: data.split(part).scored / len(data.split(part)) for part in SPLITS},
@@ -99,7 +99,7 @@ def task(
             Example(tuple(shown.inputs_NT[number].tolist()), tuple(shown.targets_NT[number].tolist()))
             for number in range(min(examples, len(shown)))
         ),
-        of=made,
+        of=chosen,
     )
 
 

@@ -5,6 +5,7 @@ One training at several learning rates and seeds, with averages: `plait.sweep`.
 
 from __future__ import annotations
 
+import os
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -185,13 +186,13 @@ def _architecture(spec: str | Architecture | None, corpus: Corpus, source: Run |
     return source.arch
 
 
-def _started_from(given: str | Path, root: Path) -> str:
+def _started_from(source: str | Path, root: Path) -> str:
     """The run to start from; a Hugging Face folder is imported as one."""
     from plait.api.export import imported_run
 
-    folder = Path(given)
-    is_foreign = (folder / "config.json").is_file() and not (folder / "run.json").exists()
-    return str(imported_run(folder, root) if is_foreign else given)
+    folder = Path(source)
+    is_foreign = os.path.isfile(folder / "config.json") and not os.path.exists(folder / "run.json")
+    return str(imported_run(folder, root) if is_foreign else source)
 
 
 def _first_then_others(make: Callable[[], T], dist: Processes) -> T:

@@ -43,10 +43,10 @@ Keys = Annotated[
 ]
 
 
-def show(verb: Callable[..., Analysis], given: dict[str, Any]) -> None:
+def show(verb: Callable[..., Analysis], arguments: dict[str, Any]) -> None:
     """Call the verb with a command's arguments; its document as JSON, or its tables and then the notes."""
-    as_json = given.pop("as_json")
-    result = verb(**given)
+    as_json = arguments.pop("as_json")
+    result = verb(**arguments)
     if as_json:
         print_json(result.as_dict())
         return

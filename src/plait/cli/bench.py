@@ -49,7 +49,7 @@ def kernels_command(
             *ops or [], batch=batch, seq_len=seq, device=device, dtype=dtype, repeats=repeats, on_progress=on_progress
         )
     print_json(result.as_dict()) if as_json else _print_kernels(result)
-    if not all(one.right for one in result.kernels if one.kernel == "plait"):
+    if not all(row.right for row in result.kernels if row.kernel == "plait"):
         raise typer.Exit(1)
 
 
@@ -97,7 +97,7 @@ def fleet_command(
     models: Annotated[
         list[str] | None, typer.Argument(help="attn, hyena, gla, mamba, mh-hyena or moe; the first four by default.")
     ] = None,
-    members: Annotated[str, typer.Option(help="Models per fleet, such as 6,24.")] = "24",
+    replicas: Annotated[str, typer.Option("--replicas", "--members", help="Models per fleet, such as 6,24.")] = "24",
     batch: Annotated[int | None, typer.Option(min=1, help="Sequences per step. \\[default: 128, on a CPU 8]")] = None,
     tokens: Annotated[int | None, typer.Option(min=2, help="Sequence length. \\[default: 128, on a CPU 32]")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps to time. \\[default: 200, on a CPU 3]")] = None,
@@ -109,7 +109,7 @@ def fleet_command(
 
     with progress_bar(quiet=as_json) as on_progress:
         result = fleet(
-            *models or [], members=_numbers(members, "--members"), batch=batch, tokens=tokens, steps=steps,
+            *models or [], replicas=_numbers(replicas, "--replicas"), batch=batch, tokens=tokens, steps=steps,
             device=device, on_progress=on_progress,
         )  # fmt: skip
     print_json(result.as_dict()) if as_json else _print_fleets(result)
@@ -139,10 +139,10 @@ def decode_command(
     print_json(result.as_dict()) if as_json else _print_decoding(result)
 
 
-def _numbers(given: str, option: str) -> tuple[int, ...]:
-    parts = [part.strip() for part in given.split(",")]
+def _numbers(text: str, option: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
     if not all(part.isdigit() and int(part) for part in parts):
-        raise UserError(f"{option} {given}: expected whole numbers above 0, as 1,16.")
+        raise UserError(f"{option} {text}: expected whole numbers above 0, as 1,16.")
     return tuple(int(part) for part in parts)
 
 
@@ -175,11 +175,11 @@ def _print_training(result: TrainBenchResult) -> None:
 def _print_fleets(result: FleetBenchResult) -> None:
     out = console()
     out.print(_heading(result.device, result.versions, "milliseconds"), style="dim")
-    columns = {"plain_step": "right", "member_step": "right", "ratio": "right", "first_s": "right", "loss_gap": "right"}
-    grid = table(model="left", members="right", batch="right", tokens="right", **columns)
+    numbers = ("replicas", "batch", "tokens", "plain_step", "replica_step", "ratio", "first_s", "loss_gap")
+    grid = table(model="left", **dict.fromkeys(numbers, "right"))
     for row in result.fleets:
-        times = (f"{row.plain_ms:.2f}", f"{row.member_step_ms:.3f}", f"{row.ratio:.1f} ×")
-        sizes = (str(row.members), str(row.batch), str(row.tokens))
+        times = (f"{row.plain_ms:.2f}", f"{row.replica_step_ms:.3f}", f"{row.ratio:.1f} ×")
+        sizes = (str(row.replicas), str(row.batch), str(row.tokens))
         grid.add_row(row.model, *sizes, *times, f"{row.first_step_seconds:.1f}", f"{row.loss_gap:.1e}")
     out.print(grid)
 
@@ -196,11 +196,10 @@ def _print_decoding(result: DecodeBenchResult) -> None:
             plain(row.spec), row.generator, str(row.batch), f"{row.position:,}", speed, f"{row.milliseconds:.2f}", held
         )
     out.print(grid)
-    for each in result.crossovers:
-        rows = f"{each.batch} rows" if each.batch > 1 else "one row"
-        out.print(
-            f"{plain(each.faster)} generates {rows} faster than {plain(each.slower)} from {each.tokens:,.0f} tokens on"
-        )
+    for crossover in result.crossovers:
+        rows = f"{crossover.batch} rows" if crossover.batch > 1 else "one row"
+        slower = f"{plain(crossover.slower)} from {crossover.tokens:,.0f} tokens on"
+        out.print(f"{plain(crossover.faster)} generates {rows} faster than {slower}")
 
 
 def _print_kernels(result: KernelsResult) -> None:
@@ -210,16 +209,16 @@ def _print_kernels(result: KernelsResult) -> None:
     out.print(f"{result.device}, {versions}; {tokens}", style="dim")
     columns = {"forward_ms": "right", "both_ms": "right", "peak_MiB": "right", "of_ours": "right"}
     grid = table(op="left", shape="left", kernel="left", error="right", **columns)
-    for one in result.kernels:
-        times = (one.forward_ms, one.both_ms, one.peak_mib, one.ratio)
+    for row in result.kernels:
+        times = (row.forward_ms, row.both_ms, row.peak_mib, row.ratio)
         grid.add_row(
-            one.op,
-            one.shape,
-            plain(one.kernel),
-            f"{one.error:.1e}" if one.right else f"[bold red]wrong ({one.error:.1e})[/]" if not one.note else "refused",
+            row.op,
+            row.shape,
+            plain(row.kernel),
+            f"{row.error:.1e}" if row.right else f"[bold red]wrong ({row.error:.1e})[/]" if not row.note else "refused",
             *("–" if x is None else f"{x:.{digits}f}" for x, digits in zip(times, (2, 2, 0, 2), strict=True)),
         )
     out.print(grid)
-    for one in result.kernels:
-        if one.note:
-            out.print(f"{plain(one.kernel)}, {one.op}: {plain(one.note)}", style="dim")
+    for row in result.kernels:
+        if row.note:
+            out.print(f"{plain(row.kernel)}, {row.op}: {plain(row.note)}", style="dim")

@@ -88,7 +88,7 @@ def _print(result: CheckResult) -> None:
     if result.kernels:
         out.print()
         _print_kernels(result)
-    wrong = sum(not each.right for each in result.kernels)
+    wrong = sum(not guarded.right for guarded in result.kernels)
     failed = len(result.failed) + wrong
     ran = sum(v.status != "skip" for v in result.checks) + len(result.kernels)
     verdict = "the contract holds" if not failed else f"{failed} of {ran} checks failed"
@@ -99,20 +99,20 @@ def _print_kernels(result: CheckResult) -> None:
     """One row per dtype and path: how many settings, and the worst of them."""
     out = console()
     groups: dict[tuple[str, str], list[Guarded]] = {}
-    for each in result.kernels:
-        groups.setdefault((each.dtype, each.path), []).append(each)
+    for guarded in result.kernels:
+        groups.setdefault((guarded.dtype, guarded.path), []).append(guarded)
     grid = table(dtype="left", path="left", settings="right", largest_error="right", of="left", same_bits="left")
     for (dtype, path), rows in groups.items():
-        worst = max(rows, key=lambda each: each.error / each.limit)
+        worst = max(rows, key=lambda guarded: guarded.error / guarded.limit)
         where = f"{worst.worst}, {worst.setting}"
-        style = "green" if all(each.right for each in rows) else "bold red"
-        same = "yes" if all(each.same for each in rows) else "no"
+        style = "green" if all(guarded.right for guarded in rows) else "bold red"
+        same = "yes" if all(guarded.same for guarded in rows) else "no"
         grid.add_row(dtype, path, str(len(rows)), f"[{style}]{worst.error:.1e}[/] of {worst.limit:.0e}", where, same)
     out.print(grid)
-    for each in result.kernels:
-        if not each.right:
-            text = f"{each.dtype}, {each.setting}: {each.worst} is off by {each.error:.1e}"
-            out.print(text + ("" if each.same else ", other bits the second time"), style="red")
+    for guarded in result.kernels:
+        if not guarded.right:
+            text = f"{guarded.dtype}, {guarded.setting}: {guarded.worst} is off by {guarded.error:.1e}"
+            out.print(text + ("" if guarded.same else ", other bits the second time"), style="red")
 
 
 FACT_STYLE = {"pass": "green", "fail": "bold red", "erratum": "yellow", "not here": "dim"}
@@ -151,20 +151,19 @@ def doctor_command(store: StoreUrl = None, as_json: AsJson = False) -> None:
     from plait.api.doctor import doctor
 
     with progress_bar(quiet=as_json) as on_progress:
-        found = doctor(store=store, on_progress=on_progress)
+        result = doctor(store=store, on_progress=on_progress)
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
     else:
         out = console()
-        out.print(f"plait {found.plait}")
+        out.print(f"plait {result.plait}")
         grid = table(what="left", status="left", found="left", fix="left")
-        for one in found.findings:
-            grid.add_row(
-                one.what, f"[{HEALTH_STYLE[one.status]}]{one.status}[/]", plain(one.found), plain(one.fix)
-            )  # fmt: skip
+        for finding in result.findings:
+            status = f"[{HEALTH_STYLE[finding.status]}]{finding.status}[/]"
+            grid.add_row(finding.what, status, plain(finding.found), plain(finding.fix))
         out.print(grid)
         out.print(
-            f"speed: {count(found.speed['GFLOP/s'])} GFLOP/s of products, {count(found.speed['GB/s'])} GB/s of copies"
+            f"speed: {count(result.speed['GFLOP/s'])} GFLOP/s of products, {count(result.speed['GB/s'])} GB/s of copies"
         )
-    if not found.healthy:
+    if not result.healthy:
         raise typer.Exit(1)

@@ -23,10 +23,9 @@ from plait.cli.options import (
     Runs,
     StoreUrl,
     Text,
-    passed,
     read_count,
 )
-from plait.cli.output import console, plain, print_json, progress_bar, table, within_time
+from plait.cli.output import console, passed, plain, print_json, progress_bar, table, within_time
 from plait.core.progress import OnProgress
 from plait.core.units import duration, short
 
@@ -90,12 +89,12 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Train architectures on one text and say which learns it best. If interrupted, the same command resumes."""
-    given = dict(locals())
+    arguments = dict(locals())
     _check_files(svg, out, csv, parquet)
     with within_time(budget or None), _progress(quiet=as_json) as on_progress:
         result = compare(
             **passed(
-                given, "budget", "no_rate_search", "length", "svg", "out", "csv", "parquet", "as_json",
+                arguments, "budget", "no_rate_search", "length", "svg", "out", "csv", "parquet", "as_json",
                 architectures=architectures or [], time=budget or None, at=at or None, match=match or None,
                 search_rates=not no_rate_search, seq_len=length or seq_len,
             ),
@@ -150,10 +149,10 @@ def print_comparison(result: CompareResult) -> None:
     from plait.reporting import comparison as shown
 
     out, document = console(), result.document
-    made = _table(result)
-    if out.measure(made).maximum > out.width:
-        made = _table(result, wide=False)
-    out.print(made)
+    grid = _table(result)
+    if out.measure(grid).maximum > out.width:
+        grid = _table(result, wide=False)
+    out.print(grid)
     out.print(shown.reading(document), style="dim", soft_wrap=True)
     for note in document["notes"]:
         out.print(note, style="dim", markup=False, soft_wrap=True)

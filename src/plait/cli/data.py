@@ -74,8 +74,8 @@ def tasks(
         print_json(result.as_dict())
         return
     grid = table(task="left", items="right", file="left", source="left")
-    for one in result.tasks:
-        grid.add_row(one.task, count(one.items), plain(one.file), plain(one.source))
+    for task in result.tasks:
+        grid.add_row(task.task, count(task.items), plain(task.file), plain(task.source))
     console().print(grid)
     if result.missing:
         console().print(f"not found: {', '.join(result.missing)}", markup=False)

@@ -27,9 +27,8 @@ from plait.cli.options import (
     Tokenizer,
     TokensPerSecond,
     limit_options,
-    passed,
 )
-from plait.cli.output import ProgressLines, console, plain, print_json, table, within_time
+from plait.cli.output import ProgressLines, console, passed, plain, print_json, table, within_time
 from plait.core.units import probability, short
 from plait.device.quantities import in_rows
 
@@ -123,14 +122,14 @@ def command(
     **limits: str | None,
 ) -> None:
     """Design a model for this machine: profile it, search under limits, race the best few, train the winner, report."""
-    given = dict(locals())
+    arguments = dict(locals())
     from plait.api.design import design
     from plait.searching.job import Interrupted as SearchStopped
     from plait.training.fit import Interrupted as TrainingStopped
 
     with within_time(time), Display(quiet=as_json) as display:
         try:
-            result = design(**passed(given, "limits", "as_json", **limits), on_progress=display.update)
+            result = design(**passed(arguments, "limits", "as_json", **limits), on_progress=display.update)
         except (KeyboardInterrupt, SearchStopped, TrainingStopped):
             display.stop()
             console(stderr=True).print("interrupted; everything is saved. The same command resumes.")
@@ -143,7 +142,7 @@ def _print(document: DesignDocument, page: str) -> None:
     probed = {row["name"]: row["mean"] for row in document["probe"]["architectures"]}
     rows = {row["pattern"]: row for row in document["candidates"]}
     shown = list(in_rows(document["candidates"]).values())
-    units = {each.heading: "right" for each in shown}
+    units = {quantity.heading: "right" for quantity in shown}
     grid = table(**{"": "left"}, pattern="left", params="right", **units, loss="right", **{"P(best)": "right"})
     if probed:
         grid.add_column("probe", justify="right")
@@ -155,7 +154,7 @@ def _print(document: DesignDocument, page: str) -> None:
             "→" if chosen else "",
             raced["name"],
             short(row[document["size"]]),
-            *(f"{row[each.column]['measured']:.3g}" for each in shown),
+            *(f"{row[quantity.column]['measured']:.3g}" for quantity in shown),
             "diverged" if raced["loss"] is None else f"{raced['loss']:.3f}{ends}",
             probability(raced["p_best"]),
             *([f"{probed[raced['name']]['accuracy']:.2f}"] if probed else []),
@@ -163,9 +162,8 @@ def _print(document: DesignDocument, page: str) -> None:
         )
     out.print(grid)
     budget = count(document["budget"]["spoken_for"])
-    summary = (
-        f"measured {' and '.join(each.name for each in shown)}; nats per token forecast at {budget} tokens with 90 % "
-    )
+    measured = " and ".join(quantity.name for quantity in shown)
+    summary = f"measured {measured}; nats per token forecast at {budget} tokens with 90 % "
     accuracy = "; mean probe accuracy" if probed else ""
     noise = document["race"]["noise"]
     if noise is not None:

@@ -57,11 +57,11 @@ def _print(result: EvaluateResult) -> None:
         by_run = result.of(evaluation.name)
         conditions = result.conditions(evaluation.name)
         first = next(iter(conditions.values()))
-        shared = {name for name in first if len({each[name] for each in conditions.values()}) == 1}
+        shared = {name for name in first if len({condition[name] for condition in conditions.values()}) == 1}
         same = {name: text for name, text in first.items() if name in shared and text}
         said = "; ".join(filter(None, (same.pop("data", ""), ", ".join(same.values()))))
         out.print(f"[bold]{evaluation.name}[/]  {plain(said)}", markup=True)
-        columns, rows = evaluation.table({name: one.result for name, one in by_run.items()})
+        columns, rows = evaluation.table({name: evaluated.result for name, evaluated in by_run.items()})
         own = [name for name in first if name not in shared]  # each row says what it does not share with the others
         grid = table(**columns, **({"evaluated on": "left"} if own else {}))
         for row in rows:

@@ -75,8 +75,8 @@ def expanded(root: TyperGroup, context: Any, arguments: Sequence[str]) -> list[s
         if (experiment := read_experiment(Path(argument))) is not None:
             words = str(experiment[COMMAND]).split()
             if list(arguments[: len(words)]) != words:
-                given = " ".join(arguments[:place])
-                raise UserError(f"{argument} is for `plait {experiment[COMMAND]}`, not `plait {given}`.")
+                typed = " ".join(arguments[:place])
+                raise UserError(f"{argument} is for `plait {experiment[COMMAND]}`, not `plait {typed}`.")
             command = command_of(root, context, words, argument)
             rest = [*arguments[len(words) : place], *arguments[place + 1 :]]
             return [*words, *_options(command, experiment, argument), *rest]
@@ -95,15 +95,15 @@ def command_of(root: TyperGroup, context: Any, words: Sequence[str], where: str)
 def _options(command: Any, experiment: Mapping[str, Any], where: str) -> list[str]:
     """What a file says, as it would be typed."""
     named = {name: parameter for parameter in command.params for name in _names(parameter)}
-    made: list[str] = []
+    arguments: list[str] = []
     for key, value in experiment.items():
         if key == COMMAND:
             continue
         name = key.replace("_", "-")
         if name not in named:
             raise UserError(f"{where}: {command.name} has no option '{key}'.{did_you_mean(name, named)}")
-        made += _words(named[name], value)
-    return made
+        arguments += _words(named[name], value)
+    return arguments
 
 
 def _names(parameter: Any) -> list[str]:
@@ -115,13 +115,13 @@ def _words(parameter: Any, value: Any) -> list[str]:
     values = [f"{k}={_text(v)}" for k, v in value.items()] if isinstance(value, Mapping) else value
     several = isinstance(values, list)
     if isinstance(parameter, TyperArgument):
-        return [_text(each) for each in (values if several else [values])]
+        return [_text(item) for item in (values if several else [values])]
     flag = max(parameter.opts, key=len)
     if parameter.is_flag:
         on = _text(values).lower() in ("true", "yes", "on", "1")
         return [flag] if on else [max(parameter.secondary_opts, key=len)] if parameter.secondary_opts else []
     if several and parameter.multiple:
-        return [word for each in values for word in (flag, _text(each))]
+        return [word for item in values for word in (flag, _text(item))]
     return [flag, ",".join(map(_text, values)) if several else _text(values)]
 
 
@@ -151,7 +151,7 @@ def show(
     asked = command.make_context(words[-1], typed, resilient_parsing=True)
     rows = []
     for parameter in command.params:
-        sources = [one.get_parameter_source(parameter.name).name for one in (asked, whole)]
+        sources = [parsed.get_parameter_source(parameter.name).name for parsed in (asked, whole)]
         origin = ("command line" if sources[0] == TYPED else "file") if TYPED in sources else "default"
         if origin == "default" and getattr(parameter, "hidden", False):  # a former name of another option
             continue
@@ -170,5 +170,5 @@ def show(
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return [str(each) for each in value]
+        return [str(item) for item in value]
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -70,8 +70,8 @@ def pick(
         print_json(best.as_dict())
         return
     words = [f"{best.by} {readable(value_of(best.row, best.by))}"]
-    quantities = [(each, value_of(best.row, of)) for of, each in in_rows([best.row]).items()]
-    words += [f"{readable(value)} {each.unit}" for each, value in quantities if value is not None]
+    quantities = [(quantity, value_of(best.row, of)) for of, quantity in in_rows([best.row]).items()]
+    words += [f"{readable(value)} {quantity.unit}" for quantity, value in quantities if value is not None]
     counted = best.by in COLUMNS or best.by.endswith("decoder_params")
     exact = counted and all(value is None for _, value in quantities)  # the search asked for counts alone
     basis = "measured" if best.is_measured else "exact" if exact else "predicted, not measured"
@@ -133,7 +133,7 @@ def as_table(
         print_json(result.as_dict())
         return
     shown = [name for name in result.models[0] if name != "measured"]
-    right = ("n_layer", "d_model", "decoder_params", *(each.column for each in on_device().values()))
+    right = ("n_layer", "d_model", "decoder_params", *(quantity.column for quantity in on_device().values()))
     grid = table(**{name.replace("_", "-"): "right" if name in right else "left" for name in shown})
     for entry in result.models:
         grid.add_row(*(_cell(name, entry[name], entry["measured"]) for name in shown))

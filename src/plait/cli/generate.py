@@ -61,8 +61,8 @@ def _write(text: str) -> None:
 
 
 def _summary(result: GenerateResult) -> str:
-    made, speed = sum(result.tokens), result.tokens_per_second
-    parts = [f"{made} tokens", f"{speed:.0f} per second", f"state {count(result.state_bytes)} bytes"]
+    tokens, speed = sum(result.tokens), result.tokens_per_second
+    parts = [f"{tokens} tokens", f"{speed:.0f} per second", f"state {count(result.state_bytes)} bytes"]
     if result.dropped is not None:
         parts.append(f"dropped {count(result.dropped.entries)} cache entries ({count(result.dropped.bytes)} bytes)")
     return ", ".join(parts)

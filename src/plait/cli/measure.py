@@ -54,12 +54,13 @@ def command(
     from plait.api.measure import measure, measure_lengths
     from plait.core.errors import UserError
 
-    common: dict[str, Any] = {"batch": batch, "mode": mode, "device": device, "dtype": dtype, "threads": threads}
-    common["mixers"] = mixers or ()
     if lengths is not None:
         _check_lengths_alone(archai=archai, again=again, store=store, answer=answer)
         with progress_bar(quiet=as_json) as on_progress:
-            over = measure_lengths(specs, lengths, **common, on_progress=on_progress)
+            over = measure_lengths(
+                specs, lengths, batch=batch, mode=mode, device=device, dtype=dtype, threads=threads,
+                mixers=mixers or (), on_progress=on_progress,
+            )  # fmt: skip
         print_json(over.as_dict()) if as_json else print_lengths(over)
         if svg is not None:  # last: a place that cannot be written to costs no results
             over.save_svg(svg)
@@ -67,54 +68,59 @@ def command(
     if svg is not None:
         raise UserError("--svg draws latency over lengths: also give --lengths, such as 128,256,512.")
     with progress_bar(quiet=as_json) as on_progress:
-        kept: dict[str, Any] = {"archai": archai, "again": again, "store": store}
-        kept["needed"] = tuple(name for name, asked in needed.items() if asked)
-        result = measure(specs, seq_len=seq, answer=answer, **common, **kept, on_progress=on_progress)
+        result = measure(
+            specs, seq_len=seq, batch=batch, mode=mode, answer=answer, device=device, dtype=dtype, threads=threads,
+            archai=archai, again=again, needed=tuple(name for name, asked in needed.items() if asked),
+            mixers=mixers or (), store=store, on_progress=on_progress,
+        )  # fmt: skip
     print_json(result.as_dict()) if as_json else _print(result, archai)
 
 
 def _check_lengths_alone(*, archai: bool, again: bool, store: str | None, answer: int | None) -> None:
     from plait.core.errors import UserError
 
-    given = {"--archai": archai, "--again": again, "--store": store is not None, "--answer": answer is not None}
-    for name in (option for option, is_given in given.items() if is_given):
+    options = {"--archai": archai, "--again": again, "--store": store is not None, "--answer": answer is not None}
+    for name in (option for option, is_given in options.items() if is_given):
         raise UserError(f"{name} cannot be combined with --lengths, which measures single blocks and stores nothing.")
 
 
 def _print(result: MeasureResult, archai: bool) -> None:
     out, setting = console(), result.setting
     out.print(f"{setting.words}, batch {setting.batch}; {setting.where}", style="dim")
-    rows = [{name: cell for each in on_device().values() for name, cell in _cells(each, one)} for one in result.models]
+    rows = [
+        {name: cell for quantity in on_device().values() for name, cell in _cells(quantity, model)}
+        for model in result.models
+    ]
     extra = {"archai_ms": "right", "archai_MB": "right"} if archai else {}
     grid = table(spec="left", **dict.fromkeys(rows[0], "right"), **extra, noise="left")
-    for one, row in zip(result.models, rows, strict=True):
-        counted = one.result.get("archai")
+    for model, row in zip(result.models, rows, strict=True):
+        counted = model.result.get("archai")
         grid.add_row(
-            plain(one.spec),
+            plain(model.spec),
             *row.values(),
             *((f"{counted['seconds'] / SIZES['ms']:.2f}", f"{counted['memory'] / SIZES['MB']:.1f}") if counted else ()),
-            noise(one.result["latency"]),
+            noise(model.result["latency"]),
         )
     out.print(grid)
-    for one in result.models:
-        if one.result.get("token_time"):
-            speed = 1 / one.result["token_time"]["seconds"]
-            out.print(f"{plain(one.spec)}: {speed:,.0f} tokens per second in each answer", style="dim")
+    for model in result.models:
+        if model.result.get("token_time"):
+            speed = 1 / model.result["token_time"]["seconds"]
+            out.print(f"{plain(model.spec)}: {speed:,.0f} tokens per second in each answer", style="dim")
 
 
-def _cells(each: Quantity, one: MeasuredModel) -> Iterator[tuple[str, str]]:
+def _cells(quantity: Quantity, model: MeasuredModel) -> Iterator[tuple[str, str]]:
     """The columns of one quantity, if it was measured: its value, how far that reaches, its parts."""
-    result = one.result.get(each.name)
+    result = model.result.get(quantity.name)
     if result is None:
         return
 
     def text(entry: str) -> str:
-        return f"{each.scale * result[entry]:.{each.decimals}f}"
+        return f"{quantity.scale * result[entry]:.{quantity.decimals}f}"
 
-    yield each.heading, text(each.value)
+    yield quantity.heading, text(quantity.value)
     if "low" in result:
-        yield f"{each.heading}_interval", f"{text('low')} to {text('high')}"
-    yield from ((f"{part}_{each.unit}", text(part)) for part in each.parts)
+        yield f"{quantity.heading}_interval", f"{text('low')} to {text('high')}"
+    yield from ((f"{part}_{quantity.unit}", text(part)) for part in quantity.parts)
 
 
 def noise(latency: Mapping[str, Any]) -> str:
@@ -133,22 +139,22 @@ def print_lengths(result: LengthsResult) -> None:
     grid = table(
         block="left", **columns, exponent="right", interval="right", of_FLOPs="right", of_mixing="right", noisy="left"
     )  # fmt: skip
-    for one in result.blocks:
-        noisy = [f"{n:,}" for n, timing in zip(lengths, one.timings, strict=True) if timing.noisy]
+    for block in result.blocks:
+        noisy = [f"{n:,}" for n, timing in zip(lengths, block.timings, strict=True) if timing.noisy]
         grid.add_row(
-            plain(result.name_of(one)),
-            *(f"{timing.seconds / SIZES['ms']:.3f}" for timing in one.timings),
-            f"{one.exponent.value:.2f}",
-            f"{one.exponent.low:.2f} to {one.exponent.high:.2f}",
-            _power(one.flops.whole),
-            _power(one.flops.mixing),
+            plain(result.name_of(block)),
+            *(f"{timing.seconds / SIZES['ms']:.3f}" for timing in block.timings),
+            f"{block.exponent.value:.2f}",
+            f"{block.exponent.low:.2f} to {block.exponent.high:.2f}",
+            _power(block.flops.whole),
+            _power(block.flops.mixing),
             f"[bold yellow]{', '.join(noisy)}[/]" if noisy else "",
         )
     out.print(grid)
     if result.crossovers:
         crossed = table(faster="left", than="left", from_tokens="right")
-        for each in result.crossovers:
-            crossed.add_row(plain(each.faster), plain(each.slower), f"{each.tokens:,.0f}")
+        for crossover in result.crossovers:
+            crossed.add_row(plain(crossover.faster), plain(crossover.slower), f"{crossover.tokens:,.0f}")
         out.print(crossed)
     fitted = lengths[upper_half(lengths)]
     out.print(f"exponent k of time ~ N^k, fitted from {fitted[0]:,} to {fitted[-1]:,} tokens; next to it those of the "
@@ -199,6 +205,6 @@ def predict_command(
     grid = table(spec="left", **{name: "right" for of in shown for name in (of.heading, f"{of.heading}_interval")})
     for model in result.models:
         estimates = [model.quantities[of.column] for of in shown]
-        cells = [(f"{one.mean:.1f}", "{:.1f} to {:.1f}".format(*one.interval)) for one in estimates]
+        cells = [(f"{estimate.mean:.1f}", "{:.1f} to {:.1f}".format(*estimate.interval)) for estimate in estimates]
         grid.add_row(plain(model.spec), *(cell for both in cells for cell in both))
     console().print(grid)

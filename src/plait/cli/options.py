@@ -14,14 +14,14 @@ from plait.core.units import parse
 from plait.device.quantities import Quantity, quantities
 
 
-def read_count(given: str | float) -> float:
+def read_count(text: str | float) -> float:
     """Parses an option's number of tokens or FLOPs, with or without a unit: 200000, 2e5, 200K, 20M."""
     try:
-        return float(given)
+        return float(text)
     except ValueError:
         pass
     try:
-        return parse(str(given), "count", "count")
+        return parse(str(text), "count", "count")
     except UserError as wrong:
         raise typer.BadParameter(str(wrong)) from None
 
@@ -75,13 +75,6 @@ TokensPerSecond = Annotated[
 ]
 
 
-def passed(given: Mapping[str, Any], *left_out: str, **changed: Any) -> dict[str, Any]:
-    """The arguments of a verb that are `given` to its command (`dict(locals())` at its beginning): all but those left
-    out and those that the user did not give (None), some of them changed."""
-    kept = {name: value for name, value in given.items() if value is not None and name not in left_out}
-    return {**kept, **changed}
-
-
 Command = Callable[..., None]
 
 
@@ -93,23 +86,26 @@ def limit_options(
 
     `defaults` are limits where the user gives none; `otherwise` says in the help what holds without the option.
     """
-    options = {each.name: (_limit_help(each, otherwise), (defaults or {}).get(each.name)) for each in quantities()}
+    options = {
+        quantity.name: (_limit_help(quantity, otherwise), (defaults or {}).get(quantity.name))
+        for quantity in quantities()
+    }
     return _in_place_of_keywords(options, str, after)
 
 
 def needed_options(*, after: str) -> Callable[[Command], Command]:
     """For a command that takes `**needed`: one flag per quantity that not every machine tells."""
     options = {
-        each.name: (f"Stop where {each.name} cannot be read; without it, shown where it can.", False)
-        for each in quantities()
-        if each.optional and not each.mode
+        quantity.name: (f"Stop where {quantity.name} cannot be read; without it, shown where it can.", False)
+        for quantity in quantities()
+        if quantity.optional and not quantity.mode
     }
     return _in_place_of_keywords(options, bool, after)
 
 
-def _limit_help(each: Quantity, otherwise: str) -> str:
-    of = f": {each.limit}" if each.limit else ""
-    return f"At most, such as {each.example}{of}." + (f" \\[default: {otherwise}]" if otherwise else "")
+def _limit_help(quantity: Quantity, otherwise: str) -> str:
+    of = f": {quantity.limit}" if quantity.limit else ""
+    return f"At most, such as {quantity.example}{of}." + (f" \\[default: {otherwise}]" if otherwise else "")
 
 
 def _in_place_of_keywords(
@@ -127,15 +123,15 @@ def _in_place_of_keywords(
     def decorate(command: Command) -> Command:
         hints = get_type_hints(command, include_extras=True)
         own = [
-            each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY)
-            for each in inspect.signature(command).parameters.values()
-            if each.kind is not inspect.Parameter.VAR_KEYWORD
+            parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
+            for parameter in inspect.signature(command).parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ]
-        at = [each.name for each in own].index(after) + 1 if after else 0
-        made = [option(name, words, default) for name, (words, default) in options.items()]
-        parameters = [*own[:at], *made, *own[at:]]
+        at = [parameter.name for parameter in own].index(after) + 1 if after else 0
+        added = [option(name, words, default) for name, (words, default) in options.items()]
+        parameters = [*own[:at], *added, *own[at:]]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return command
 
     return decorate

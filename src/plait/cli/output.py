@@ -1,4 +1,5 @@
-"""How results reach the terminal or a script: one JSON document, or tables and pictures of characters."""
+"""Between a command and its verb: arguments as the verb takes them (`passed`), the time it was given, and how results
+reach the terminal or a script: one JSON document, or tables and pictures of characters."""
 
 from __future__ import annotations
 
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
 FIRST_LINE, LAST_LINE = 3.0, 120.0  # seconds to the first line of progress in a log, and at most between two
 
 
+def passed(arguments: Mapping[str, Any], *left_out: str, **changed: Any) -> dict[str, Any]:
+    """A command's `arguments` (`dict(locals())` at its beginning) for its verb: all but those left out and those that
+    the user did not give (None), some of them changed."""
+    kept = {name: value for name, value in arguments.items() if value is not None and name not in left_out}
+    return {**kept, **changed}
+
+
 def print_json(document: Any) -> None:
     """Plain JSON on standard output, whatever the terminal."""
     print(_escaped(json.dumps(finite(document), indent=2, ensure_ascii=False)))
@@ -45,12 +53,12 @@ OVERRUN = 1.02  # of the time given: beyond it a command says so
 
 
 @contextmanager
-def within_time(given: str | None) -> Iterator[None]:
+def within_time(limit: str | None) -> Iterator[None]:
     """Around the work of a command with `--time` (None: no limit): prints by how much it was exceeded."""
     began = time.perf_counter()
     yield
     took = time.perf_counter() - began
-    allowed = parse_duration(given) if given else math.inf
+    allowed = parse_duration(limit) if limit else math.inf
     if took > OVERRUN * allowed:
         over = f"{percent(took / allowed - 1)} more than the {duration(allowed)} given"
         console(stderr=True).print(f"it took {duration(took)}, {over}", style="yellow", markup=False)
@@ -121,8 +129,8 @@ def unguarded(stream: Any) -> Any:
 
 def console(stderr: bool = False) -> Console:
     """The terminal; where there is none (a pipe, a file) lines may be long."""
-    made = SafeConsole(highlight=False, stderr=stderr)
-    return made if made.is_terminal else SafeConsole(highlight=False, stderr=stderr, width=160)
+    terminal = SafeConsole(highlight=False, stderr=stderr)
+    return terminal if terminal.is_terminal else SafeConsole(highlight=False, stderr=stderr, width=160)
 
 
 def table(title: str | None = None, **columns: str) -> Table:

@@ -64,8 +64,8 @@ def command(
     with within_time(allowed), Display(quiet=as_json) as display:
         try:
             result = (plan_probe if plan else probe)(
-                architectures or [], suite=suite, full=full, time=budget, seeds=seeds, tasks=named, variant=variant,
-                baselines=baselines, match=match, device=device, workers=workers, cluster=cluster,
+                architectures or [], suite=suite, full=full, time=budget or None, seeds=seeds, tasks=named,
+                variant=variant, baselines=baselines, match=match, device=device, workers=workers, cluster=cluster,
                 gpus_per_training=gpus_per_training, mixers=mixers or (), store=store, on_progress=display.update,
             )  # fmt: skip
         except KeyboardInterrupt:
@@ -156,7 +156,7 @@ class Display:
         for trial in trials:
             grouped[trial.candidate, trial.task.name].append(trial)
         grid = table(architecture="left", **{SHORT.get(task, task): "right" for task in tasks})
-        for name in (one.name for one in progress.work.candidates):
+        for name in (candidate.name for candidate in progress.work.candidates):
             grid.add_row(
                 plain(name),
                 *(self._cell(progress, grouped[name, task]) for task in tasks),
@@ -193,10 +193,10 @@ FORETELLS = (
 def print_report(shown: ProbeResult) -> None:
     out = console()
     tasks = list(shown.architectures[0].tasks)
-    made, intervals = _table(shown, tasks, intervals=True), True
-    if out.measure(made).maximum > out.width:
-        made, intervals = _table(shown, tasks, intervals=False), False
-    out.print(made)
+    grid, intervals = _table(shown, tasks, intervals=True), True
+    if out.measure(grid).maximum > out.width:
+        grid, intervals = _table(shown, tasks, intervals=False), False
+    out.print(grid)
     if any(shown.architectures[0].tasks[task].lengths for task in tasks):
         _print_lengths(shown, tasks)
     seeds = {task: shown.architectures[0].tasks[task].seeds for task in tasks}
@@ -276,8 +276,9 @@ def _table(shown: ProbeResult, tasks: list[str], *, intervals: bool) -> Table:
 def _by_task(shown: ProbeResult) -> Table:
     """Who is best at which task, by accuracy and by loss, and which mixer is, over the architectures that hold it."""
     grid = table(task="left", best="left", accuracy="right", by_loss="left", best_mixer="left", mixer_mean="right")
+    architectures = {architecture.name: architecture for architecture in shown.architectures}
     for row in shown.by_task:
-        best = next(one for one in shown.architectures if one.name == row.best).tasks[row.task]
+        best = architectures[row.best].tasks[row.task]
         grid.add_row(
             SHORT.get(row.task, row.task), plain(row.best), _estimate(best), plain(row.best_by_loss),
             plain(row.best_mixer), f"{row.mixers[row.best_mixer]:.2f}",

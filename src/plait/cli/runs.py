@@ -93,9 +93,9 @@ def curves(
         print_json(result.as_dict())
     else:
         grid = table(run="left", spec="left", steps="right", first_loss="right", last_loss="right")
-        for one in result.curves:
-            (_, first), (step, last) = one.losses[0], one.losses[-1]
-            grid.add_row(*map(plain, (one.run, _text(one.spec, 72), f"{step:,}", f"{first:.4f}", f"{last:.4f}")))
+        for curve in result.curves:
+            (_, first), (step, last) = curve.losses[0], curve.losses[-1]
+            grid.add_row(*map(plain, (curve.run, _text(curve.spec, 72), f"{step:,}", f"{first:.4f}", f"{last:.4f}")))
         console().print(grid)
     if svg is not None:
         result.save_svg(svg)
@@ -153,8 +153,8 @@ def verify(store: StoreUrl = None, as_json: AsJson = False) -> None:
     else:
         for problem in result.file:
             print(f"{result.store}: {problem}")
-        for one in result.damaged:
-            print(f"{one.key[:SHORT_KEY]} {one.kind}: {one.wrong}")
+        for record in result.damaged:
+            print(f"{record.key[:SHORT_KEY]} {record.kind}: {record.wrong}")
         wrong = len(result.damaged) + result.unreadable
         remedy = "" if result.whole else "; `plait runs repair` saves the intact records"
         print(f"{_number(result.records)} whole, {wrong} damaged in {result.store}{remedy}")

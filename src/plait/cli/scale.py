@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from plait.cli.options import AsJson, Cluster, GpusPerTraining, Log, Mixers, Runs, StoreUrl, Text, passed
-from plait.cli.output import console, print_json
+from plait.cli.options import AsJson, Cluster, GpusPerTraining, Log, Mixers, Runs, StoreUrl, Text
+from plait.cli.output import console, passed, print_json
 from plait.core.errors import UserError
 
 group = typer.Typer(help="Scaling laws with error bars: plan runs, train them, fit.", no_args_is_help=True)
@@ -63,7 +63,7 @@ def plan(
 
     Without --budgets, --total and --time: MAD's eight groups over Table C.2.
     """
-    given = dict(locals())
+    arguments = dict(locals())
     from plait.api.analyse_table import names
     from plait.api.scale import plan as verb
     from plait.cli.scale_display import print_plan
@@ -73,7 +73,7 @@ def plan(
     result = verb(
         arch or ("mad-transformer",),
         recipe_values=read_pairs(set_ or [], "--set", Recipe),
-        **passed(given, "arch", "set_", "as_json", params=names(params)),
+        **passed(arguments, "arch", "set_", "as_json", params=names(params)),
     )
     print_json(result.as_dict()) if as_json else print_plan(result, out, mixers or ())
 
@@ -163,9 +163,9 @@ def fit(
         page=out,
     )
     print_json(result.as_dict()) if as_json else print_fit(result.laws, plot=plot)
-    for made, path in (("drawn", svg), ("written", out)):
+    for done, path in (("drawn", svg), ("written", out)):
         if path is not None and not as_json:
-            console().print(f"{made}: {path}", markup=False, soft_wrap=True)
+            console().print(f"{done}: {path}", markup=False, soft_wrap=True)
 
 
 def _column_names(pairs: list[str]) -> dict[str, str]:

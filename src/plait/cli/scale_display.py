@@ -36,12 +36,13 @@ def print_fit(laws: Laws, *, plot: bool = False) -> None:
     if plot:
         for law in laws.laws.values():
             out.print(isoflop_plot(laws, law), markup=False)
-    for one in laws.comparisons:
-        sure = f"P(better) {one.probability:.2f}, loss lower by {shown(one.difference)}"
-        out.print(f"{plain(one.better)} against {plain(one.worse)}: {sure}: [bold]{plain(one.verdict)}[/]")
+    for comparison in laws.comparisons:
+        sure = f"P(better) {comparison.probability:.2f}, loss lower by {shown(comparison.difference)}"
+        pair = f"{plain(comparison.better)} against {plain(comparison.worse)}"
+        out.print(f"{pair}: {sure}: [bold]{plain(comparison.verdict)}[/]")
     if len(laws.laws) > 1:
-        ahead = [one for one in laws.comparisons if one.better == best.name and one.verdict == CANNOT_SAY]
-        unsure = f" ({CANNOT_SAY} against {plain(', '.join(one.worse for one in ahead))})" if ahead else ""
+        ahead = [c.worse for c in laws.comparisons if c.better == best.name and c.verdict == CANNOT_SAY]
+        unsure = f" ({CANNOT_SAY} against {plain(', '.join(ahead))})" if ahead else ""
         said = f"{'lowest' if ahead else 'best'} at the target: [bold]{plain(best.name)}[/]{unsure}"
         out.print(f"{said}; one E for all: {'yes' if laws.shared else 'no'}")
     state = state_document(laws)
@@ -77,14 +78,14 @@ def law_tables(laws: Laws, width: int) -> list[Table]:
     labels = max(map(len, columns[0])) + gap
     widest = max(len(cell) for name, column in zip(names, columns, strict=True) for cell in (name, *column.values()))
     beside = max(1, (width - labels) // (widest + gap))
-    made = []
+    tables = []
     for first in range(0, len(names), beside):
         part = slice(first, first + beside)
-        one = table(**{" ": "left"}, **{plain(name): "right" for name in names[part]})
+        grid = table(**{" ": "left"}, **{plain(name): "right" for name in names[part]})
         for label in columns[0]:
-            one.add_row(label, *(plain(column[label]) for column in columns[part]))
-        made.append(one)
-    return made
+            grid.add_row(label, *(plain(column[label]) for column in columns[part]))
+        tables.append(grid)
+    return tables
 
 
 PARABOLAS = "a by parabolas"
@@ -93,9 +94,10 @@ PARABOLAS = "a by parabolas"
 def _law_column(law: Law) -> dict[str, str]:
     from plait.analysis.scaling_document import LETTERS, shown
 
-    told = {LETTERS.get(name, name): shown(one) for name, one in law.surface_estimates().items()}
-    for name, one in law.frontier_estimates().items():
-        told[LETTERS.get(name, name) + (" at the target" if name in ("N_star", "D_star", "loss") else "")] = shown(one)
+    told = {LETTERS.get(name, name): shown(estimate) for name, estimate in law.surface_estimates().items()}
+    for name, estimate in law.frontier_estimates().items():
+        at = " at the target" if name in ("N_star", "D_star", "loss") else ""
+        told[LETTERS.get(name, name) + at] = shown(estimate)
     for offset in (0.25, 4.0):
         told[f"loss at {offset:g} N*"] = shown(law.gap(offset), sign="+")
     more = law.overhead(0.25)
@@ -108,14 +110,14 @@ def isoflop_plot(laws: Laws, law: Law) -> str:
     """Loss over size in characters: a digit is a run of that group, smallest budget first, * a group's best."""
     from plait.cli.output import character_plot
 
-    groups = [(laws.runs.params[one.runs], laws.runs.loss[one.runs]) for one in law.groups]
+    groups = [(laws.runs.params[group.runs], laws.runs.loss[group.runs]) for group in law.groups]
     marks = [
         (float(n), float(loss), str((g + 1) % 10))
         for g, (params, losses) in enumerate(groups)
         for n, loss in zip(params, losses, strict=True)
     ]
-    marks += [(math.exp(one.best_n), one.best_loss, "*") for one in law.groups if one.bracketed]
-    named = ", ".join(f"{g + 1}: {one.flops:.3g}" for g, one in enumerate(law.groups))
+    marks += [(math.exp(group.best_n), group.best_loss, "*") for group in law.groups if group.bracketed]
+    named = ", ".join(f"{g + 1}: {group.flops:.3g}" for g, group in enumerate(law.groups))
     return f"{law.name}, FLOPs {named}\n" + character_plot(marks, "parameters", "loss")
 
 
@@ -199,10 +201,10 @@ def _parabolas(law: Law) -> str:
     return "–" if law.powers is None else shown(Estimate.of(law.powers.a, law.powers.a_B))
 
 
-def shown(one: Estimate) -> str:
+def shown(estimate: Estimate) -> str:
     from plait.analysis.scaling_document import shown as words
 
-    return plain(words(one))
+    return plain(words(estimate))
 
 
 def number(value: float) -> str:

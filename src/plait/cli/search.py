@@ -191,8 +191,8 @@ def print_front(result: FrontResult) -> None:
     took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in seconds_by_stage.items())
     out.print(f"{result.measured} measured; {'' if spent else 'in total: '}{took}", style="dim")
     if result.over_limit:
-        each = [f"{short(row['decoder_params'])} ({'; '.join(row['exceeded'])})" for row in result.over_limit]
-        out.print(f"measured above a limit, so left out: {cell(', '.join(each))}", style="yellow")
+        left_out = [f"{short(row['decoder_params'])} ({'; '.join(row['exceeded'])})" for row in result.over_limit]
+        out.print(f"measured above a limit, so left out: {cell(', '.join(left_out))}", style="yellow")
     if result.seeds is not None:
         _print_seeds(result, result.seeds)
     out.print(f"key {result.key[:10]}; pick a model to train: plait front pick {result.key[:10]}", style="dim")
@@ -238,8 +238,9 @@ def _costs(row: Row, result: FrontResult) -> dict[str, str]:
             cells[name.replace("_", "-")] = short(row[name])
     if "retrained_loss" in row:
         cells["retrained"] = short(row["retrained_loss"])
-    for each in in_rows(result.front).values():
-        cells[each.heading], cells[f"predicted_{each.heading}"] = _measured_and_predicted(row.get(each.column))
+    for quantity in in_rows(result.front).values():
+        measured, predicted = _measured_and_predicted(row.get(quantity.column))
+        cells |= {quantity.heading: measured, f"predicted_{quantity.heading}": predicted}
     state = {"state": short(row["state"])} if "state" in result.limits else {}
     return {**cells, **state, "limits": verdict(row) if result.limits else ""}
 
@@ -264,7 +265,7 @@ def verdict(row: Row) -> str:
         return "not measured"
     if not row["within"]:
         return "[bold red]above[/]: " + cell("; ".join(row["exceeded"]))
-    noisy = any(row[each.column].get("noisy") for each in in_rows([row]).values())
+    noisy = any(row[quantity.column].get("noisy") for quantity in in_rows([row]).values())
     return "[yellow]within, noisy[/]" if noisy else "within"
 
 

@@ -69,9 +69,9 @@ def _print(shown: ShowResult) -> None:
     out.print(_totals(shown))
     if shown.paths is not None:
         grid = table(mixer="left", op="left", path="left")
-        for one in shown.paths:
-            for op, path in one.paths.items() or [("–", "one way only")]:
-                grid.add_row(plain(one.mixer), op, path)
+        for row in shown.paths:
+            for op, path in row.paths.items() or [("–", "one way only")]:
+                grid.add_row(plain(row.mixer), op, path)
         out.print()
         out.print(grid)
 
@@ -87,8 +87,8 @@ def _drawing(mixers: Sequence[MixerRow]) -> Any:
     colour = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(dict.fromkeys(r.mixer for r in mixers))}
     picture = Text()
     for start in range(0, len(mixers), 64):
-        for one in mixers[start : start + 64]:
-            picture.append("█" if one.kind == "sequence" else "▄", style=colour[one.mixer])
+        for row in mixers[start : start + 64]:
+            picture.append("█" if row.kind == "sequence" else "▄", style=colour[row.mixer])
         picture.append("\n")
     for name, style in colour.items():
         tile = "█" if any(r.mixer == name and r.kind == "sequence" for r in mixers) else "▄"
@@ -106,15 +106,15 @@ def _mixer_table(shown: ShowResult) -> Any:
         KV_cache="right",
     )  # fmt: skip
     for text, members in groups.items():
-        one = members[0]
+        first = members[0]
         grid.add_row(
             plain(text),
             _places([m.index for m in members]),
             str(len(members)),
-            count(one.params),
-            short(one.flops),
-            count(one.fixed_state),
-            count(one.kv_cache),
+            count(first.params),
+            short(first.flops),
+            count(first.fixed_state),
+            count(first.kv_cache),
         )
     return grid
 

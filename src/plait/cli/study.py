@@ -17,10 +17,9 @@ from plait.cli.options import (
     Runs,
     StoreUrl,
     Text,
-    passed,
     read_count,
 )
-from plait.cli.output import print_json
+from plait.cli.output import passed, print_json
 from plait.cli.study_display import (
     draw_placement,
     draw_proxies,
@@ -63,13 +62,13 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Train models of a space and measure how well every proxy ranks them. If interrupted, the same command resumes."""
-    given = dict(locals())
+    arguments = dict(locals())
     from plait.api.study import proxies as study
 
     named = None if not names(proxies) else [] if names(proxies) == ["none"] else names(proxies)
     with progress(quiet=as_json) as on_progress:
         result = study(
-            **passed(given, "svg", "length", "as_json", proxies=named, seq_len=length or seq_len),
+            **passed(arguments, "svg", "length", "as_json", proxies=named, seq_len=length or seq_len),
             on_progress=on_progress,
         )
     print_json(result.as_dict()) if as_json else print_proxies(result.findings)
@@ -101,12 +100,14 @@ def placement(
     as_json: AsJson = False,
 ) -> None:
     """Train patterns with more and less attention and compare them. If interrupted, the same command resumes."""
-    given = dict(locals())
+    arguments = dict(locals())
     from plait.api.study import placement as study
 
     with progress(quiet=as_json) as on_progress:
         result = study(
-            **passed(given, "spec", "inner", "svg", "length", "as_json", p=floats(p, "--p"), seq_len=length or seq_len),
+            **passed(
+                arguments, "spec", "inner", "svg", "length", "as_json", p=floats(p, "--p"), seq_len=length or seq_len
+            ),
             specs=spec or (),
             d_ff=inner,
             on_progress=on_progress,
@@ -135,12 +136,12 @@ def lr(
     as_json: AsJson = False,
 ) -> None:
     """Train architectures with several learning rates each. If interrupted, the same command resumes."""
-    given = dict(locals())
+    arguments = dict(locals())
     from plait.api.study import lr as study
 
     with progress(quiet=as_json) as on_progress:
         result = study(
-            **passed(given, "spec", "length", "as_json", rates=floats(rates, "--rates"), seq_len=length or seq_len),
+            **passed(arguments, "spec", "length", "as_json", rates=floats(rates, "--rates"), seq_len=length or seq_len),
             specs=spec or (),
             on_progress=on_progress,
         )
@@ -173,12 +174,12 @@ def shapes(
     as_json: AsJson = False,
 ) -> None:
     """Measure and train architectures of one size and many shapes. If interrupted, the same command resumes."""
-    given = dict(locals())
+    arguments = dict(locals())
     from plait.api.study import shapes as study
 
     with progress(quiet=as_json) as on_progress:
         result = study(
-            **passed(given, "seq", "length", "as_json", params=params or None, seq_len=seq),
+            **passed(arguments, "seq", "length", "as_json", params=params or None, seq_len=seq),
             train_seq_len=length or seq_len,
             on_progress=on_progress,
         )
@@ -207,10 +208,12 @@ def verdict(
     as_json: AsJson = False,
 ) -> None:
     """Train architectures of one size to the end, and measure how well cheaper methods would have ranked them."""
-    given = dict(locals())
+    arguments = dict(locals())
     from plait.api.study import CONTENDERS
     from plait.api.study import verdict as study
 
     with progress(quiet=as_json) as on_progress:
-        result = study(**passed(given, "as_json", architectures=architectures or CONTENDERS), on_progress=on_progress)
+        result = study(
+            **passed(arguments, "as_json", architectures=architectures or CONTENDERS), on_progress=on_progress
+        )
     print_json(result.as_dict()) if as_json else print_verdict(result.findings)

@@ -50,11 +50,11 @@ def print_proxies(result: Findings) -> None:
         f"validation loss {low:.3f} to {high:.3f} nats per token; {short(cost)}FLOP"
     )
     grid = table(proxy="left", SRC="right", interval="right", **{f"CR@{top} %": "right" for top in TOPS}, cost="right")
-    for one in result.rankings:
-        free = "free" if not one.cost else f"{100 * one.cost:.2g} %"
-        interval = "{:.2f} … {:.2f}".format(*one.interval) if one.interval else ""
-        ratios = [f"{one.common[top]:.2f}" for top in TOPS]
-        grid.add_row(one.proxy, f"{one.src:.2f}", interval, *ratios, free)
+    for ranking in result.rankings:
+        free = "free" if not ranking.cost else f"{100 * ranking.cost:.2g} %"
+        interval = "{:.2f} … {:.2f}".format(*ranking.interval) if ranking.interval else ""
+        ratios = [f"{ranking.common[top]:.2f}" for top in TOPS]
+        grid.add_row(ranking.proxy, f"{ranking.src:.2f}", interval, *ratios, free)
     out.print(grid)
     out.print(best(result.rankings))
     out.print(result.noise_statement, style="dim")
@@ -66,7 +66,10 @@ def draw_proxies(path: Path, result: Findings) -> None:
 
     study = result.study
     unknown = (math.nan, math.nan)  # drawn without a whisker
-    proxies = [ProxyCost(one.proxy, one.src, *(one.interval or unknown), one.cost) for one in result.rankings]
+    proxies = [
+        ProxyCost(ranking.proxy, ranking.src, *(ranking.interval or unknown), ranking.cost)
+        for ranking in result.rankings
+    ]
     below = f"{len(result.rows)} models of {study.space.name}, {study.steps} steps each on {study.corpus.name}"
     save(proxy_cost_figure(proxies, title="How well proxies rank, against their cost", below=below), path)
 
@@ -75,13 +78,22 @@ def print_placement(result: PlacementFindings) -> None:
     study, out = result.study, console()
     out.print(f"{study.models} trainings of {study.steps} steps on {study.corpus.name}")
     shown = {"pattern": "left", "layers": "left", "attention": "right", "p": "right", "loss": "right"}
-    shown |= {"perplexity": "right", f"against_{result.baseline.pattern.name}": "right", "FLOPs_a_token": "right"}
+    shown |= {"perplexity": "right", f"against_{result.baseline.pattern.name}": "right", "FLOPs_per_token": "right"}
     grid = table(**shown)
     for row in result.rows:
-        one, change = row.pattern, row.against(result.baseline)
-        numbers = (str(one.attention), f"{one.p:.3g}" if one.p else "–", f"{row.loss:.4f}", f"{row.perplexity:.3f}")
+        pattern, change = row.pattern, row.against(result.baseline)
+        numbers = (
+            str(pattern.attention),
+            f"{pattern.p:.3g}" if pattern.p else "–",
+            f"{row.loss:.4f}",
+            f"{row.perplexity:.3f}",
+        )
         grid.add_row(
-            plain(one.name), one.letters, *numbers, "" if row is result.baseline else str(change), short(row.flops)
+            plain(pattern.name),
+            pattern.letters,
+            *numbers,
+            "" if row is result.baseline else str(change),
+            short(row.flops),
         )
     out.print(grid)
     if result.noise is not None:
@@ -111,17 +123,17 @@ def draw_placement(path: Path, result: PlacementFindings) -> None:
 def print_lr(result: SweepFindings) -> None:
     study, out = result.study, console()
     by_model = {(row["spec"], row["lr"]): row["loss"] for row in result.means}
-    shown = {f"{one.rate:g}": "right" for one in study.rates}
+    shown = {f"{row.rate:g}": "right" for row in study.rates}
     grid = table(decoder_params="right", **shown, best="right", architecture="left")
     sizes = {row["spec"]: row["decoder_params"] for row in result.means}
-    for spec, best in sorted(zip(study.models, study.best_rate.tolist(), strict=True), key=lambda one: sizes[one[0]]):
-        losses = (f"{by_model[spec, one.rate]:.3f}" for one in study.rates)
+    for spec, best in sorted(zip(study.models, study.best_rate.tolist(), strict=True), key=lambda pair: sizes[pair[0]]):
+        losses = (f"{by_model[spec, row.rate]:.3f}" for row in study.rates)
         grid.add_row(f"{sizes[spec]:,}", *losses, f"{best:g}", plain(spec.partition("|")[2].strip()))
     out.print(grid)
     out.print()
     rates = table(rate="right", best_for="right", share="right", SRC="right", SRC_with_best="right")
-    for one in study.rates:
-        rates.add_row(f"{one.rate:g}", str(one.wins), percent(one.share), f"{one.src:.2f}", f"{one.src_best:.2f}")
+    for row in study.rates:
+        rates.add_row(f"{row.rate:g}", str(row.wins), percent(row.share), f"{row.src:.2f}", f"{row.src_best:.2f}")
     out.print(rates)
     out.print(
         f"validation loss in nats per token, mean of {result.sweep.seeds} seeds; SRC: of decoder parameters with the "
@@ -139,9 +151,11 @@ def print_verdict(result: VerdictFindings) -> None:
     out.print(grid)
     out.print()
     signals = table(signal="left", rank_correlation="right", picks="left", above_best="right", cost="right")
-    for one in result.signals:
-        ends = " ({:.2f} to {:.2f})".format(*one.interval) if one.interval else ""
-        signals.add_row(one.name, f"{one.spearman:.2f}{ends}", one.pick, f"{one.regret:.3f}", percent(one.cost))
+    for signal in result.signals:
+        ends = " ({:.2f} to {:.2f})".format(*signal.interval) if signal.interval else ""
+        signals.add_row(
+            signal.name, f"{signal.spearman:.2f}{ends}", signal.pick, f"{signal.regret:.3f}", percent(signal.cost)
+        )
     out.print(signals)
     out.print("validation loss in nats per token; cost: of training all to the end", style="dim")
     out.print(result.statement(), markup=False, soft_wrap=True)
@@ -151,11 +165,11 @@ def print_shapes(result: ShapeFindings) -> None:
     trained = "loss" in result.rows[0]
     columns = {"d_model": "right", "n_layer": "right", "aspect": "right", "decoder_params": "right"}
     shown = list(in_rows(result.rows).values())
-    columns |= {**{each.unit: "right" for each in shown}, **({"perplexity": "right"} if trained else {})}
+    columns |= {**{quantity.unit: "right" for quantity in shown}, **({"perplexity": "right"} if trained else {})}
     grid = table(**columns, layers="left")
     for row in result.rows:
         cells = [str(row["d_model"]), str(row["n_layer"]), f"{row['aspect']:.3g}", f"{row['decoder_params']:,}"]
-        cells += [f"{row[each.column]:.3g}" for each in shown]
+        cells += [f"{row[quantity.column]:.3g}" for quantity in shown]
         cells[-len(shown)] += "*" if row["noisy"] else ""
         cells += [f"{row['perplexity']:.4g}"] if trained else []
         grid.add_row(*cells, plain(row["spec"].partition("|")[2].strip()))

@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from plait.cli.options import AsJson, FormerLength, Log, Mixers, StoreUrl, read_count
-from plait.cli.output import ProgressLines, console, count, plain, print_json, table, within_time
+from plait.cli.output import ProgressLines, console, count, passed, plain, print_json, table, within_time
 from plait.core.errors import UserError
 from plait.core.units import duration, parse_duration, percent, short
 
@@ -121,6 +121,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Train a model. If interrupted in any way, the same command resumes."""
+    arguments = dict(locals())
     from plait.api.train import SweepResult, sweep, train
     from plait.core.registry import read_pairs
     from plait.training.fit import Interrupted
@@ -131,32 +132,11 @@ def command(
     try:
         quiet, allowed = as_json or not first, _allowed(budget, len(rates), seeds)
         with within_time(allowed), Display(data or from_, quiet=quiet) as display:
-            options: dict[str, Any] = {
-                "data": data,
-                "from_run": from_,
-                "tokenizer": tokenizer,
-                "steps": steps,
-                "tokens": tokens,
-                "time": budget or None,
-                "flops": flops,
-                "recipe": recipe,
-                "batch": batch,
-                "seq_len": length or seq_len,
-                "recipe_values": read_pairs(set_ or [], "--set", Recipe),
-                "device": device,
-                "precision": precision,
-                "sharding": sharding,
-                "tensor_parallel": tensor_parallel,
-                "compiled": compiled,
-                "activation_checkpointing": activation_checkpointing,
-                "save_every": save_every,
-                "save_steps": save_steps,
-                "log": log,
-                "mixers": mixers or (),
-                "runs": runs,
-                "store": store,
-                "on_progress": display.update,
-            }
+            options = passed(
+                arguments, "spec", "from_", "budget", "length", "lr", "set_", "seed", "seeds", "as_json",
+                from_run=from_, time=budget or None, seq_len=length or seq_len,
+                recipe_values=read_pairs(set_ or [], "--set", Recipe), on_progress=display.update,
+            )  # fmt: skip
             swept = sweep(spec, lr=rates, seed=seed, seeds=seeds, **options) if len(rates) > 1 or seeds > 1 else None
             result = None if swept else train(spec, lr=rates[0] if rates else None, seed=seed, **options)
     except Interrupted as stopped:
@@ -165,12 +145,12 @@ def command(
             console(stderr=True).print(f"{said} The same command resumes from there.")
         raise typer.Exit(130) from None
     if first:
-        found = swept or result
-        assert found is not None
+        outcome = swept or result
+        assert outcome is not None
         if as_json:
-            print_json(found.as_dict())
+            print_json(outcome.as_dict())
         else:
-            _print_sweep(found) if isinstance(found, SweepResult) else _print(found)
+            _print_sweep(outcome) if isinstance(outcome, SweepResult) else _print(outcome)
 
 
 def _allowed(budget: str, rates: int, seeds: int) -> str | None:
@@ -189,11 +169,11 @@ def _print_sweep(result: SweepResult) -> None:
     out = console()
     out.print(f"[bold]{plain(result.spec)}[/]")
     grid = table(lr="right", validation_loss="right", interval="left", seeds="right", diverged="right", runs="left")
-    for one in result.rates:
-        between = "{:.4f} to {:.4f}".format(*one.interval) if one.interval else "–"
-        mean = "–" if one.mean is None else f"{one.mean:.4f}"
-        cells = (mean, between, str(len(one.losses)), str(one.diverged or ""), ", ".join(one.runs))
-        grid.add_row("recipe's" if one.lr is None else f"{one.lr:g}", *cells)
+    for row in result.rates:
+        between = "{:.4f} to {:.4f}".format(*row.interval) if row.interval else "–"
+        mean = "–" if row.mean is None else f"{row.mean:.4f}"
+        cells = (mean, between, str(len(row.losses)), str(row.diverged or ""), ", ".join(row.runs))
+        grid.add_row("recipe's" if row.lr is None else f"{row.lr:g}", *cells)
     out.print(grid)
     if result.best is not None:
         sure = {None: "one seed each is not enough to tell", True: "", False: "not distinguishable from all others"}

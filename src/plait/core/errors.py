@@ -11,8 +11,8 @@ class UserError(ValueError):
     """Bad input: what was given, what is allowed, and what to do about it."""
 
 
-def did_you_mean(given: str, known: Iterable[str]) -> str:
+def did_you_mean(text: str, known: Iterable[str]) -> str:
     """' Did you mean …?' for the nearest known name, or an empty string when nothing is near."""
     spelling = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(given.lower(), spelling, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(text.lower(), spelling, n=1, cutoff=0.6)
     return f" Did you mean '{spelling[near[0]]}'?" if near else ""

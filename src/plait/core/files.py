@@ -195,10 +195,10 @@ def read_json(path: Path, *, constants: bool = False) -> Any:
 
 def read_object(path: Path, *, constants: bool = False) -> dict[str, Any]:
     """The object in a file that must hold one JSON object."""
-    found = read_json(path, constants=constants)
-    if not isinstance(found, dict):
-        raise UserError(f"{path} cannot be read: it should hold an object, not a {type(found).__name__}.")
-    return found
+    document = read_json(path, constants=constants)
+    if not isinstance(document, dict):
+        raise UserError(f"{path} cannot be read: it should hold an object, not a {type(document).__name__}.")
+    return document
 
 
 def read_text(path: Path) -> str:

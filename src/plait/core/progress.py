@@ -69,9 +69,9 @@ _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory
 def available_memory() -> int:
     """Bytes that can be allocated now without swapping: the operating system's estimate, or the container's limit where
     that is smaller."""
-    found = _meminfo() or _all_memory()
+    available = _meminfo() or _all_memory()
     limits = [int(text) for path in _LIMITS if (text := _text(path).strip()).isdecimal()]
-    return min([found, *limits])
+    return min([available, *limits])
 
 
 def require_memory(needed: float, what: str, then: str = "") -> None:

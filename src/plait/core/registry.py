@@ -159,16 +159,16 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 # ---- users' files in place of names
 
 
-def split_path(given: str) -> tuple[Path, str] | None:
+def split_path(text: str) -> tuple[Path, str] | None:
     """`my_file.py` or `my_file.py:Class` as path and class name; None if it is not a Python file but a name."""
-    path, _, attribute = given.partition(":")
+    path, _, attribute = text.partition(":")
     return (Path(path), attribute) if path.endswith(".py") else None
 
 
-def split_options(given: str) -> tuple[str, str]:
+def split_options(text: str) -> tuple[str, str]:
     """`my_file.py[heads=4]` as `my_file.py` and `[heads=4]`; anything else is returned whole, with an empty text."""
-    file, bracket, rest = given.partition("[")
-    return (file, f"{bracket}{rest}") if bracket and split_path(file) and rest.endswith("]") else (given, "")
+    file, bracket, rest = text.partition("[")
+    return (file, f"{bracket}{rest}") if bracket and split_path(file) and rest.endswith("]") else (text, "")
 
 
 # ---- settings as key=value
@@ -176,15 +176,15 @@ def split_options(given: str) -> tuple[str, str]:
 _TAKES = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
-def pairs(given: Sequence[str], option: str) -> dict[str, str]:
+def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     """`["d=256", …]` as a dictionary of texts. `option` names the command-line option in messages."""
-    found: dict[str, str] = {}
-    for text in given:
+    values: dict[str, str] = {}
+    for text in texts:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not key or not value:
             raise UserError(f"{option} {text}: write key=value.")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def require_known(name: str, known: Iterable[str], owner: str, noun: str = "setting") -> None:
@@ -213,38 +213,38 @@ def kinds_of(settings: Any) -> dict[str, type]:
     return {spec.name: type(spec.default) for spec in fields(settings)}
 
 
-def current_names(given: Mapping[str, Any], of: Any) -> dict[str, Any]:
+def current_names(values: Mapping[str, Any], of: Any) -> dict[str, Any]:
     """The same with former names of fields (the field's metadata `formerly`) replaced by their present names."""
     names = {spec.metadata["formerly"]: spec.name for spec in fields(of) if spec.metadata.get("formerly")}
-    return {names.get(key, key): value for key, value in given.items()}
+    return {names.get(key, key): value for key, value in values.items()}
 
 
 def read_values(
-    given: Mapping[str, Any], kinds: Mapping[str, type], owner: str, noun: str = "setting"
+    values: Mapping[str, Any], kinds: Mapping[str, type], owner: str, noun: str = "setting"
 ) -> dict[str, Any]:
     """The given values, texts or not, converted to the types in `kinds`. `owner` names in messages whose keys they
     are."""
-    found: dict[str, Any] = {}
-    for name, value in given.items():
+    converted: dict[str, Any] = {}
+    for name, value in values.items():
         require_known(name, kinds, owner, noun)
         try:
-            found[name] = read_value(value, kinds[name])
+            converted[name] = read_value(value, kinds[name])
         except (ValueError, KeyError):
             raise UserError(f"{owner}: {name}={value} given, but it is {_TAKES[kinds[name]]}.") from None
-    return found
+    return converted
 
 
-def read_pairs(given: Sequence[str], option: str, of: Any) -> dict[str, Any]:
+def read_pairs(texts: Sequence[str], option: str, of: Any) -> dict[str, Any]:
     """`["lr=0.01", …]` as fields of the dataclass `of`, with values of the right types."""
-    kinds, found = kinds_of(of), {}
-    for text in given:
+    kinds, values = kinds_of(of), {}
+    for text in texts:
         key, equals, value = (part.strip() for part in text.partition("="))
         key = next(iter(current_names({key: value}, of)))
         if not equals or key not in kinds:
             wrong = f"there is no key '{key}'" if equals else "write key=value"
             raise UserError(f"{option} {text}: {wrong}.{did_you_mean(key, kinds)} Keys: {', '.join(kinds)}.")
         try:
-            found[key] = read_value(value, kinds[key])
+            values[key] = read_value(value, kinds[key])
         except (ValueError, KeyError):
             raise UserError(f"{option} {text}: {key} takes {_TAKES[kinds[key]]}.") from None
-    return found
+    return values

@@ -58,7 +58,7 @@ def parse(text: str, dimension: str, name: str) -> float:
 def replace_units(text: str) -> str:
     """The text with every quantity (count, bytes, time, energy) as a plain number: `latency <= 40ms` becomes
     `latency <= 0.04`."""
-    return _WITH_UNIT.sub(lambda found: repr(float(found[1]) * _IN_TEXTS[found[2]]), text)
+    return _WITH_UNIT.sub(lambda match: repr(float(match[1]) * _IN_TEXTS[match[2]]), text)
 
 
 _IN_TEXTS = COUNTS | BYTES | SECONDS | JOULES
@@ -67,13 +67,14 @@ _WITH_UNIT = re.compile(
 )
 
 
-def parse_duration(given: str | float) -> float:
+def parse_duration(text: str | float) -> float:
     """Seconds of 90s, 10m, 1h30m; a number is one of seconds."""
-    if not isinstance(given, str):
-        return float(given)
-    text = given
-    parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip().lower())
-    total = sum(float(n) * unit for n, unit in zip(parts.groups(), (3600, 60, 1), strict=True) if n) if parts else 0.0
+    if isinstance(text, str):
+        parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip().lower())
+        numbers = zip(parts.groups(), (3600, 60, 1), strict=True) if parts else ()
+        total = sum(float(number) * unit for number, unit in numbers if number)
+    else:
+        total = float(text)
     if not 0 < total < math.inf:
         raise UserError(f"'{text}' is not a duration; write it as 90s, 10m or 1h30m.")
     return total

@@ -8,6 +8,7 @@ changes nothing that was made before.
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import traceback
 from collections.abc import Mapping
@@ -48,8 +49,8 @@ class MixerSource:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> MixerSource:
-        return cls(given["file"], given["attribute"], given["text"], given.get("package", ""))
+    def from_dict(cls, document: Mapping[str, Any]) -> MixerSource:
+        return cls(document["file"], document["attribute"], document["text"], document.get("package", ""))
 
 
 def class_from_file(path: Path, base: type[Found], attribute: str = "", text: str | None = None) -> type[Found]:
@@ -57,37 +58,37 @@ def class_from_file(path: Path, base: type[Found], attribute: str = "", text: st
     called `attribute`."""
     module = _run(path, attribute, _read(path) if text is None else text)
     kind = base.__name__.lower()
-    found = {
+    classes = {
         name: value
         for name, value in vars(module).items()
         if isinstance(value, type) and issubclass(value, base) and value.__module__ == module.__name__
     }
     if attribute:
-        if attribute not in found:
-            raise UserError(f"{path} has no {kind} class '{attribute}'.{did_you_mean(attribute, found)}")
-        return found[attribute]
-    if len(found) != 1:
-        listing = ", ".join(found) or "none"
+        if attribute not in classes:
+            raise UserError(f"{path} has no {kind} class '{attribute}'.{did_you_mean(attribute, classes)}")
+        return classes[attribute]
+    if len(classes) != 1:
+        listing = ", ".join(classes) or "none"
         raise UserError(
             f"{path} should hold one subclass of {base.__name__}, found: {listing}. Name one as {path}:Class."
         )
-    return next(iter(found.values()))
+    return next(iter(classes.values()))
 
 
 def users_fault(wrong: BaseException) -> str:
     """Where in a user's file an exception was raised, and what it says; empty if it did not come through one."""
-    found = ""
+    place = ""
     for frame, line in traceback.walk_tb(wrong.__traceback__):
         if str(frame.f_globals.get("__name__", "")).startswith(MODULE):
             path = Path(frame.f_code.co_filename)
             shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-            found = f"{shown}, line {line}, in {frame.f_code.co_name}"
+            place = f"{shown}, line {line}, in {frame.f_code.co_name}"
     said = str(wrong).strip().splitlines()[:1]
-    return found and ": ".join([found, type(wrong).__name__, *said])
+    return place and ": ".join([place, type(wrong).__name__, *said])
 
 
 def _read(path: Path) -> str:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UserError(f"there is no file {path}.")
     try:
         return path.read_text(encoding="utf-8")

@@ -53,7 +53,7 @@ class Chain:
 
     @cached_property
     def entropy(self) -> float:
-        """Nats a token: Σ_c π(c) H(next | c). Exact, as different successors of a context emit different tokens."""
+        """Nats per token: Σ_c π(c) H(next | c). Exact, as different successors of a context emit different tokens."""
         p_CC = self.transitions_CC
         nats_C = -np.sum(p_CC * np.log(np.where(p_CC > 0, p_CC, 1.0)), axis=1)
         return float(self.stationary_C @ nats_C)
@@ -194,18 +194,18 @@ def dna_chain() -> Chain:
 
 def bases(size: int, stream: np.random.Generator) -> np.ndarray:
     """A sequence of `size` bases, uint8."""
-    found = dna_chain().sample(size, stream).astype(np.uint8)
+    sequence = dna_chain().sample(size, stream).astype(np.uint8)
     words = [np.array([BASES.index(base) for base in motif], dtype=np.uint8) for motif in MOTIFS]
     for at in np.flatnonzero(stream.random(size) < 1 / MOTIF_EVERY):
-        _put(found, int(at), words[int(stream.integers(len(words)))], stream)
+        _put(sequence, int(at), words[int(stream.integers(len(words)))], stream)
     for at in np.flatnonzero(stream.random(size) < 1 / REPEAT_EVERY):
         length = int(stream.integers(*REPEAT_LENGTHS))
         back = int(stream.integers(length, REPEAT_REACH))
         if at >= back:
-            copied = found[at - back : at - back + length]
+            copied = sequence[at - back : at - back + length]
             reverse = stream.random() < 0.5
-            _put(found, int(at), 3 - copied[::-1] if reverse else copied.copy(), stream)  # 3 − base: its complement
-    return found
+            _put(sequence, int(at), 3 - copied[::-1] if reverse else copied.copy(), stream)  # 3 − base: its complement
+    return sequence
 
 
 def _put(bases: np.ndarray, at: int, word: np.ndarray, stream: np.random.Generator) -> None:

@@ -30,10 +30,8 @@ from plait.data.tokenizer_table import load_tokenizer, tokenizer_recipe
 DIGESTS = "digests"  # the cache's folder for hashes of large files
 
 
-def open_text(
-    given: str, source: TextSource, tokenizer: str, cache: Path | None, progress: OnProgress | None
-) -> Corpus:
-    """The corpus of a source, tokenised in this way. `given`: the corpus's name."""
+def open_text(name: str, source: TextSource, tokenizer: str, cache: Path | None, progress: OnProgress | None) -> Corpus:
+    """The corpus of a source, tokenised in this way. `name`: the corpus's."""
     how, folder = tokenizer_recipe(tokenizer), cache_folder(cache)
     digests = file_digests(source.files(), folder / DIGESTS, progress)
     read = _Reader(source, digests, progress)
@@ -42,16 +40,16 @@ def open_text(
         learned = how.learn(read.texts("train", "learning the vocabulary"))
         written = write_tokens(unfinished, read.documents("tokenising"), learned, source.length)
         if not written["train"]:
-            raise UserError(f"'{given}' holds no text to train on.")
+            raise UserError(f"'{name}' holds no text to train on.")
 
     entry = cached(folder, fingerprint(source.identity(), digests, how.identity), _is_good, build)
-    meta, found = read_meta(entry), load_tokenizer(entry)
+    meta, loaded = read_meta(entry), load_tokenizer(entry)
     assert meta is not None
     characters = {split: meta["splits"][split]["characters"] for split in SPLITS}
     size = {split: meta["splits"][split]["bytes"] for split in SPLITS}
-    identity = fingerprint(written_digests(meta), found.as_dict())
+    identity = fingerprint(written_digests(meta), loaded.as_dict())
     tokens = read_tokens(entry, meta)
-    return Corpus(given, found, identity, None, tokens, characters.__getitem__, size.__getitem__)
+    return Corpus(name, loaded, identity, None, tokens, characters.__getitem__, size.__getitem__)
 
 
 def _is_good(entry: Path) -> bool:
@@ -101,9 +99,9 @@ VARIABLE = "PLAIT_CACHE"
 DEFAULT = Path("runs/cache")
 
 
-def cache_folder(given: Path | None) -> Path:
-    """The one given, else $PLAIT_CACHE, else runs/cache below the working folder."""
-    chosen = given or Path(os.environ.get(VARIABLE) or DEFAULT)
+def cache_folder(folder: Path | None) -> Path:
+    """`folder`, else $PLAIT_CACHE, else runs/cache below the working folder."""
+    chosen = folder or Path(os.environ.get(VARIABLE) or DEFAULT)
     # Absolute: memory maps are opened later, perhaps from another working folder.
     return Path(os.path.abspath(chosen.expanduser()))
 
@@ -174,19 +172,19 @@ def file_digests(files: Mapping[str, Path], memory: Path, progress: OnProgress |
         total = sum(size for _, size, _ in marks.values())
         kept = memory / f"{_hash_of(sorted(mark[0] for mark in marks.values()))}.json"
         known = _read(kept) if total >= REMEMBERED else {}
-        found, done = {}, 0
+        digests, done = {}, 0
         for name, path in files.items():
             before = known.get(name)
-            found[name] = str(before[-1]) if before and before[:-1] == list(marks[name]) else _digest(path)
+            digests[name] = str(before[-1]) if before and before[:-1] == list(marks[name]) else _digest(path)
             done += marks[name][1]
             if progress is not None:
                 progress("hashing", done, total)
     except OSError as wrong:
         raise UserError(f"cannot read {wrong.filename}: {wrong.strerror or wrong}.") from wrong
-    now = {name: [*marks[name], found[name]] for name in files}
+    now = {name: [*marks[name], digests[name]] for name in files}
     if total >= REMEMBERED and now != known:
         _write(kept, now)
-    return found
+    return digests
 
 
 def remembered_digests(source: TokenSource, cache: Path | None) -> dict[str, str]:
@@ -198,10 +196,10 @@ def remembered_digests(source: TokenSource, cache: Path | None) -> dict[str, str
     known = _read(kept) if large else {}
     if known.get("files") == marks and len(known.get("digests", ())) == len(SPLITS):
         return dict(zip(SPLITS, map(str, known["digests"]), strict=True))
-    found = split_digests(source)
+    digests = split_digests(source)
     if large:
-        _write(kept, {"files": marks, "digests": list(found.values())})
-    return found
+        _write(kept, {"files": marks, "digests": list(digests.values())})
+    return digests
 
 
 def _mark(path: Path) -> tuple[str, int, int]:
@@ -224,12 +222,12 @@ def _digest(path: Path) -> str:
 
 def _read(path: Path) -> dict[str, list[Any]]:
     try:
-        found = loads(path.read_text(encoding="utf-8"))
+        entries = loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(value, list) for value in found.values()):
+        entries = None
+    if not isinstance(entries, dict) or not all(isinstance(value, list) for value in entries.values()):
         return {}  # it is only a memory: what it lost is hashed again
-    return found
+    return entries
 
 
 def _write(path: Path, known: dict[str, list[Any]]) -> None:

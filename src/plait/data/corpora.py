@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -136,15 +137,15 @@ FOLDER = CorpusEntry(
 
 def entry_of(name: str, table: Table[Opener] = NAMED) -> CorpusEntry:
     """The table's entry of a corpus; an empty one for a corpus of an installed package."""
-    found = table.entry(name) if name in table.lines else CorpusEntry("")
-    assert isinstance(found, CorpusEntry)
-    return found
+    entry = table.entry(name) if name in table.lines else CorpusEntry("")
+    assert isinstance(entry, CorpusEntry)
+    return entry
 
 
 def usage(name: str) -> str:
     """How a corpus is asked for: wikitext-103:FOLDER."""
-    given = entry_of(name).given
-    return f"{name}:{given}" if given else name
+    argument = entry_of(name).given
+    return f"{name}:{argument}" if argument else name
 
 
 def corpus_listing() -> list[dict[str, object]]:
@@ -164,33 +165,33 @@ def corpus_listing() -> list[dict[str, object]]:
     ]
 
 
-def open_source(given: str) -> TextSource | TokenSource:
+def open_source(name: str) -> TextSource | TokenSource:
     """What a corpus's name or path stands for."""
-    family, _, rest = given.partition(":")
-    if given in NAMED and not entry_of(given).given:
-        return NAMED.load(given)()
+    family, _, rest = name.partition(":")
+    if name in NAMED and not entry_of(name).given:
+        return NAMED.load(name)()
     if family in NAMED:
         if not rest:
             raise UserError(f"'{family}' needs its files: {usage(family)} ({entry_of(family).what}).")
         return NAMED.load(family)(rest)
-    path = Path(given.partition("#")[0]).expanduser()
-    if not Path(given).expanduser().exists() and not path.exists():
+    path = Path(name.partition("#")[0]).expanduser()
+    if not os.path.exists(Path(name).expanduser()) and not os.path.exists(path):
         NAMED.discover()
         if family in NAMED:
             return NAMED.load(family)(*([rest] if rest else []))
         raise UserError(
-            f"no corpus '{given}': neither a known name nor a file or folder.{did_you_mean(given, NAMED)} "
+            f"no corpus '{name}': neither a known name nor a file or folder.{did_you_mean(name, NAMED)} "
             f"Known: {', '.join(map(usage, NAMED))}, a folder, or a file ({', '.join(FILES)})."
         )
-    if Path(given).expanduser().is_dir():
-        found: TextSource | TokenSource = load_attribute(FOLDER.where)(given)
-        return found
+    if Path(name).expanduser().is_dir():
+        source: TextSource | TokenSource = load_attribute(FOLDER.where)(name)
+        return source
     if path.suffix not in FILES:
         raise UserError(
             f"cannot tell what '{path.name}' holds.{did_you_mean(path.suffix, FILES)} "
             f"Known endings: {', '.join(FILES)}; name an enwik8 file as enwik8:{path}."
         )
-    return FILES.load(path.suffix)(given)
+    return FILES.load(path.suffix)(name)
 
 
 VERSION = 2  # raised by hand when the same source comes to give other tokens

@@ -19,8 +19,8 @@ PARTS = {"train": "train", "validation": "valid", "test": "test"}
 VARIANTS = {"tokens": "words", "raw": "bytes"}
 
 
-def open_wikitext(given: str) -> SplitFiles:
-    folder = Path(given).expanduser()
+def open_wikitext(location: str) -> SplitFiles:
+    folder = Path(location).expanduser()
     for ending, tokenizer in VARIANTS.items():
         files = {split: [folder / f"wiki.{part}.{ending}"] for split, part in PARTS.items()}
         there = [file for (file,) in files.values() if file.is_file()]
@@ -40,8 +40,8 @@ VALIDATION = "heldout-monolingual.tokenized.shuffled"
 TOKENIZER = "words:min_count=3"
 
 
-def open_lm1b(given: str) -> SplitFiles:
-    folder = Path(given).expanduser()
+def open_lm1b(location: str) -> SplitFiles:
+    folder = Path(location).expanduser()
     validation = folder / VALIDATION
     files = {
         "train": [folder / TRAINING / f"news.en-{number:05d}-of-00100" for number in range(1, 100)],
@@ -58,17 +58,17 @@ def open_lm1b(given: str) -> SplitFiles:
     return SplitFiles(folder, files, TOKENIZER)
 
 
-def enwik8(given: str) -> TextFile:
+def enwik8(location: str) -> TextFile:
     # Results on enwik8 are in bits per byte and called bits per character.
-    return TextFile(_file(given, "enwik8"), exact=True)
+    return TextFile(_file(location, "enwik8"), exact=True)
 
 
-def text8(given: str) -> TextFile:
-    return TextFile(_file(given, "text8"), tokenizer="chars", exact=True)
+def text8(location: str) -> TextFile:
+    return TextFile(_file(location, "text8"), tokenizer="chars", exact=True)
 
 
-def _file(given: str, name: str) -> Path:
-    path = Path(given).expanduser()
+def _file(location: str, name: str) -> Path:
+    path = Path(location).expanduser()
     file = path / name if path.is_dir() else path
     if not file.is_file():
         raise UserError(f"{name}: looked for {file}, which is not there.")

@@ -194,8 +194,8 @@ def mixed(values: np.ndarray, key: int) -> np.ndarray:
 
 def uniform(values: np.ndarray, key: int) -> np.ndarray:
     """A number in [0, 1) for each value."""
-    found: np.ndarray = (mixed(values, key) >> np.uint64(11)) * 2.0**-53
-    return found
+    numbers: np.ndarray = (mixed(values, key) >> np.uint64(11)) * 2.0**-53
+    return numbers
 
 
 def permuted(places: np.ndarray, size: int, key: int) -> np.ndarray:
@@ -207,15 +207,15 @@ def permuted(places: np.ndarray, size: int, key: int) -> np.ndarray:
     half = max(1, -(-(size - 1).bit_length() // 2))
     low, shift = np.uint64((1 << half) - 1), np.uint64(half)
     keys = mixed(np.arange(ROUNDS), key).tolist()
-    found = places.astype(np.uint64)
-    outside = np.ones(found.shape, dtype=bool)
+    moved = places.astype(np.uint64)
+    outside = np.ones(moved.shape, dtype=bool)
     while outside.any():
-        left, right = found[outside] >> shift, found[outside] & low
+        left, right = moved[outside] >> shift, moved[outside] & low
         for round_key in keys:
             left, right = right, left ^ (mixed(right, round_key) & low)
-        found[outside] = left << shift | right
-        outside = found >= np.uint64(size)
-    return found.astype(np.int64)
+        moved[outside] = left << shift | right
+        outside = moved >= np.uint64(size)
+    return moved.astype(np.int64)
 
 
 MARKERS = 3  # of a row

@@ -42,9 +42,9 @@ def cut_place(path: Path, wanted: int, limit: int) -> int:
         file.seek(wanted)
         ahead = file.read(min(PIECE, max(limit - wanted, 0)))
     for separator in (b"\n", b" "):
-        found = ahead.find(separator, 0, len(ahead) - 1)  # something must be left behind the cut
-        if found >= 0:
-            return wanted + found + 1
+        offset = ahead.find(separator, 0, len(ahead) - 1)  # something must be left behind the cut
+        if offset >= 0:
+            return wanted + offset + 1
     inside = next((number for number, byte in enumerate(ahead[:4]) if not _continues(byte)), 0)
     return wanted + inside
 
@@ -170,13 +170,13 @@ class SplitFiles(TextSource):
             yield Document(digests[name], text_pieces(path), path.stat().st_size, self._splits[name])
 
 
-def text_file(given: str) -> TextFile:
-    return TextFile(Path(given).expanduser())
+def text_file(location: str) -> TextFile:
+    return TextFile(Path(location).expanduser())
 
 
-def record_file(given: str) -> RecordFile:
+def record_file(location: str) -> RecordFile:
     """`FILE` or `FILE#field`."""
-    path, _, field = given.partition("#")
+    path, _, field = location.partition("#")
     return RecordFile(Path(path).expanduser(), field or FIELD)
 
 
@@ -272,15 +272,15 @@ def _is_included(name: Path) -> bool:
 
 def _own_splits(names: list[str]) -> dict[str, str]:
     """The split of each file by its name or that of its top folder; empty where one of them does not say."""
-    found = {}
+    splits = {}
     for name in names:
         split = split_named(name.split("/")[0])
         if split is None:
             return {}
-        found[name] = split
-    return found if "train" in found.values() else {}
+        splits[name] = split
+    return splits if "train" in splits.values() else {}
 
 
-def open_folder(given: str) -> TextSource | TokenSource:
-    root = Path(given).expanduser()
+def open_folder(location: str) -> TextSource | TokenSource:
+    root = Path(location).expanduser()
     return memmap.open_token_folder(root) if memmap.holds_tokens(root) else Folder(root)

@@ -189,9 +189,9 @@ ENDINGS = (".bin", ".npy")
 DECODED = 1 << 20  # tokens decoded at a time to count their characters
 
 
-def open_token_file(given: str) -> TokenSource:
+def open_token_file(location: str) -> TokenSource:
     """One file, cut by position."""
-    path = Path(given).expanduser()
+    path = Path(location).expanduser()
     tokens = _load(path)
     starts = [0, *(end for _, end in bounds(len(tokens)))]
     parts = {split: tokens[start:end] for (split, end), start in zip(bounds(len(tokens)), starts, strict=False)}
@@ -219,8 +219,8 @@ def open_token_folder(folder: Path) -> TokenSource:
 
 
 def _split_files(folder: Path) -> dict[str, Path]:
-    found = ((split_named(path.stem), path) for path in sorted(folder.iterdir()) if path.suffix in ENDINGS)
-    return {split: path for split, path in found if split is not None}
+    named = ((split_named(path.stem), path) for path in sorted(folder.iterdir()) if path.suffix in ENDINGS)
+    return {split: path for split, path in named if split is not None}
 
 
 def _source(

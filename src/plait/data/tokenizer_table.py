@@ -61,7 +61,7 @@ class TokenizerRecipe:
 def options_of(name: str) -> dict[str, int]:
     """The options of a tokenizer and their defaults."""
     parameters = inspect.signature(TOKENIZERS.load(name)).parameters.values()
-    return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+    return {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
 
 
 def tokenizer_listing() -> list[dict[str, object]]:
@@ -77,9 +77,9 @@ def tokenizer_listing() -> list[dict[str, object]]:
     ]
 
 
-def tokenizer_recipe(given: str) -> TokenizerRecipe:
+def tokenizer_recipe(text: str) -> TokenizerRecipe:
     """`bytes`, `words:min_count=3,size=50000`, `hf:PATH`, or a folder that a tokenizer was saved in."""
-    name, _, rest = given.partition(":")
+    name, _, rest = text.partition(":")
     if name == FROM_FILE:
         if not rest:
             raise UserError("'hf' needs a path: hf:PATH, a tokenizer.json or the folder that holds it.")
@@ -90,12 +90,12 @@ def tokenizer_recipe(given: str) -> TokenizerRecipe:
         options = {**options_of(name), **_options(name, rest)}
         learn = TOKENIZERS.load(name)
         return TokenizerRecipe({"tokenizer": name, **options}, lambda texts: learn(texts, **options))
-    folder = Path(given).expanduser()
+    folder = Path(text).expanduser()
     if folder.is_dir():
         return _fixed(load_tokenizer(folder))
     known = [*TOKENIZERS, "hf:PATH", "or the folder of a saved tokenizer"]
     raise UserError(
-        f"unknown tokenizer '{given}'.{did_you_mean(name, [*TOKENIZERS, FROM_FILE])} Known: {', '.join(known)}."
+        f"unknown tokenizer '{text}'.{did_you_mean(name, [*TOKENIZERS, FROM_FILE])} Known: {', '.join(known)}."
     )
 
 
@@ -115,9 +115,9 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         raise UserError(f"{own}: unknown tokenizer {name!r}. Known: {', '.join(loadable)}.")
     if version != OWN_VERSION:
         raise UserError(f"{own} has version {version!r}; this plait reads version {OWN_VERSION}.")
-    found: type[OwnTokenizer] = load_attribute(_reader(name))
+    kind: type[OwnTokenizer] = load_attribute(_reader(name))
     try:
-        return found.from_content(fields)
+        return kind.from_content(fields)
     except UserError as wrong:
         raise UserError(f"{own} is damaged: {wrong}") from None
 
@@ -127,14 +127,14 @@ def _fixed(tokenizer: Tokenizer) -> TokenizerRecipe:
 
 
 def _options(name: str, text: str) -> dict[str, int]:
-    owner, known, found = f"tokenizer '{name}'", options_of(name), {}
+    owner, known, options = f"tokenizer '{name}'", options_of(name), {}
     for part in filter(None, text.split(",")):
         option, _, value = part.partition("=") if "=" in part or "size" not in known else ("size", "", part)
         require_known(option, known, owner, "option")
         if not (value.isascii() and value.isdigit() and len(value) < 19):
             raise UserError(f"{owner}: {option} should be a whole number; found '{value}'.")
-        found[option] = int(value)
-    return found
+        options[option] = int(value)
+    return options
 
 
 def _reader(name: str) -> str:

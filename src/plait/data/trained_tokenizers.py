@@ -51,8 +51,8 @@ class HuggingFace(Tokenizer):
         # The library takes valid Unicode only; bytes that were none become replacement characters.
         clean = utf8(text).decode("utf-8", "replace")
         # "Fast" leaves out where in the text each token lies, which nobody asks here.
-        (found,) = self._inner.encode_batch_fast([clean], add_special_tokens=False)
-        return np.array(found.ids, dtype=np.int64)
+        (encoding,) = self._inner.encode_batch_fast([clean], add_special_tokens=False)
+        return np.array(encoding.ids, dtype=np.int64)
 
     def decode(self, ids: Iterable[int] | np.ndarray) -> str:
         text: str = self._inner.decode(self.checked(ids).tolist(), skip_special_tokens=False)
@@ -93,10 +93,10 @@ def _end_of(config: Path) -> str | None:
     if not config.is_file():
         return None
     try:
-        found = loads(config.read_text(encoding="utf-8"), constants=True)
+        document = loads(config.read_text(encoding="utf-8"), constants=True)
     except ValueError as wrong:
         raise UserError(f"{config} is damaged: {wrong}.") from None
-    end = found.get("eos_token") if isinstance(found, dict) else None
+    end = document.get("eos_token") if isinstance(document, dict) else None
     if isinstance(end, dict):  # older configs write the token with its properties
         end = end.get("content")
     return end if isinstance(end, str) else None

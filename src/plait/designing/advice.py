@@ -50,10 +50,10 @@ def advice_points(document: DesignDocument) -> list[str]:
 def _what(d: DesignDocument) -> str:
     pick = d["pick"]
     said: list[str] = []
-    for each, entry, limit in limited(d):
+    for metric, entry, limit in limited(d):
         allowed = "" if said else " allowed"
         noisy = " (the machine was busy: measured with noise)" if entry.get("noisy") else ""
-        said.append(f"{entry['measured']:.3g} {each.unit} of the {limit:g}{allowed}{noisy}")
+        said.append(f"{entry['measured']:.3g} {metric.unit} of the {limit:g}{allowed}{noisy}")
     doubt = ""
     if set(d["not_distinguishable"]) >= set(_raced(d)) and len(_raced(d)) > 1:
         doubt = ", though this race cannot tell it from any of the others"
@@ -65,11 +65,11 @@ def _what(d: DesignDocument) -> str:
 
 def limited(d: DesignDocument) -> list[tuple[Quantity, Row, float]]:
     """Every limited quantity with the pick's measurement and the limit, both in the quantity's unit."""
-    pick, found = d["pick"], []
-    for each, limit in ((quantity(name), limit) for name, limit in d["config"]["limits"].items()):
-        exact = {} if each.column in pick else {"measured": each.scale * pick[each.name], "interval": None}
-        found.append((each, pick.get(each.column, exact), each.scale * limit))
-    return found
+    pick, limits = d["pick"], []
+    for metric, limit in ((quantity(name), limit) for name, limit in d["config"]["limits"].items()):
+        exact = {} if metric.column in pick else {"measured": metric.scale * pick[metric.name], "interval": None}
+        limits.append((metric, pick.get(metric.column, exact), metric.scale * limit))
+    return limits
 
 
 def _why(d: DesignDocument) -> str:
@@ -165,9 +165,13 @@ def _change(d: DesignDocument) -> str:
 
 
 def _binding(d: DesignDocument) -> str:
-    shares = listed([f"{percent(entry['measured'] / limit)} of the {each.name}" for each, entry, limit in limited(d)])
+    shares = listed(
+        [f"{percent(entry['measured'] / limit)} of the {metric.name}" for metric, entry, limit in limited(d)]
+    )
     # A search keeps the upper end of its prediction interval below a limit, so compare that end with the limit.
-    reach = {each.name: max(entry["measured"], *(entry["interval"] or ())) / limit for each, entry, limit in limited(d)}
+    reach = {
+        metric.name: max(entry["measured"], *(entry["interval"] or ())) / limit for metric, entry, limit in limited(d)
+    }
     tight = [name for name, share in reach.items() if share >= TIGHT]
     if tight:
         spread = ""
@@ -181,7 +185,7 @@ def _binding(d: DesignDocument) -> str:
 
 def _measured_share(d: DesignDocument, name: str) -> float:
     """The share of a limit that the pick was measured at."""
-    return next(float(entry["measured"] / limit) for each, entry, limit in limited(d) if each.name == name)
+    return next(float(entry["measured"] / limit) for metric, entry, limit in limited(d) if metric.name == name)
 
 
 def _trained(d: DesignDocument) -> str:
@@ -225,8 +229,8 @@ def _raced(d: DesignDocument) -> Row:
     return {row["name"]: row for row in d["race"]["architectures"]}
 
 
-def _score(found: SummaryRow) -> str:
-    return f"{found['accuracy']:.2f}{_range(found['interval'], '.2f')}"
+def _score(summary: SummaryRow) -> str:
+    return f"{summary['accuracy']:.2f}{_range(summary['interval'], '.2f')}"
 
 
 def _range(interval: Sequence[float] | None, how: str = ".3f") -> str:

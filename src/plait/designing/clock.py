@@ -119,8 +119,8 @@ class StageEnd:
     @property
     def known(self) -> int | None:
         """After how many pieces of work it ended, if it has."""
-        found = self.clock.decision(self.stage, self.of)
-        return None if found is None else int(found)
+        decided = self.clock.decision(self.stage, self.of)
+        return None if decided is None else int(decided)
 
     def reached(self, done: int) -> bool:
         """Whether to end now, after so many pieces of work."""

@@ -43,11 +43,11 @@ def compositions(rows: Sequence[Row], size: str) -> list[list[Row]]:
 
     Models without a sequence mixer are left out: they have no pattern to probe.
     """
-    found: dict[frozenset[str], list[Row]] = {}
-    for row in sorted(rows, key=lambda one: -one[size]):
+    grouped: dict[frozenset[str], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: -row[size]):
         if mixers := mixers_of(row["spec"]):
-            found.setdefault(frozenset(mixers), []).append(row)
-    return list(found.values())
+            grouped.setdefault(frozenset(mixers), []).append(row)
+    return list(grouped.values())
 
 
 def families(spec: str) -> frozenset[str]:
@@ -66,7 +66,7 @@ def few_of(all_compositions: Sequence[list[Row]], count: int) -> list[list[Row]]
     left = [(families(composition[0]["spec"]), composition) for composition in all_compositions]
     chosen: list[list[Row]] = []
     while left and len(chosen) < count:
-        few = min(left, key=lambda one: (sets[one[0]], sum(taken[name] for name in one[0]) / len(one[0])))
+        few = min(left, key=lambda pair: (sets[pair[0]], sum(taken[name] for name in pair[0]) / len(pair[0])))
         left.remove(few)
         sets[few[0]] += 1
         taken.update(few[0])

@@ -44,16 +44,16 @@ class TrainFor:
     @classmethod
     def read(cls, text: str) -> TrainFor:
         """`2h`, `90s`, `1e9 tokens`, `20M tokens`, `1e18 FLOPs`."""
-        found = re.fullmatch(r"\s*(\S+?)\s*(tokens?|flops?)\s*", text, re.IGNORECASE)
-        if found is None:
+        match = re.fullmatch(r"\s*(\S+?)\s*(tokens?|flops?)\s*", text, re.IGNORECASE)
+        if match is None:
             try:
                 return cls("seconds", parse_duration(text))
             except UserError:
                 raise UserError(
                     f"--train-for '{text}': write a time (2h), a number of tokens (20M tokens) or FLOPs (1e18 FLOPs)."
                 ) from None
-        unit = "tokens" if found[2].lower().startswith("token") else "flops"
-        return cls(unit, parse(found[1], "count", "--train-for"))
+        unit = "tokens" if match[2].lower().startswith("token") else "flops"
+        return cls(unit, parse(match[1], "count", "--train-for"))
 
     @property
     def text(self) -> str:

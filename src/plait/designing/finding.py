@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from plait.algorithms.front import Front, Row
 from plait.algorithms.predicted import DevicePredictor
@@ -30,7 +29,7 @@ PLAIN = "attn"  # the mixer of the plain Transformer that everything is compared
 
 
 @dataclass
-class Found:
+class SearchFindings:
     """Rows as `plait search --json` has them.
 
     size        the objective that is to be large
@@ -56,11 +55,11 @@ class Found:
             by_pattern.setdefault(pattern_name(row["spec"]), row)
         return by_pattern
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         return document(self.record, self.measured)
 
 
-def find(config: DesignConfig, clock: Clock, on_progress: OnProgress, seconds: dict[str, float]) -> Found:
+def find(config: DesignConfig, clock: Clock, on_progress: OnProgress, seconds: dict[str, float]) -> SearchFindings:
     """Everything that can be found without training. Writes into `seconds` how long each stage took."""
     begun = time.perf_counter()
     profile = local_profile(
@@ -95,7 +94,7 @@ def find(config: DesignConfig, clock: Clock, on_progress: OnProgress, seconds: d
     measured, few, plain = _measured(config, front, size, plain_rows, clock, on_progress)
     seconds["measure"] = time.perf_counter() - begun
     rows = [describe(row, config.limits, None) for row in front.rows]
-    return Found(profile, record, size, rows, measured, few, plain)
+    return SearchFindings(profile, record, size, rows, measured, few, plain)
 
 
 def _search(

@@ -38,7 +38,7 @@ def design_view(record: Record, context: Context) -> View:
 
 def _view(document: DesignDocument) -> View:
     machine = document["machine"]
-    title = f"A model for {listed([f'{limit:g} {each.unit}' for each, _, limit in limited(document)])}"
+    title = f"A model for {listed([f'{limit:g} {metric.unit}' for metric, _, limit in limited(document)])}"
     setting = document["config"]["setting"]
     lead = (
         f"Designed by measurement on {machine['cpu'] or machine['system']} ({machine['cores']} cores), "
@@ -68,9 +68,11 @@ def _advice(d: DesignDocument) -> Element:
     """The verdict in one line, then why."""
     verdict, *points = d["points"]
     spec = tag("div", tag("code", d["pick"]["spec"], data_copy="the spec"), class_="taken")
-    made = card(tag("p", verdict, class_="verdict"), spec, tag("ul", *(tag("li", p) for p in points), class_="points"))
-    made.set("class", "card advice")
-    return made
+    advice = card(
+        tag("p", verdict, class_="verdict"), spec, tag("ul", *(tag("li", p) for p in points), class_="points")
+    )
+    advice.set("class", "card advice")
+    return advice
 
 
 def _figures(d: DesignDocument) -> Element:
@@ -83,11 +85,11 @@ def _figures(d: DesignDocument) -> Element:
         [
             *(
                 (
-                    each.name,
-                    f"{entry['measured']:.3g} {each.unit}",
-                    f"{'counted' if each.predicted == EXACT else 'measured'}, {limit:g} allowed",
+                    metric.name,
+                    f"{entry['measured']:.3g} {metric.unit}",
+                    f"{'counted' if metric.predicted == EXACT else 'measured'}, {limit:g} allowed",
                 )
-                for each, entry, limit in limited(d)
+                for metric, entry, limit in limited(d)
             ),
             ("parameters in its layers", short(pick[d["size"]]), f"{short(pick['total_params'])} in total"),
             (

@@ -32,14 +32,14 @@ def keys(d: DesignDocument) -> dict[str, str]:
 
 
 def probe_section(d: DesignDocument) -> Element:
-    found, names, key_of = d["probe"], colours(d), keys(d)
-    if found.get("left_out"):  # absent from designs of earlier versions
-        words = f"The probe was left out: {found['left_out']}. It would say what a pattern can do, and decides nothing."
+    probe, names, key_of = d["probe"], colours(d), keys(d)
+    if probe.get("left_out"):  # absent from designs of earlier versions
+        words = f"The probe was left out: {probe['left_out']}. It would say what a pattern can do, and decides nothing."
         return section("What they can do", note(words))
 
     def panel(title: str, task: str | None) -> Element:
         rows = []
-        for row in found["architectures"]:
+        for row in probe["architectures"]:
             score = row["tasks"][task] if task else row["mean"]
             rows.append(
                 charts.Bar(
@@ -54,19 +54,19 @@ def probe_section(d: DesignDocument) -> Element:
             )
         return card(charts.bars(rows, title=f"{title}: accuracy of every pattern"), title=title)
 
-    few, many = min(found["seeds"].values()), max(found["seeds"].values())
+    few, many = min(probe["seeds"].values()), max(probe["seeds"].values())
     seeds = str(few) if few == many else f"{few} to {many}"
     words = (
         f"Each pattern at the probe's size, with the same number of parameters per layer, trained on "
-        f"{len(found['tasks'])} "
-        f"synthetic tasks with {seeds} seed{'s' * (many > 1)} each: {found['runs']} trainings, {found['steps']:,} "
+        f"{len(probe['tasks'])} "
+        f"synthetic tasks with {seeds} seed{'s' * (many > 1)} each: {probe['runs']} trainings, {probe['steps']:,} "
         "steps."
     )
     words += " Whiskers are 95 % intervals of test accuracy." if many > 1 else " One seed: no intervals, no verdict."
-    if found["scale"] < 1:
-        words += f" To fit the time they were cut to {percent(found['scale'])} of their steps: give more --time."
-    notes = [note(f"{row['name']}: {row['note']}.") for row in found["architectures"] if row["note"]]
-    panels = [panel("mean", None), *(panel(task, task) for task in found["tasks"])]
+    if probe["scale"] < 1:
+        words += f" To fit the time they were cut to {percent(probe['scale'])} of their steps: give more --time."
+    notes = [note(f"{row['name']}: {row['note']}.") for row in probe["architectures"] if row["note"]]
+    panels = [panel("mean", None), *(panel(task, task) for task in probe["tasks"])]
     words += " This says what a pattern can do, not what its loss will be: it decided nothing."
     return section("What they can do", note(words), grid(*panels), *notes, _differences(d))
 
@@ -84,29 +84,29 @@ def _differences(d: DesignDocument) -> Element:
         for row in others
     ]
     columns = ("against, as probed", ">pick ahead by", ">95 % interval", "verdict")
-    made = table(columns, rows, keys=[keys(d)[row["name"]] for row in others], name="probe")
-    return folded("Paired differences of the mean, and the architectures as probed", made)
+    differences = table(columns, rows, keys=[keys(d)[row["name"]] for row in others], name="probe")
+    return folded("Paired differences of the mean, and the architectures as probed", differences)
 
 
 def _ends(interval: Sequence[float] | None) -> str:
     return "{:+.3f} to {:+.3f}".format(*interval) if interval else ""
 
 
-def score_text(found: SummaryRow) -> str:
-    ends = " ({:.2f}–{:.2f})".format(*found["interval"]) if found["interval"] else ""
-    return f"{found['accuracy']:.2f}{ends}"
+def score_text(summary: SummaryRow) -> str:
+    ends = " ({:.2f}–{:.2f})".format(*summary["interval"]) if summary["interval"] else ""
+    return f"{summary['accuracy']:.2f}{ends}"
 
 
 def race_section(d: DesignDocument) -> Element:
-    found, names, key_of = d["race"], colours(d), keys(d)
-    document = {**found, "foresight": d["foresight"]}
+    race, names, key_of = d["race"], colours(d), keys(d)
+    document = {**race, "foresight": d["foresight"]}
     drawn = [card(learning_curve_plot(document, names, key_of), title="Learning curves")]
     if d["foresight"]:
-        longest = max(row["trained_tokens"] for row in found["architectures"])
+        longest = max(row["trained_tokens"] for row in race["architectures"])
         drawn.append(card(chance_plot(document, names, longest, key_of), title="At which budget"))
     rows: list[list[Child]] = []
     chosen = None
-    for number, row in enumerate(found["architectures"]):
+    for number, row in enumerate(race["architectures"]):
         chosen = number if row["name"] == d["pick"]["pattern"] else chosen
         ends = "{:.3f} to {:.3f}".format(*row["interval"]) if row["interval"] else ""
         rows.append(
@@ -120,27 +120,27 @@ def race_section(d: DesignDocument) -> Element:
             ]
         )
     noise = "The noise between seeds is not known."
-    if found["noise"] is not None:
-        noise = f"Noise between seeds: {found['noise']:.3f} nats; no difference below it is called one."
+    if race["noise"] is not None:
+        noise = f"Noise between seeds: {race['noise']:.3f} nats; no difference below it is called one."
     columns = ("candidate", ">trained tokens", ">nats forecast", ">90 % interval", ">P(best)", ">rate")
     words = (
         f"All candidates train on the same batches of {d['config']['data']}. Each learning curve is extrapolated to "
         f"{short(d['budget']['spoken_for'])} tokens with its uncertainty. Candidates with a negligible probability of "
         "being the best stop; training continues where it is most informative. The race cost "
-        f"{percent(found['cost']['share'])} of training all candidates to the end. {noise}"
+        f"{percent(race['cost']['share'])} of training all candidates to the end. {noise}"
     )
     entries = [(page_charts.swatch(number), name) for name, number in names.items()]
-    made = table(
-        columns, rows, chosen=chosen, keys=[key_of[row["name"]] for row in found["architectures"]], name="race"
+    candidates = table(
+        columns, rows, chosen=chosen, keys=[key_of[row["name"]] for row in race["architectures"]], name="race"
     )
-    told = [note(f"{text[0].upper()}{text[1:]}.") for text in (d["foresight_text"], *found.get("notes", [])) if text]
+    told = [note(f"{text[0].upper()}{text[1:]}.") for text in (d["foresight_text"], *race.get("notes", [])) if text]
     return section(
         "Which one wins on this text",
         note(words),
         grid(*drawn),
         legend(entries, key_of),
         *told,
-        card(made, title=found["verdict"]),
+        card(candidates, title=race["verdict"]),
     )
 
 
@@ -149,32 +149,32 @@ MEASURED, PREDICTED = "measured, not raced", "predicted only"
 
 
 def front_section(d: DesignDocument) -> Element:
-    limits = {each.name: Limit(limit, each.name, each.unit) for each, _, limit in limited(d)}
-    found = d["search"]
+    limits = {metric.name: Limit(limit, metric.name, metric.unit) for metric, _, limit in limited(d)}
+    search = d["search"]
     drawn = []
-    for name, each in in_rows(d["predicted_front"]).items():
-        marks = _marks(d, each.column)
+    for name, metric in in_rows(d["predicted_front"]).items():
+        marks = _marks(d, metric.column)
         measured = sum(mark.measured for mark in marks)
-        told = f"{len(marks):,} of the {found['on_front']:,} models on the front and the candidates drawn, "
+        told = f"{len(marks):,} of the {search['on_front']:,} models on the front and the candidates drawn, "
         plot = scatter_plot(
             marks,
-            title=f"Parameters of the layers against {each.name}",
-            x_label=f"{each.name}, {each.unit} (↓ better)",
+            title=f"Parameters of the layers against {metric.name}",
+            x_label=f"{metric.name}, {metric.unit} (↓ better)",
             y_label="million parameters in the layers",
             limit=limits.get(name),
             of=f"{told}{measured} measured, {len(marks) - measured} predicted only",
         )
-        drawn.append(card(plot, title=f"Size against {each.name}"))
+        drawn.append(card(plot, title=f"Size against {metric.name}"))
     entries = [(page_charts.swatch(number), name) for name, number in colours(d).items()]
     entries += [(page_charts.swatch(None), MEASURED), (page_charts.swatch(None, hollow=True), PREDICTED)]
     return section(
         "What this machine can run",
         note(
-            f"{found['evaluated']:,} candidates of {found['space']} were compared; {found['on_front']:,} of them are "
-            "on the Pareto front of size, latency, memory and KV cache. Filled marks were measured, hollow ones are "
-            "predicted; lines are 95 % prediction intervals. The dotted line is the largest model within a limit; move "
-            "the slider to change the limit. The pick is circled. Click a model to see its drawing and cost; drag over "
-            "a chart to zoom."
+            f"{search['evaluated']:,} candidates of {search['space']} were compared; {search['on_front']:,} of them "
+            "are on the Pareto front of size, latency, memory and KV cache. Filled marks were measured, hollow ones "
+            "are predicted; lines are 95 % prediction intervals. The dotted line is the largest model within a limit; "
+            "move the slider to change the limit. The pick is circled. Click a model to see its drawing and cost; "
+            "drag over a chart to zoom."
         ),
         grid(*drawn),
         legend(entries, keys(d)),
@@ -195,15 +195,17 @@ def front_sheets(d: DesignDocument) -> list[ModelSheet]:
 
 
 def _facts(row: Row) -> list[tuple[str, str]]:
-    found = []
-    for each in in_rows([row]).values():
-        entry = row[each.column]
+    facts = []
+    for metric in in_rows([row]).values():
+        entry = row[metric.column]
         if entry["measured"] is not None:
-            found.append((f"{each.name}, measured", f"{entry['measured']:.3g} {each.unit}"))
+            facts.append((f"{metric.name}, measured", f"{entry['measured']:.3g} {metric.unit}"))
         if entry["interval"] is not None:
             low, high = entry["interval"]
-            found.append((f"{each.name}, predicted", f"{entry['predicted']:.3g} ({low:.3g} to {high:.3g}) {each.unit}"))
-    return found
+            facts.append(
+                (f"{metric.name}, predicted", f"{entry['predicted']:.3g} ({low:.3g} to {high:.3g}) {metric.unit}")
+            )
+    return facts
 
 
 def _marks(d: DesignDocument, column: str) -> list[page_charts.Mark]:
@@ -236,8 +238,8 @@ def _marks(d: DesignDocument, column: str) -> list[page_charts.Mark]:
 def _hint(row: Row, size: str) -> str:
     lines = [row["pattern"]] if "pattern" in row else []
     lines += [row["spec"], f"{row[size]:,} parameters in its layers"]
-    for each in in_rows([row]).values():
-        entry, unit = row[each.column], each.unit
+    for metric in in_rows([row]).values():
+        entry, unit = row[metric.column], metric.unit
         if entry["interval"] is None:
             continue
         low, high = entry["interval"]
@@ -252,7 +254,7 @@ def _candidates(d: DesignDocument) -> Element:
     rows: list[list[Child]] = []
     pick = None
     order = colours(d)
-    ordered = sorted(d["candidates"], key=lambda one: order[one["pattern"]])
+    ordered = sorted(d["candidates"], key=lambda row: order[row["pattern"]])
     for number, row in enumerate(ordered):
         pick = number if row["pattern"] == d["pick"]["pattern"] else pick
         rows.append(
@@ -266,8 +268,8 @@ def _candidates(d: DesignDocument) -> Element:
         )
     columns = ("model", ">params", *_columns(d), ">state MB", *([">probe"] if scores else []))
     told = note("Milliseconds with ≈ were measured while the machine was busy; state is that of one sequence.")
-    made = table(columns, rows, chosen=pick, keys=[row["spec"] for row in ordered], name="candidates")
-    return card(made, told, title="The models that were raced, the best first")
+    candidates = table(columns, rows, chosen=pick, keys=[row["spec"] for row in ordered], name="candidates")
+    return card(candidates, told, title="The models that were raced, the best first")
 
 
 def _measured(d: DesignDocument) -> Element:
@@ -288,15 +290,15 @@ def _measured(d: DesignDocument) -> Element:
 def _columns(d: DesignDocument) -> list[str]:
     return [
         column
-        for each in in_rows(d["candidates"]).values()
-        for column in (f">{each.heading}", f">predicted {each.heading}")
+        for metric in in_rows(d["candidates"]).values()
+        for column in (f">{metric.heading}", f">predicted {metric.heading}")
     ]
 
 
 def _numbers(d: DesignDocument, row: Row) -> list[str]:
     cells = []
-    for each in in_rows(d["candidates"]).values():
-        entry = row.get(each.column, {})
+    for metric in in_rows(d["candidates"]).values():
+        entry = row.get(metric.column, {})
         noisy = "≈ " if entry.get("noisy") else ""
         values = ((noisy, entry.get("measured")), ("", entry.get("predicted")))
         cells += ["–" if value is None else f"{mark}{value:.3g}" for mark, value in values]

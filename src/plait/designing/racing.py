@@ -60,13 +60,13 @@ def hold_race(
     recipe = track_recipe(Recipe(seq_len=config.setting.seq), WARMUP)
     course = Course(config.data, config.tokenizer, corpus.fingerprint, recipe, HELD_OUT, config.device)
     contenders = [Contender(name, architecture(row["spec"])) for name, row in rows.items()]
-    sources = {source.hash: source for each in contenders for source in each.arch.mixer_sources.values()}
+    sources = {source.hash: source for contender in contenders for source in contender.arch.mixer_sources.values()}
     on_progress("race", None, "timing the candidates")
     with Workers(course, store, config.place, tuple(sources.values()), config.log) as pool:
         speed = speeds(contenders, pool, most=TIMING * seconds)
         tokens = {
-            each.name: config.budget.tokens(speed[each.name], each.flops_per_token(recipe.seq_len))
-            for each in contenders
+            contender.name: config.budget.tokens(speed[contender.name], contender.flops_per_token(recipe.seq_len))
+            for contender in contenders
         }
         raced = race(
             contenders,

@@ -24,7 +24,7 @@ from plait.designing.clock import Clock
 from plait.designing.compositions import pattern_name, probe_candidate
 from plait.designing.config import NEARLY, DesignConfig, OnProgress, with_vocab
 from plait.designing.document import Ahead, DesignDocument, ProbedCandidate, ProbeDocument, Row
-from plait.designing.finding import Found, find
+from plait.designing.finding import SearchFindings, find
 from plait.designing.racing import hold_race, train
 from plait.device.quantities import Setting, in_rows, quantity
 from plait.model.user_mixers import mixers_option
@@ -79,11 +79,11 @@ def left_out(config: DesignConfig) -> ProbeDocument:
 def probe_document(outcome: Outcome, comparison: Comparison, pick: str) -> ProbeDocument:
     """The probe as JSON: every pattern, the best first, with its tasks and its paired difference from the pick."""
     work = outcome.work
-    by_name = {one.name: one for one in work.candidates}
+    by_name = {candidate.name: candidate for candidate in work.candidates}
     rows: list[ProbedCandidate] = []
     signs = comparison.signs(pick, chosen=True)
     for row in scores(comparison):
-        one, name = by_name[row["name"]], row["name"]
+        candidate, name = by_name[row["name"]], row["name"]
         from_pick = comparison.difference(pick, name)
         ahead: Ahead = {
             "value": from_pick.value,
@@ -94,9 +94,9 @@ def probe_document(outcome: Outcome, comparison: Comparison, pick: str) -> Probe
         rows.append(
             {
                 **row,
-                "spec": one.arch.text,
-                "params": one.params,
-                "note": one.note,
+                "spec": candidate.arch.text,
+                "params": candidate.params,
+                "note": candidate.note,
                 "pick_ahead_by": ahead,
                 "better_than_pick_on": better,
             }
@@ -133,8 +133,8 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
     began, clock = time.time(), time.perf_counter() if started is None else started
     seconds: dict[str, float] = {}
     stage_clock = Clock(config, store, clock)
-    found = find(config, stage_clock, on_progress, seconds)
-    rows = found.candidates()
+    findings = find(config, stage_clock, on_progress, seconds)
+    rows = findings.candidates()
     begun = time.perf_counter()
     stage_clock = replace(stage_clock, specs=[row["spec"] for row in rows.values()])
     outcome = probe(config, rows, store, on_progress, stage_clock)
@@ -155,14 +155,14 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
     tokens = stage_clock.tokens(raced.tokens[pick], raced.race.slowdown)
     trained = train(config, rows[pick]["spec"], corpus, raced.recipe, tokens, store, on_progress)
     seconds["train"] = time.perf_counter() - begun
-    plain = pattern_name(found.plain["spec"]) if found.plain else None
+    plain = pattern_name(findings.plain["spec"]) if findings.plain else None
     document: DesignDocument = {
         "config": config.as_dict(),
         "machine": provenance_of(began, time.perf_counter() - clock),
-        "profile": found.profile.describe(),
-        "search": found.document(),
-        "predicted_front": _thinned_front(found),
-        "size": found.size,
+        "profile": findings.profile.describe(),
+        "search": findings.document(),
+        "predicted_front": _thinned_front(findings),
+        "size": findings.size,
         "candidates": [{"pattern": name, **row} for name, row in rows.items()],
         "probe": probe_document(outcome, comparison, pick) if outcome and comparison else left_out(config),
         "race": raced.document,
@@ -189,18 +189,18 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
 MOST_POINTS = 160  # of the front, on the page
 
 
-def _thinned_front(found: Found) -> list[Row]:
+def _thinned_front(findings: SearchFindings) -> list[Row]:
     """The predicted front, with evenly spaced points left out if it is too long for a page."""
-    every = -(-len(found.front) // MOST_POINTS)
-    kept = ("spec", found.size, *(each.column for each in in_rows(found.front).values()))
-    return [{name: row[name] for name in kept} for row in found.front[::every]]
+    every = -(-len(findings.front) // MOST_POINTS)
+    kept = ("spec", findings.size, *(metric.column for metric in in_rows(findings.front).values()))
+    return [{name: row[name] for name in kept} for row in findings.front[::every]]
 
 
 def commands(document: DesignDocument, space_given: str = "") -> list[str]:
     """Commands that repeat the design, as a whole and stage by stage. `space_given`: the file of a user's own space."""
     config, limits = document["config"], document["config"]["limits"]
-    given = space_given or config["space"], config["data"], document["pick"]["spec"]
-    space, data, pick = (shlex.quote(text) for text in given)
+    texts = space_given or config["space"], config["data"], document["pick"]["spec"]
+    space, data, pick = (shlex.quote(text) for text in texts)
     held = " ".join(f"--{name.replace('_', '-')} {quantity(name).text(limit)}" for name, limit in limits.items())
     for constraint in config.get("constraints", ()):
         held += f" --constraint {shlex.quote(constraint)}"

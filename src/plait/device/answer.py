@@ -32,20 +32,20 @@ class AnswerPredictor:
         self.setting = Setting(BOTH, setting.seq, setting.batch, **profile.common, answer=setting.answer)
         self.parts = [Predictor(profile, part) for part in setting.parts]
 
-    def predict(self, given: Sequence[Architecture | str]) -> dict[str, Prediction]:
-        return self.joined([part.predict(given) for part in self.parts])
+    def predict(self, specs: Sequence[Architecture | str]) -> dict[str, Prediction]:
+        return self.joined([part.predict(specs) for part in self.parts])
 
-    def joined(self, found: Sequence[dict[str, Prediction]]) -> dict[str, Prediction]:
+    def joined(self, predictions: Sequence[dict[str, Prediction]]) -> dict[str, Prediction]:
         """Combine the predictions for the prompt and for one token of the answer."""
-        prompt, token = found
-        made = {
+        prompt, token = predictions
+        sums = {
             name: Prediction(*(getattr(prompt[name], e) + self.answer * getattr(token[name], e) for e in ENDS))
             for name in ADDED
             if name in prompt and name in token
         }
-        made |= {TTFT: prompt["latency"], TOKEN_TIME: token["latency"]}
+        sums |= {TTFT: prompt["latency"], TOKEN_TIME: token["latency"]}
         higher = [np.maximum(getattr(prompt["memory"], e), getattr(token["memory"], e)) for e in ENDS]
-        return {**made, "memory": Prediction(*higher)}
+        return {**sums, "memory": Prediction(*higher)}
 
 
 ENDS = ("mean", "low", "high")
@@ -53,19 +53,20 @@ ENDS = ("mean", "low", "high")
 
 def joined_result(prompt: Mapping[str, Any], token: Mapping[str, Any], answer: int) -> dict[str, Any]:
     """The result of mode both, computed from the results for prompt and token; one entry per quantity."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name in ADDED:
         if name in prompt and name in token:
             value = "seconds" if name == "latency" else "joules"
-            found[name] = {
+            result[name] = {
                 **{end: prompt[name][end] + answer * token[name][end] for end in (value, "low", "high")},
                 "noisy": prompt[name]["noisy"] or token[name]["noisy"],
             }
     both = prompt["latency"], token["latency"]
-    found["latency"] |= {"calm": min(one["calm"] for one in both)}
-    found["latency"] |= {name: max(one[name] for one in both) for name in ("spread", "load")}
+    # It is as trustworthy as the worse of the two.
+    result["latency"] |= {name: min(latency[name] for latency in both) for name in ("calm", "repeats")}
+    result["latency"] |= {name: max(latency[name] for latency in both) for name in ("spread", "drift", "load")}
     kept = ("seconds", "low", "high", "noisy")
-    for name, one in zip((TTFT, TOKEN_TIME), both, strict=True):
-        found[name] = {entry: one[entry] for entry in kept}
-    found["memory"] = max(prompt["memory"], token["memory"], key=lambda one: float(one["peak"]))
-    return found
+    for name, latency in zip((TTFT, TOKEN_TIME), both, strict=True):
+        result[name] = {entry: latency[entry] for entry in kept}
+    result["memory"] = max(prompt["memory"], token["memory"], key=lambda memory: float(memory["peak"]))
+    return result

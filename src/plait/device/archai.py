@@ -46,13 +46,13 @@ class LiveTensors(TorchDispatchMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        given = {tensor.untyped_storage()._cdata for tensor in tensors}
+        inputs = {tensor.untyped_storage()._cdata for tensor in tensors}
         out = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(out):
             if isinstance(leaf, torch.Tensor):
                 storage = leaf.untyped_storage()
                 # Views and results of in-place operations use storage that was counted before.
-                if storage._cdata not in given and storage._cdata not in self._alive:
+                if storage._cdata not in inputs and storage._cdata not in self._alive:
                     self._add(storage)
         return out
 

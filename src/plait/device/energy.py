@@ -155,13 +155,13 @@ class EnergyMeter:
         import torch
 
         try:
-            found = counter(setting)
+            meter = counter(setting)
         except Unreadable as why:
             raise UserError(f"energy cannot be measured here: {why}.") from None
         wait = torch.cuda.synchronize if setting.device.startswith("cuda") else lambda: None
         with torch.inference_mode():
             call()  # warm-up
-            return joules_of(call, found, wait, share * SECONDS[setting.device.partition(":")[0]])
+            return joules_of(call, meter, wait, share * SECONDS[setting.device.partition(":")[0]])
 
 
 def counter(setting: Setting) -> Counter:
@@ -171,27 +171,27 @@ def counter(setting: Setting) -> Counter:
     return Rapl(POWERCAP) if kind == "cpu" else Nvml(setting.device)
 
 
-def joules_of(call: Callable[[], object], found: Counter, wait: Callable[[], object], seconds: float) -> Energy:
+def joules_of(call: Callable[[], object], meter: Counter, wait: Callable[[], object], seconds: float) -> Energy:
     """Windows of at least so many seconds each, of whole calls; `wait` until what they started is done."""
-    each, watts, calls = [], [], 0
+    joules, watts, calls = [], [], 0
     for _ in range(WINDOWS):
         wait()
-        begun, before, made = time.perf_counter(), found.joules(), 0
-        while not made or time.perf_counter() - begun < seconds:
+        begun, before, count = time.perf_counter(), meter.joules(), 0
+        while not count or time.perf_counter() - begun < seconds:
             call()
             wait()
-            made += 1
-        drawn, took = found.joules() - before, time.perf_counter() - begun
-        each.append(drawn / made)
+            count += 1
+        drawn, took = meter.joules() - before, time.perf_counter() - begun
+        joules.append(drawn / count)
         watts.append(drawn / took)
-        calls += made
-    values = np.array(each)
+        calls += count
+    values = np.array(joules)
     middle = float(np.median(values))
     low, high = median_interval(values) or (float(values.min()), float(values.max()))
     upper, lower = np.quantile(values, (0.75, 0.25))
     # A counter that did not move gives no information.
     noisy = middle <= 0 or float(upper - lower) > SPREAD * middle
-    return Energy(middle, low, high, float(np.median(watts)), calls, found.name, noisy)
+    return Energy(middle, low, high, float(np.median(watts)), calls, meter.name, noisy)
 
 
 def _is_package(zone: Path) -> bool:

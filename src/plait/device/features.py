@@ -62,7 +62,7 @@ class Components:
     def layers(self) -> Iterator[tuple[int, MixerOptions]]:
         """Every layer at every width that it fits."""
         for d in self.widths:
-            for options in dict.fromkeys(one for slot in self.slots for one in slot if one is not None):
+            for options in dict.fromkeys(mixer for slot in self.slots for mixer in slot if mixer is not None):
                 if _fits(options, d):
                     yield d, options
 
@@ -71,9 +71,9 @@ class Components:
         d = int(rng.choice(self.widths))
         depth = int(rng.integers(self.depths[0], max(self.depths[0], min(self.depths[1], DEEPEST_CHECK)) + 1))
         header, layers = self.header.replace({"d": d}), list[MixerOptions]()
-        fitting = [[one for one in slot if one is None or _fits(one, d)] for slot in self.slots]
+        fitting = [[mixer for mixer in slot if mixer is None or _fits(mixer, d)] for slot in self.slots]
         for slot in (slot for _ in range(depth) for slot in fitting):
-            possible = [one for one in slot if one is None or _fits_behind(header, layers, one)]
+            possible = [mixer for mixer in slot if mixer is None or _fits_behind(header, layers, mixer)]
             chosen = possible[int(rng.integers(len(possible)))] if possible else None
             layers += [] if chosen is None else [chosen]
         return Architecture(header, tuple(layers)) if layers else self.model(rng)

@@ -1,7 +1,7 @@
 """How fast a fleet is beside the plain loop, in one run: many small models in one stacked step, and one in the usual.
 
 The probe's models (two blocks of mixer and SwiGLU 512, four Mamba layers; width 128) on in-context recall's shape. For
-each: milliseconds a step of one model takes in the plain loop (eager, fused AdamW), milliseconds of a member-step of
+each: milliseconds a step of one model takes in the plain loop (eager, fused AdamW), milliseconds of a replica-step of
 the fleet, and how far the fleet's first loss is from the plain loop's after 20 steps.
 """
 
@@ -36,14 +36,14 @@ EARLY = 20  # steps after which losses are compared
 
 @dataclass(frozen=True)
 class FleetTiming:
-    """`ratio`: how many times as many member-steps the fleet makes as the plain loop."""
+    """`ratio`: how many times as many replica-steps the fleet makes as the plain loop."""
 
     model: str
-    members: int
+    replicas: int
     batch: int
     tokens: int
     plain_ms: float
-    member_step_ms: float
+    replica_step_ms: float
     ratio: float
     first_step_seconds: float  # compiling, where it compiles
     loss_gap: float
@@ -62,31 +62,31 @@ def fleet_data(device: torch.device, batch: int, tokens: int) -> Split:
     return Split(x.to(device), x.roll(-1, dims=2).to(device))
 
 
-def made_fleet(name: str, members: int, split: Split, batch: int, device: torch.device) -> Fleet:
+def made_fleet(name: str, replicas: int, split: Split, batch: int, device: torch.device) -> Fleet:
     arch = architecture(f"d=128 vocab={VOCAB} | {fleet_body(name)}")
     small = Split(split.inputs_DNT[:, :batch], split.targets_DNT[:, :batch])
-    grid = [Member(lr=1e-3, weight_decay=0.1, seed=seed) for seed in range(members)]
+    grid = [Member(lr=1e-3, weight_decay=0.1, seed=seed) for seed in range(replicas)]
     return Fleet(arch, grid, Plan(steps=STEPS, batch=batch), split, small, small, device=str(device))
 
 
 def plain_loop(name: str, split: Split, steps: int, batch: int, device: torch.device) -> tuple[float, float]:
     """(milliseconds of a step, loss after `EARLY` steps) of one model, trained the ordinary way."""
-    member, cuda = Member(lr=1e-3, weight_decay=0.1, seed=0), device.type == "cuda"
-    recipe = Recipe(lr=member.lr, warmup=0)
+    replica, cuda = Member(lr=1e-3, weight_decay=0.1, seed=0), device.type == "cuda"
+    recipe = Recipe(lr=replica.lr, warmup=0)
     model = build(f"d=128 vocab={VOCAB} | {fleet_body(name)}", seed=0, device=device)
     decayed = decayed_parameters(model)
     groups = [
         {"params": [p for n, p in model.named_parameters() if (n in decayed) == wanted], "weight_decay": decay}
-        for wanted, decay in ((True, member.weight_decay), (False, 0.0))
+        for wanted, decay in ((True, replica.weight_decay), (False, 0.0))
     ]
-    optimizer = torch.optim.AdamW(groups, lr=member.lr, betas=(0.9, 0.98), fused=cuda)
+    optimizer = torch.optim.AdamW(groups, lr=replica.lr, betas=(0.9, 0.98), fused=cuda)
     examples = split.inputs_DNT.shape[1]
     order = data_order(0, 0, examples).to(device)
 
     def step(i: int) -> Tensor:
         rows = order[(i * batch) % examples :][:batch]
         for group in optimizer.param_groups:
-            group["lr"] = member.lr * rate(recipe, i, STEPS)
+            group["lr"] = replica.lr * rate(recipe, i, STEPS)
         with torch.autocast(device.type, torch.bfloat16, enabled=cuda):
             loss: Tensor = model.loss(split.inputs_DNT[0, rows].long(), split.targets_DNT[0, rows].long())
         optimizer.zero_grad()
@@ -106,9 +106,9 @@ def plain_loop(name: str, split: Split, steps: int, batch: int, device: torch.de
     return 1e3 * (time.perf_counter() - begun) / steps, early
 
 
-def fleet_timing(name: str, *, members: int, steps: int, batch: int, tokens: int, device: torch.device) -> FleetTiming:
+def fleet_timing(name: str, *, replicas: int, steps: int, batch: int, tokens: int, device: torch.device) -> FleetTiming:
     split = fleet_data(device, batch, tokens)
-    fleet = made_fleet(name, members, split, batch, device)
+    fleet = made_fleet(name, replicas, split, batch, device)
     begun = time.perf_counter()
     fleet.advance(1)
     _wait(device)
@@ -117,9 +117,9 @@ def fleet_timing(name: str, *, members: int, steps: int, batch: int, tokens: int
     begun = time.perf_counter()
     fleet.advance(steps)
     _wait(device)
-    ms = 1e3 * (time.perf_counter() - begun) / steps / members
+    ms = 1e3 * (time.perf_counter() - begun) / steps / replicas
     plain_ms, plain_loss = plain_loop(name, split, steps, batch, device)
-    return FleetTiming(name, members, batch, tokens, plain_ms, ms, plain_ms / ms, first, abs(loss - plain_loss))
+    return FleetTiming(name, replicas, batch, tokens, plain_ms, ms, plain_ms / ms, first, abs(loss - plain_loss))
 
 
 def _wait(device: torch.device) -> None:

@@ -333,10 +333,10 @@ def peers_of(case: KernelCase, device: torch.device) -> Mapping[str, Callable[[]
 def largest_error(case: KernelCase, run: Run, length: int, device: torch.device, dtype: torch.dtype) -> float:
     """Of the output and the gradients of all inputs, each relative to the largest value of the same tensor."""
     drawn = {name: x.detach() for name, x in _drawn(case, 1, length, device, dtype).items()}
-    found, wanted = ([*_output_and_gradients(op, drawn, to)] for op, to in ((run, dtype), (case.definition, None)))
+    computed, wanted = ([*_output_and_gradients(op, drawn, to)] for op, to in ((run, dtype), (case.definition, None)))
     gaps = [
         float((ours.double() - exact).abs().max() / exact.abs().max().clamp(min=1e-30))
-        for ours, exact in zip(found, wanted, strict=True)
+        for ours, exact in zip(computed, wanted, strict=True)
     ]
     return max(gap if gap == gap else float("inf") for gap in gaps)
 

@@ -93,23 +93,23 @@ def settings(case: KernelCase, *, longest: int = LONG[-1]) -> list[Setting]:
     decays = list(DECAYS) if "g" in case.draw(1, 1, stream) else [""]
     usual = "mixed" if decays[0] else ""
     wanted = [(tokens, usual, 1, 0) for tokens in (*SHORT, *LONG) if tokens <= longest]
-    wanted += [(65, each, 1, 0) for each in decays if each not in ("mixed", "")]
+    wanted += [(65, decay, 1, 0) for decay in decays if decay not in ("mixed", "")]
     wanted += [(tokens, "strong", 1, 0) for tokens in LONG if tokens <= longest and "strong" in decays]
     wanted += [(65, usual, MEMBERS, 0)]
     wanted += [(min(200, longest), usual, members, width) for width in case.narrow for members in (1, MEMBERS)]
-    return [Setting(dtype, *each) for each in wanted for dtype in DTYPES]
+    return [Setting(dtype, *rest) for rest in wanted for dtype in DTYPES]
 
 
 def guard(case: KernelCase, setting: Setting, device: torch.device) -> Guarded:
     dtype, tokens, decays, members, width = setting
     case = case.narrow[width] if width else case
     stream = torch.Generator(device).manual_seed(tokens)
-    given = [_drawn(case, setting, stream) for _ in range(members)]
+    by_member = [_drawn(case, setting, stream) for _ in range(members)]
     with watched_paths() as taken, unwritten_memory_is_nan():
-        found, again = (_results(case.ours, given) for _ in range(2))
-    names = ("output", *(f"gradient of {name}" for name in given[0]))
+        first, again = (_results(case.ours, by_member) for _ in range(2))
+    names = ("output", *(f"gradient of {name}" for name in by_member[0]))
     errors = dict.fromkeys(names, 0.0)
-    for ours, inputs in zip(found, given, strict=True):
+    for ours, inputs in zip(first, by_member, strict=True):
         wanted = _exact(case, inputs)
         sizes = [float(exact.abs().max()) for exact in wanted]
         for name, x, exact, size in zip(names, ours, wanted, sizes, strict=True):
@@ -118,7 +118,7 @@ def guard(case: KernelCase, setting: Setting, device: torch.device) -> Guarded:
             error = float((x.double() - exact).abs().max()) / max(size, 1e-30)
             errors[name] = max(errors[name], error if error == error else math.inf)
     worst = max(errors, key=lambda name: errors[name])
-    same = all(torch.equal(a, b) for x, y in zip(found, again, strict=True) for a, b in zip(x, y, strict=True))
+    same = all(torch.equal(a, b) for x, y in zip(first, again, strict=True) for a, b in zip(x, y, strict=True))
     path = ", ".join(dict.fromkeys(taken.values())) or "plain"
     kind = str(dtype).removeprefix("torch.")
     return Guarded(
@@ -133,9 +133,9 @@ def _drawn(case: KernelCase, setting: Setting, stream: torch.Generator) -> Input
     return {name: x.to(torch.float32 if name in case.wide else setting.dtype) for name, x in drawn.items()}
 
 
-def _exact(case: KernelCase, given: Inputs) -> list[Tensor]:
-    wide = {name: x.double() for name, x in given.items()}
-    if next(iter(given.values())).shape[1] <= SHORT[-1]:
+def _exact(case: KernelCase, inputs: Inputs) -> list[Tensor]:
+    wide = {name: x.double() for name, x in inputs.items()}
+    if next(iter(inputs.values())).shape[1] <= SHORT[-1]:
         return _results(case.definition, [wide])[0]
     if case.exact_when_long is not None:
         return _results(case.exact_when_long, [wide])[0]
@@ -143,10 +143,10 @@ def _exact(case: KernelCase, given: Inputs) -> list[Tensor]:
         return _results(case.ours, [wide])[0]
 
 
-def _results(run: Run, given: list[Inputs]) -> list[list[Tensor]]:
+def _results(run: Run, by_member: list[Inputs]) -> list[list[Tensor]]:
     """Of every member: the output and the gradients of all inputs. Several members run stacked."""
-    if len(given) == 1:
-        leaves = {name: x.detach().clone().requires_grad_() for name, x in given[0].items()}
+    if len(by_member) == 1:
+        leaves = {name: x.detach().clone().requires_grad_() for name, x in by_member[0].items()}
         o = run(leaves)
         return [
             [o.detach(), *torch.autograd.grad((o * _weights(o)).sum(), list(leaves.values()), materialize_grads=True)]
@@ -156,9 +156,9 @@ def _results(run: Run, given: list[Inputs]) -> list[list[Tensor]]:
         o = run(inputs)
         return (o * _weights(o)).sum(), o
 
-    stacked = {name: torch.stack([member[name] for member in given]) for name in given[0]}
+    stacked = {name: torch.stack([member[name] for member in by_member]) for name in by_member[0]}
     grads, o = torch.func.vmap(torch.func.grad(loss, has_aux=True), randomness="same")(stacked)
-    return [[o[m], *(grad[m] for grad in grads.values())] for m in range(len(given))]
+    return [[o[m], *(grad[m] for grad in grads.values())] for m in range(len(by_member))]
 
 
 def _weights(o: Tensor) -> Tensor:
@@ -174,8 +174,8 @@ def unwritten_memory_is_nan() -> Iterator[None]:
 
     def poisoned(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def run(*args: Any, **options: Any) -> Tensor:
-            made = make(*args, **options)
-            return made.fill_(math.nan) if made.is_floating_point() else made
+            tensor = make(*args, **options)
+            return tensor.fill_(math.nan) if tensor.is_floating_point() else tensor
 
         return run
 

@@ -103,7 +103,7 @@ class Stopwatch:
             for _ in range(2):
                 self._once(call, before)
             rounds: list[Round] = []
-            while len(rounds) < limit and sum(self._steady(one) for one in rounds) < ROUNDS:
+            while len(rounds) < limit and sum(self._steady(timed) for timed in rounds) < ROUNDS:
                 rounds.append(self._round(call, before, seconds / ROUNDS, -(-least // ROUNDS)))
         return self._result(rounds)
 
@@ -144,16 +144,16 @@ class Stopwatch:
         elif self._device.type == "mps":
             torch.mps.synchronize()
 
-    def _steady(self, one: Round) -> bool:
-        return one.kernel <= DRIFT * self._best and _calm(one).mean() >= ENOUGH
+    def _steady(self, timed: Round) -> bool:
+        return timed.kernel <= DRIFT * self._best and _calm(timed).mean() >= ENOUGH
 
     def _result(self, rounds: list[Round]) -> Timing:
-        steady = [one for one in rounds if self._steady(one)]
+        steady = [timed for timed in rounds if self._steady(timed)]
         used = steady or rounds
-        calm = np.concatenate([_calm(one) for one in used])
+        calm = np.concatenate([_calm(timed) for timed in used])
         if not self._has_own_clock:
-            used = [min(used, key=lambda one: float(np.median(one.wall)))]
-        wall, own = (np.concatenate([getattr(one, name) for one in used]) for name in ("wall", "own"))
+            used = [min(used, key=lambda timed: float(np.median(timed.wall)))]
+        wall, own = (np.concatenate([getattr(timed, name) for timed in used]) for name in ("wall", "own"))
         values = wall[calm] if self._has_own_clock and calm.mean() >= ENOUGH else np.minimum(wall, own)
         middle = float(np.median(values))
         interval = median_interval(values)
@@ -166,14 +166,14 @@ class Stopwatch:
             spread=spread,
             repeats=len(values),
             calm=float(calm.mean()),
-            drift=max(one.kernel for one in used) / self._best - 1,
+            drift=max(timed.kernel for timed in used) / self._best - 1,
             load=os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
             noisy=not steady or spread > SPREAD or interval is None,
         )
 
 
-def _calm(one: Round) -> NDArray[np.bool_]:
-    return np.asarray(one.wall <= CALM * one.own + CLOCK_SECONDS)
+def _calm(timed: Round) -> NDArray[np.bool_]:
+    return np.asarray(timed.wall <= CALM * timed.own + CLOCK_SECONDS)
 
 
 #: Parameters of glibc's `mallopt`.

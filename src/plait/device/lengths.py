@@ -91,7 +91,7 @@ def _exponent(lengths: Sequence[int], flops: Sequence[float]) -> float | None:
 def crossover(lengths: Sequence[int], ours: Sequence[float], theirs: Sequence[float]) -> float | None:
     """The length from which on ours takes less time than theirs, where it took more before; None where the two do not
     cross for good within these lengths. Between two lengths both follow a power."""
-    ahead = [one < other for one, other in zip(ours, theirs, strict=True)]
+    ahead = [own < other for own, other in zip(ours, theirs, strict=True)]
     if all(ahead) or not ahead[-1]:
         return None
     last = max(i for i, faster in enumerate(ahead) if not faster)
@@ -129,8 +129,11 @@ class BlockScaling:
 
     def seconds_low_high(self) -> tuple[list[float], list[float], list[float]]:
         """Times and their interval bounds, one entry per length."""
-        each = ([timing.seconds for timing in self.timings], [timing.low for timing in self.timings])
-        return (*each, [timing.high for timing in self.timings])
+        return (
+            [timing.seconds for timing in self.timings],
+            [timing.low for timing in self.timings],
+            [timing.high for timing in self.timings],
+        )
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -161,8 +164,8 @@ def read_lengths(text: str) -> tuple[int, ...]:
 
 def distinct_blocks(archs: Iterable[Architecture]) -> list[BlockKind]:
     """Every kind of block in the order in which it first occurs."""
-    found = (BlockKind(arch.header.d, arch.header.norm, options) for arch in archs for options in arch.layers)
-    return list(dict.fromkeys(found))
+    kinds = (BlockKind(arch.header.d, arch.header.norm, options) for arch in archs for options in arch.layers)
+    return list(dict.fromkeys(kinds))
 
 
 def measure_scaling(

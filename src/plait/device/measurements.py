@@ -42,8 +42,8 @@ class Measurements:
         # Unlike a loss or a probe's score, this result belongs to the machine.
         machine = Profile.here(self.setting).device
         arch = architecture(spec)
-        found = {"protocol": PROTOCOL, **arch.identity(), **self.setting.as_dict(), "archai": self.archai}
-        return {**found, "machine": machine}
+        settings = {**self.setting.as_dict(), "archai": self.archai, "machine": machine}
+        return {"protocol": PROTOCOL, **arch.identity(), **settings}
 
     def find(self, spec: str) -> Record | None:
         return self.store.get(record_key("measure", self.config(spec)))
@@ -76,8 +76,8 @@ class Measurements:
     def _result(self, spec: str, names: Sequence[str]) -> dict[str, Any]:
         arch = architecture(spec)
         order = sorted(names, key=lambda name: not quantity(name).first)
-        found = {name: self._meter(name).measure(arch, self.setting).as_dict() for name in order}
-        result = {name: found[name] for name in names}
+        measured = {name: self._meter(name).measure(arch, self.setting).as_dict() for name in order}
+        result = {name: measured[name] for name in names}
         if self.archai:
             from plait.device.archai import measure_archai
 
@@ -92,8 +92,8 @@ class Measurements:
 
 def values(record: Record) -> dict[str, float]:
     """The measured values by quantity, in base units."""
-    measured = ((name, each) for name, each in on_device().items() if name in record.result)
-    return {name: record.result[name][each.value] for name, each in measured}
+    measured = ((name, q) for name, q in on_device().items() if name in record.result)
+    return {name: record.result[name][q.value] for name, q in measured}
 
 
 def noisy(record: Record | None) -> bool:

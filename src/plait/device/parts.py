@@ -53,16 +53,16 @@ class PartMeter:
         work.states = None if work.states is None else work.states[:1]
         input_bytes = work.x_BTD.nbytes // work.x_BTD.shape[1] * setting.new_tokens
         seconds = replace(timing, seconds=timing.seconds / copies)
-        made = _point("layer", str(options.to_layer()), d, norm, setting, seconds, timing, input_bytes + _peak(work))
-        return replace(made, source=options.source_hash, others=others)
+        point = _point("layer", str(options.to_layer()), d, norm, setting, seconds, timing, input_bytes + _peak(work))
+        return replace(point, source=options.source_hash, others=others)
 
     def embedding_and_head(self, header: Header, setting: Setting) -> Point:
         identity = load("identity")()
         work = Workload(Architecture(header, (identity,)), setting)
         timing = self._watch.time(work.run, before=self._evict, seconds=SECONDS, least=REPEATS, limit=LIMIT)
         others = self._others_of(work.run, setting)
-        made = _point("outside", header.text, header.d, header.norm, setting, timing, timing, _peak(work))
-        return replace(made, others=others)
+        point = _point("outside", header.text, header.d, header.norm, setting, timing, timing, _peak(work))
+        return replace(point, others=others)
 
     def model(self, arch: Architecture, setting: Setting) -> Point:
         work = Workload(arch, setting)
@@ -70,17 +70,17 @@ class PartMeter:
         others = self._others_of(work.run, setting)
         del work
         memory = self._memory.measure(arch, setting)
-        made = _point("model", arch.text, arch.header.d, arch.header.norm, setting, timing, timing, memory.activations)
-        return replace(made, memory=memory.peak, source=arch.source_hash, others=others)
+        point = _point("model", arch.text, arch.header.d, arch.header.norm, setting, timing, timing, memory.activations)
+        return replace(point, memory=memory.peak, source=arch.source_hash, others=others)
 
     def _others_of(self, call: Call, setting: Setting, copies: int = 1) -> dict[str, tuple[float, float]]:
         """Optional quantities of one copy, each with its relative uncertainty. A value of zero is left out."""
-        found = {}
+        values = {}
         for name, meter in self._others.items():
             entries = meter.measure_call(call, setting, FOR_OTHERS).as_dict()
             if (value := entries[quantity(name).value]) > 0:
-                found[name] = value / copies, (entries["high"] - entries["low"]) / 2 / value
-        return found
+                values[name] = value / copies, (entries["high"] - entries["low"]) / 2 / value
+        return values
 
     def _evict(self) -> None:
         self._filler.add_(1)

@@ -68,7 +68,9 @@ class Predictor:
         known = {name for point in profile.points for name in point.others}
         #: Quantities that add up and that the profile has.
         self.sums = [
-            name for name, each in on_device().items() if each.predicted == SUM and (not each.optional or name in known)
+            name
+            for name, quantity in on_device().items()
+            if quantity.predicted == SUM and (not quantity.optional or name in known)
         ]
         self._surfaces: dict[tuple[str, str], Surface] = {}  # kind of layer, column
 
@@ -82,9 +84,9 @@ class Predictor:
         """Bytes at the peak."""
         return self.predict(archs)["memory"]
 
-    def predict(self, given: Sequence[Architecture | str]) -> dict[str, Prediction]:
+    def predict(self, specs: Sequence[Architecture | str]) -> dict[str, Prediction]:
         """Predictions of all quantities that the profile has enough data for, by name."""
-        archs = [architecture(one) for one in given]
+        archs = [architecture(spec) for spec in specs]
         keys = [(arch.header.d, options, arch.header.norm) for arch in archs for options in arch.layers]
         distinct = {key: at for at, key in enumerate(dict.fromkeys(keys))}
         headers = {header: at for at, header in enumerate(dict.fromkeys(arch.header for arch in archs))}
@@ -109,11 +111,11 @@ class Predictor:
 
     def embedding_and_head_table(self, headers: Sequence[Header]) -> PartTable:
         """The same for embedding, final norm and output layer, one row per header."""
-        found = self.empty_table(len(headers))
+        table = self.empty_table(len(headers))
         self._fill(
-            found, slice(None), EMBEDDING_AND_HEAD, [of_embedding_and_head(header, self.setting) for header in headers]
+            table, slice(None), EMBEDDING_AND_HEAD, [of_embedding_and_head(header, self.setting) for header in headers]
         )
-        return found
+        return table
 
     def empty_table(self, size: int) -> PartTable:
         columns = [*self.sums, *(DEVIATION + name for name in self.sums), "activations", "state"]
@@ -135,14 +137,14 @@ class Predictor:
             np.maximum(highest_N, state_N + table["activations"][layer_N], out=highest_N)
             state_N = state_N + table["state"][layer_N]
         np.maximum(highest_N, state_N + embedding_and_head["activations"][header_N], out=highest_N)
-        found = {}
+        predicted = {}
         for name in self.sums:
             factor, error = self._composition[name]
             mean_N = factor * sums[name]
-            found[name] = _around(mean_N, NORMAL * np.hypot(factor * sums[DEVIATION + name], error * mean_N))
+            predicted[name] = _around(mean_N, NORMAL * np.hypot(factor * sums[DEVIATION + name], error * mean_N))
         kept, memory_error = self._kept
         memory_N = weights_N + self._held_before(state_N) + highest_N + kept
-        return {**found, "memory": _around(memory_N, NORMAL * memory_error * memory_N)}
+        return {**predicted, "memory": _around(memory_N, NORMAL * memory_error * memory_N)}
 
     # ---- what the profile knows
 
@@ -160,17 +162,17 @@ class Predictor:
     # ---- inside
 
     def _table(self, layers: Sequence[tuple[int, MixerOptions, str]]) -> PartTable:
-        found = self.empty_table(len(layers))
+        table = self.empty_table(len(layers))
         asked = [of_layer(d, options, norm, self.setting) for d, options, norm in layers]
-        for kind in dict.fromkeys(one.kind for one in asked):
-            at = np.array([place for place, one in enumerate(asked) if one.kind == kind])
-            self._fill(found, at, kind, [asked[place] for place in at])
+        for kind in dict.fromkeys(features.kind for features in asked):
+            at = np.array([place for place, features in enumerate(asked) if features.kind == kind])
+            self._fill(table, at, kind, [asked[place] for place in at])
         length = self.setting.new_tokens + self.setting.held_tokens
         for place, (d, options, _) in enumerate(layers):
             cost = options.cost(d, length)
             numbers = cost.fixed_state + cost.conv_state + cost.kv_cache
-            found["state"][place] = self.setting.number_bytes * self.setting.batch * float(numbers)
-        return found
+            table["state"][place] = self.setting.number_bytes * self.setting.batch * float(numbers)
+        return table
 
     def _fill(self, table: PartTable, at: Ints | slice, kind: str, asked: Sequence[Features]) -> None:
         for name in self.sums:
@@ -202,31 +204,31 @@ class Predictor:
                 "Add to it with `plait profile`, naming a space that has it."
             )
         values, reaches = np.array([point.value(column) for point, _ in points]).T
-        features = [one for _, one in points]
+        features = [row for _, row in points]
         return Surface(features, np.maximum(1e-9, values), reaches / NORMAL, tune=column != "activations")
 
     @cached_property
     def _measured(self) -> list[tuple[Point, Features]]:
         """Points with their features, without points of users' mixers that are not loaded here or were edited since."""
-        found = []
+        measured = []
         for point in self.profile.points:
             if point.mode != self.setting.mode or point.what == "model":
                 continue
             setting = point.setting(self.profile.common)
             if point.what == EMBEDDING_AND_HEAD:
-                found.append((point, of_embedding_and_head(parse(f"{point.spec} | identity").header, setting)))
+                measured.append((point, of_embedding_and_head(parse(f"{point.spec} | identity").header, setting)))
             else:
                 layer = parse(f"d={point.d} | {point.spec}").layers[0]
                 with suppress(OptionError):
                     options = options_of(layer)
                     if options.source_hash == point.source:
-                        found.append((point, of_layer(point.d, options, point.norm, setting)))
-        return found
+                        measured.append((point, of_layer(point.d, options, point.norm, setting)))
+        return measured
 
     @cached_property
     def _checks(self) -> list[tuple[Point, dict[str, float]]]:
         """The measured whole models, each with the sum of its parts."""
-        found = []
+        checks = []
         for point in self.profile.of("model"):
             if point.mode != self.setting.mode:
                 continue
@@ -238,20 +240,20 @@ class Predictor:
             parts.__dict__.update(_composition=dict.fromkeys(self.sums, (1.0, 0.0)), _kept=(0.0, 0.0))
             parts._surfaces = self._surfaces
             predicted = parts.predict([point.spec])
-            found.append((point, {name: float(each.mean[0]) for name, each in predicted.items()}))
-        return found
+            checks.append((point, {name: float(prediction.mean[0]) for name, prediction in predicted.items()}))
+        return checks
 
     @cached_property
     def _composition(self) -> dict[str, tuple[float, float]]:
         """Of every quantity that adds up, what whole models take over the sum of their parts, and how far that
         varies."""
-        found = dict.fromkeys(self.sums, (1.0, 2 * LEAST_ERROR))
+        factors = dict.fromkeys(self.sums, (1.0, 2 * LEAST_ERROR))
         for name in self.sums:
             ratio = np.log([point.value(name)[0] / parts[name] for point, parts in self._checks if point.has(name)])
             if len(ratio):
                 middle = float(np.median(ratio))
-                found[name] = float(np.exp(middle)), _error(ratio - middle)
-        return found
+                factors[name] = float(np.exp(middle)), _error(ratio - middle)
+        return factors
 
     @cached_property
     def _kept(self) -> tuple[float, float]:
@@ -307,13 +309,13 @@ class Ratio:
 
 def compare(first: Profile, second: Profile) -> list[Ratio]:
     """Compare the kinds of layers that both profiles have. The second one predicts what it has not measured."""
-    found = []
+    rows = []
     for mode in MODES:
-        one, other = (Predictor(profile, Setting(mode=mode)) for profile in (first, second))
-        for kind in one.kinds:
-            if kind in other.kinds:
-                points, features = zip(*one.measured(kind), strict=True)
-                ratios = other.seconds_of(kind, features) / np.array([point.seconds for point in points])
+        first_predictor, second_predictor = (Predictor(profile, Setting(mode=mode)) for profile in (first, second))
+        for kind in first_predictor.kinds:
+            if kind in second_predictor.kinds:
+                points, features = zip(*first_predictor.measured(kind), strict=True)
+                ratios = second_predictor.seconds_of(kind, features) / np.array([point.seconds for point in points])
                 low, middle, high = (float(value) for value in np.quantile(ratios, (0.05, 0.5, 0.95)))
-                found.append(Ratio(kind, mode, len(points), middle, low, high))
-    return found
+                rows.append(Ratio(kind, mode, len(points), middle, low, high))
+    return rows

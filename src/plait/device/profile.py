@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -70,21 +71,21 @@ class Point:
         return Setting(mode=self.mode, seq=self.seq, batch=self.batch, **common)
 
     @classmethod
-    def from_dict(cls, given: dict[str, Any]) -> Point:
+    def from_dict(cls, entry: dict[str, Any]) -> Point:
         """Of `as_dict`, as it was read from a file: every field is of its kind, and every number can have been
         measured."""
         kinds: dict[str, Any] = {"str": str, "int": int, "bool": bool, "float": (int, float)}
-        point = cls(**given)
-        for each in fields(cls):
-            value, kind = getattr(point, each.name), kinds.get(str(each.type))
+        point = cls(**entry)
+        for column in fields(cls):
+            value, kind = getattr(point, column.name), kinds.get(str(column.type))
             if kind is None:
                 others = {name: tuple(map(float, pair)) for name, pair in value.items()}
                 if any(len(pair) != 2 for pair in others.values()):
-                    raise ValueError(f"{each.name} of a point is {value!r}")
+                    raise ValueError(f"{column.name} of a point is {value!r}")
             elif not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-                raise TypeError(f"{each.name} of a point is {str(value)[:40]!r}")
+                raise TypeError(f"{column.name} of a point is {str(value)[:40]!r}")
             elif kind not in (str, bool) and not 0 <= value < 1e18:
-                raise ValueError(f"{each.name} of a point is {str(value)[:40]}")
+                raise ValueError(f"{column.name} of a point is {str(value)[:40]}")
         if point.what not in ("layer", "outside", "model") or not point.seconds or point.d < 1:
             raise ValueError(
                 f"a point is not a measurement: {point.what} of {point.seconds} seconds at width {point.d}"
@@ -124,12 +125,12 @@ class Profile:
                 raise UserError(f"{path} was made by a newer plait (profile version {read['version']}).")
             read = unsealed(read, str(path))
             points = [Point.from_dict(point) for point in read["points"]]
-            made = cls(dict(read["device"]), dict(read["common"]), points, str(read["made"]), float(read["seconds"]))
+            profile = cls(dict(read["device"]), dict(read["common"]), points, str(read["made"]), float(read["seconds"]))
             for point in points:
-                point.setting(made.common)
+                point.setting(profile.common)
         if not anywhere:
-            made.require_here(str(path))
-        return made
+            profile.require_here(str(path))
+        return profile
 
     def save(self, path: Path | str) -> None:
         """Write the file atomically: a killed process leaves the old file intact."""
@@ -191,5 +192,5 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as wrong:
         why = wrong.strerror if isinstance(wrong, OSError) else "it is not UTF-8 text"
-        remedy = "" if path.is_dir() else f" Make one with `plait profile -o {path}`."
+        remedy = "" if os.path.isdir(path) else f" Make one with `plait profile -o {path}`."
         raise UserError(f"the profile {path} cannot be read: {why}.{remedy}") from None

@@ -73,7 +73,7 @@ class Group:
         self.left = [candidates[at] for at in np.sort(chosen)]
         self.points = [(features, point) for point, features in points]
         missing = max(0, min(FIRST - len(points), len(self.left)))
-        self._order = _far_apart([one.features for one in self.left], missing)
+        self._order = _far_apart([candidate.features for candidate in self.left], missing)
         self.kind = candidates[0].features.kind
         self.share = 1.0  # of a model's time
         self._doubt_N: Floats | None = None
@@ -99,7 +99,7 @@ class Group:
             like = self._surface if len(self.points) < TUNE_AGAIN * self._tuned_at else None
             self._tuned_at = self._tuned_at if like else len(self.points)
             surface = self._surface = Surface([features for features, _ in self.points], values, noise, like=like)
-            self._doubt_N = surface.predict(surface.inputs([one.features for one in self.left]))[1]
+            self._doubt_N = surface.predict(surface.inputs([candidate.features for candidate in self.left]))[1]
         return float(self._doubt_N.max())
 
     def take(self) -> Candidate:
@@ -180,7 +180,7 @@ def extend_profile(
             require_time()
             start = time.monotonic()
             # Kinds without a fit have an infinite error; they take turns.
-            group = max(groups, key=lambda one: (one.doubt() * one.share**0.5, -len(one.points)))
+            group = max(groups, key=lambda group: (group.doubt() * group.share**0.5, -len(group.points)))
             if not group.left:
                 break
             candidate = group.take()
@@ -201,9 +201,9 @@ def _groups(
     done = {_key(p.what, p.spec, p.d, p.norm, p.source, p) for p in profile.points}
     for setting in settings:
         for components in component_sets:
-            for one in _candidates(components, setting):
-                if one.key not in done:
-                    by_kind.setdefault((one.features.kind, setting.mode), {})[one.key] = one
+            for candidate in _candidates(components, setting):
+                if candidate.key not in done:
+                    by_kind.setdefault((candidate.features.kind, setting.mode), {})[candidate.key] = candidate
     before = {mode: Predictor(profile, Setting(mode=mode)) for _, mode in by_kind}
     return [
         Group(list(candidates.values()), before[mode].measured(kind), rng)

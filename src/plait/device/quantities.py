@@ -124,8 +124,8 @@ class Setting:
 
     def as_dict(self) -> dict[str, Any]:
         """Results are found again by it: what only one mode has is in its dictionary alone."""
-        found = asdict(self)
-        return found if self.answer else {name: value for name, value in found.items() if name != "answer"}
+        entries = asdict(self)
+        return entries if self.answer else {name: value for name, value in entries.items() if name != "answer"}
 
 
 class Measured(Protocol):
@@ -328,12 +328,12 @@ def meter_of(name: str) -> Any:
 
 def on_device() -> dict[str, Quantity]:
     """Quantities that depend on the device, by name: they are measured, or predicted from a profile."""
-    return {each.name: each for each in quantities() if each.predicted != EXACT}
+    return {q.name: q for q in quantities() if q.predicted != EXACT}
 
 
 def everywhere() -> list[str]:
     """Quantities that every device can measure."""
-    return [each.name for each in on_device().values() if not each.optional]
+    return [q.name for q in on_device().values() if not q.optional]
 
 
 def unavailable(name: str, setting: Setting) -> str:
@@ -356,5 +356,5 @@ def measurable(setting: Setting) -> list[str]:
 
 def in_rows(rows: Iterable[Mapping[str, Any]]) -> dict[str, Quantity]:
     """Quantities that have a column in the rows of documents."""
-    found = {key for row in rows for key in row}
-    return {name: each for name, each in on_device().items() if each.column in found}
+    columns = {key for row in rows for key in row}
+    return {name: q for name, q in on_device().items() if q.column in columns}

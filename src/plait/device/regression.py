@@ -164,15 +164,15 @@ class Surface:
         for _ in range(2):
             for trials in (*variations, self._scales, _noises):
                 for shape in trials(best):
-                    found = self._solve(shape, *data)[2]
-                    if found > highest:
-                        best, highest = shape, found
+                    likelihood = self._solve(shape, *data)[2]
+                    if likelihood > highest:
+                        best, highest = shape, likelihood
         return self._averaged(best, *data)
 
     def _averaged(self, best: Shape, inputs: Inputs, left_N: Floats, noise_N: Floats) -> Shape:
         """Its variances as all pairs of them together make them likely, not only the likeliest: few points leave them
         open, and what is likeliest is often too small."""
-        pairs = [pair for one in self._scales(best) for pair in _noises(one)]
+        pairs = [pair for scaled in self._scales(best) for pair in _noises(scaled)]
         log = np.array([self._solve(shape, inputs, left_N, noise_N)[2] for shape in pairs])
         likely = np.exp(log - log.max())
         scale, noise = np.sqrt(likely @ [[s.scale**2, s.noise**2] for s in pairs] / likely.sum())
@@ -192,9 +192,9 @@ def _noises(shape: Shape) -> list[Shape]:
     return [replace(shape, noise=noise) for noise in NOISES]
 
 
-def _kernel(one: Inputs, other: Inputs, shape: Shape) -> Floats:
-    apart_MND = (one.place_ND[:, None] - other.place_ND[None]) / np.array(shape.lengths_D)
-    differ_MN = (one.names_NC[:, None] != other.names_NC[None]).sum(axis=2)
+def _kernel(left: Inputs, right: Inputs, shape: Shape) -> Floats:
+    apart_MND = (left.place_ND[:, None] - right.place_ND[None]) / np.array(shape.lengths_D)
+    differ_MN = (left.names_NC[:, None] != right.names_NC[None]).sum(axis=2)
     r_MN = np.sqrt(3 * ((apart_MND**2).sum(axis=2) + OTHER_NAME**2 * differ_MN))
     return np.asarray(shape.scale**2 * (1 + r_MN) * np.exp(-r_MN))
 

@@ -143,15 +143,15 @@ class Layers:
         return lender.connected(self.x_BTD[:, -1:], state, {}, None)[2] if decode else loan
 
 
-def bench_device(given: str | None) -> torch.device:
+def bench_device(name: str | None) -> torch.device:
     """The device given, checked to be available; by default the GPU if there is one, else the CPU."""
     here = torch.cuda.is_available()
-    if given is not None and given.startswith("cuda") and not here:
+    if name is not None and name.startswith("cuda") and not here:
         raise UserError("this machine has no CUDA device; leave out the device, or give cpu.")
     try:
-        return torch.device(given or ("cuda" if here else "cpu"))
+        return torch.device(name or ("cuda" if here else "cpu"))
     except RuntimeError:
-        raise UserError(f"'{given}' is not a device; give cpu or cuda.") from None
+        raise UserError(f"'{name}' is not a device; give cpu or cuda.") from None
 
 
 def bench_size(device: torch.device, batch: int | None, seq_len: int | None) -> tuple[int, int]:
@@ -169,7 +169,9 @@ def device_name(device: torch.device) -> str:
 def bench_versions() -> dict[str, str]:
     """Versions of plait and of the installed packages that a kernel's speed depends on."""
     known = {package: _version(package) for package in ("torch", "triton", "flash-linear-attention")}
-    return {"plait": __version__} | {package: found for package, found in known.items() if found is not None}
+    return {"plait": __version__} | {
+        package: installed for package, installed in known.items() if installed is not None
+    }
 
 
 def _version(package: str) -> str | None:

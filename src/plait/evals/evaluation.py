@@ -91,10 +91,10 @@ class Evaluation(ABC):
     def settings(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
-    def with_settings(self: Self, given: Mapping[str, Any]) -> Self:
+    def with_settings(self: Self, changes: Mapping[str, Any]) -> Self:
         """The evaluation with settings changed; text (`--set documents=32`) is read as the setting's type."""
         kinds = {name: type(value) for name, value in self.settings().items()}
-        return replace(self, **read_values(given, kinds, self.name))
+        return replace(self, **read_values(changes, kinds, self.name))
 
     def require(self, holds: bool, setting: str, allowed: str) -> None:
         """Refuse the settings unless `holds`; `allowed` says what `setting` may be."""

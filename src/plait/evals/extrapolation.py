@@ -106,14 +106,14 @@ class ExtrapolationEvaluation(Evaluation):
     def measure(self, subject: Subject, progress: OnCount = silent) -> dict[str, Any]:
         rows = sequences(subject, self.length, self.documents, self.cut)
         loss_NT = losses_by_position(subject.language_model, rows, progress=progress)
-        found, mean_T = trend(loss_NT, self.trained), loss_NT.mean(axis=0)
+        fit, mean_T = trend(loss_NT, self.trained), loss_NT.mean(axis=0)
         lengths = doubling(self.length)
         return {
-            "verdict": found.verdict,
-            "slope": found.slope,
-            "interval": [found.low, found.high],
-            "octaves": list(found.octaves),
-            "octave_loss": list(found.losses),
+            "verdict": fit.verdict,
+            "slope": fit.slope,
+            "interval": [fit.low, fit.high],
+            "octaves": list(fit.octaves),
+            "octave_loss": list(fit.losses),
             "sequences": len(rows),
             "trained_length": self.trained,
             "lengths": lengths,
@@ -124,9 +124,9 @@ class ExtrapolationEvaluation(Evaluation):
     def table(self, results: Results) -> ResultTable:
         columns, rows = length_table(results)
         columns = {**columns, "nats/doubling": "right", "verdict": "left"}
-        for row, found in zip(rows, results.values(), strict=True):
-            low, high = found["interval"]
-            row += [f"{found['slope']:+.4f} ({low:+.4f} to {high:+.4f})", found["verdict"]]
+        for row, result in zip(rows, results.values(), strict=True):
+            low, high = result["interval"]
+            row += [f"{result['slope']:+.4f} ({low:+.4f} to {high:+.4f})", result["verdict"]]
         return columns, rows
 
     def figures(self, results: Results) -> dict[str, str]:

@@ -153,10 +153,10 @@ def tune_squad(
     tune(tuned, windows, len, loss, plan, _labelled(progress, f"seed {plan.seed}"))
 
     cuts = cut(dev)
-    found = iter(in_order([window.row for some in cuts for window in some], plan.batch, tuned.tag))
+    logits = iter(in_order([window.row for some in cuts for window in some], plan.batch, tuned.tag))
     ranked: dict[str, list[Span]] = {}
     for question, some in zip(dev, cuts, strict=True):
-        scores = [next(found).numpy() for _ in some]
+        scores = [next(logits).numpy() for _ in some]
         ranked[question.id] = best_spans(passages[question.context], some, scores)
     answers = {id: spans[0].text if spans else "" for id, spans in ranked.items()}
     files = {

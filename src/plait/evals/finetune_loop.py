@@ -179,10 +179,10 @@ def _shuffled(
 @torch.inference_mode()
 def in_order(rows: Sequence[Row], batch: int, scores: Callable[[Sequence[Row]], Tensor]) -> list[Tensor]:
     """The logits of every row, in the order of the rows; rows of similar length are batched together."""
-    found: dict[int, Tensor] = {}
+    logits: dict[int, Tensor] = {}
     by_length = sorted(range(len(rows)), key=lambda index: len(rows[index]))
     for start in range(0, len(rows), batch):
         chosen = by_length[start : start + batch]
         values = scores([rows[index] for index in chosen]).float().cpu()
-        found.update(zip(chosen, values, strict=True))
-    return [found[index] for index in range(len(rows))]
+        logits.update(zip(chosen, values, strict=True))
+    return [logits[index] for index in range(len(rows))]

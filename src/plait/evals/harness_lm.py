@@ -188,10 +188,10 @@ class PlaitLM(TemplateLM):  # type: ignore[misc]  # the harness is untyped
         done = 0
         for _, alike in groupby(sorted(prompts, key=_room), key=_room):
             for batch in _by_length(list(alike), lambda prompt: len(prompt.tokens) + prompt.room, self.batch_tokens):
-                made = UntilStop(self.model, self.words, batch)
-                made.run()
+                generation = UntilStop(self.model, self.words, batch)
+                generation.run()
                 for row, prompt in enumerate(batch):
-                    texts[prompt.index] = made.text(row)
+                    texts[prompt.index] = generation.text(row)
                 done += len(batch)
                 self.progress("generating", done, len(prompts))
         return texts

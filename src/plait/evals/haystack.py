@@ -149,5 +149,5 @@ def lengths_up_to(longest: int, shortest: int, number: int) -> list[int]:
 
 def depths(number: int) -> Sequence[float]:
     """From the start of the text to its end."""
-    found: list[float] = np.linspace(0.0, 1.0, number).tolist()
-    return found
+    shares: list[float] = np.linspace(0.0, 1.0, number).tolist()
+    return shares

@@ -33,10 +33,10 @@ LONGBENCH = HARNESS_TASKS / "longbench"
 FUNCTION = "!function"
 
 
-def task_configs(given: Sequence[Path | str], cache: Path, *, trust: bool = False) -> list[dict[str, Any]]:
+def task_configs(sources: Sequence[Path | str], cache: Path, *, trust: bool = False) -> list[dict[str, Any]]:
     """The configuration of every task, with its data files and metrics checked. `datasets` writes into `cache`. With
     `trust`, a task file may run its own code."""
-    paths = [path for one in given for path in _files(Path(one).expanduser(), trust)]
+    paths = [path for source in sources for path in _files(Path(source).expanduser(), trust)]
     configs = [published_config(path) if path.suffix == ".jsonl" else yaml_config(path, trust) for path in paths]
     names: dict[str, Path] = {}
     for config, path in zip(configs, paths, strict=True):
@@ -49,9 +49,9 @@ def task_configs(given: Sequence[Path | str], cache: Path, *, trust: bool = Fals
 
 def _files(path: Path, trust: bool) -> list[Path]:
     if path.is_dir():
-        found = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
+        files = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
         # A file that others include defines no task of its own.
-        tasks = [file for file in found if "task" in _read(file, trust)]
+        tasks = [file for file in files if "task" in _read(file, trust)]
         names = {file.stem for file in tasks}
         tasks += [file for file in sorted(path.glob("*.jsonl")) if file.stem in BY_NAME and file.stem not in names]
         if not tasks:

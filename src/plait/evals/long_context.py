@@ -141,8 +141,8 @@ def curve_of(
         interval = share_interval(share, samples) if right_or_wrong else group_share_interval(scores, samples)
         chance = float(np.mean([question.chance for question in questions]))
         points.append(LengthScore(length, share, interval, chance, tuple(scores)))
-    found = (effective(points, threshold), effective(points, threshold, certain=True))
-    return Curve(task, tuple(points), *found, shortest)
+    effective_lengths = (effective(points, threshold), effective(points, threshold, certain=True))
+    return Curve(task, tuple(points), *effective_lengths, shortest)
 
 
 def _scores(
@@ -193,11 +193,11 @@ class LongContextEvaluation(Evaluation):
 
     def factors(self) -> list[int]:
         try:
-            found = sorted({int(part) for part in self.times.split(",")})
+            factors = sorted({int(part) for part in self.times.split(",")})
         except ValueError:
-            found = [0]
-        self.require(found[0] >= 1, "times", "whole numbers separated by commas, such as 1,2,4,8")
-        return found
+            factors = [0]
+        self.require(factors[0] >= 1, "times", "whole numbers separated by commas, such as 1,2,4,8")
+        return factors
 
     def resolved(self: Self, subject: Subject) -> Self:
         self.require(self.samples >= 2, "samples", "at least 2, since one has no interval")
@@ -239,13 +239,13 @@ class LongContextEvaluation(Evaluation):
         }
 
     def table(self, results: Results) -> ResultTable:
-        lengths = sorted({length for found in results.values() for length in found["lengths"]})
+        lengths = sorted({length for result in results.values() for length in result["lengths"]})
         columns = {"run": "left", "task": "left", **{str(n): "right" for n in lengths}}
         columns |= {"chance": "right", "effective": "right"}
         rows = []
-        for run, found in results.items():
-            several = len(found["tasks"]) > 1
-            for curve in [*found["tasks"].values(), *([found["mean"]] if several else [])]:
+        for run, result in results.items():
+            several = len(result["tasks"]) > 1
+            for curve in [*result["tasks"].values(), *([result["mean"]] if several else [])]:
                 at = {point["length"]: point for point in curve["points"]}
                 cells = [_cell(at[n]) if n in at else "–" for n in lengths]
                 chance = f"{at[max(at)]['chance']:.2g}" if at else ""
@@ -254,17 +254,17 @@ class LongContextEvaluation(Evaluation):
 
     def figures(self, results: Results) -> dict[str, str]:
         drawn = {}
-        for run, found in results.items():
+        for run, result in results.items():
             ending = f"-{run}" if len(results) > 1 else ""
-            series = [_series(curve) for curve in found["tasks"].values() if curve["points"]]
-            if len(series) > 1 and found["mean"]["points"]:
-                series.append(_series(found["mean"]))
+            series = [_series(curve) for curve in result["tasks"].values() if curve["points"]]
+            if len(series) > 1 and result["mean"]["points"]:
+                series.append(_series(result["mean"]))
             drawn[f"{self.name}{ending}"] = xy_chart(
                 series,
                 title=f"{self.name}: score against length" + (f" ({run})" if ending else ""),
                 x=Axis("text length, tokens", log=True),
                 y=Axis("score", low=0.0, high=1.0),
-                marker=found["trained_length"],
+                marker=result["trained_length"],
                 marker_label="trained length",
             )
         return drawn
@@ -294,8 +294,8 @@ def _effective(curve: CurveDocument) -> str:
     if not curve["points"]:
         return f"needs {curve['shortest']}"
     measured = curve["points"][-1]["length"]
-    found = curve["effective_length"]
-    return f"{'≥ ' if found == measured else ''}{found}" if found else f"< {curve['points'][0]['length']}"
+    reached = curve["effective_length"]
+    return f"{'≥ ' if reached == measured else ''}{reached}" if reached else f"< {curve['points'][0]['length']}"
 
 
 def _series(curve: CurveDocument) -> Series:

@@ -102,14 +102,14 @@ def _input_of(model: LanguageModel | Encoder, layer: int, tokens_T: Tensor) -> T
 def _plain_map(mixer: Attention, x_BTD: Tensor, layer: int, head: int) -> AttentionMap:
     q, k, v, log_f = mixer.heads_of(x_BTD)
     group = head // (mixer.heads // mixer.groups)
-    one, shared = slice(head, head + 1), slice(group, group + 1)
-    slopes = mixer.slopes_H[one] if mixer.pos == "alibi" else None
-    log_f = None if log_f is None else log_f[..., one]
+    own, shared = slice(head, head + 1), slice(group, group + 1)
+    slopes = mixer.slopes_H[own] if mixer.pos == "alibi" else None
+    log_f = None if log_f is None else log_f[..., own]
     if mixer.sinks_H is not None:
-        A_BT1T = sink_attention(q[:, :, one], k[:, :, shared], _identity(k), mixer.sinks_H[one], window=mixer.window)
+        A_BT1T = sink_attention(q[:, :, own], k[:, :, shared], _identity(k), mixer.sinks_H[own], window=mixer.window)
     else:
         A_BT1T = attention_reference(
-            q[:, :, one], k[:, :, shared], _identity(k), log_f_BNH=log_f, slopes_H=slopes, causal=mixer.causal,
+            q[:, :, own], k[:, :, shared], _identity(k), log_f_BNH=log_f, slopes_H=slopes, causal=mixer.causal,
             window=mixer.window,
         )  # fmt: skip
     forget_TT = None
@@ -124,14 +124,14 @@ def _plain_map(mixer: Attention, x_BTD: Tensor, layer: int, head: int) -> Attent
 
 
 def _relative_map(mixer: RelativeAttention, x_BTD: Tensor, layer: int, head: int) -> AttentionMap:
-    T, one = x_BTD.shape[1], slice(head, head + 1)
+    T, own = x_BTD.shape[1], slice(head, head + 1)
     q_BTHP = mixer.query(x_BTD).unflatten(-1, (mixer.heads, mixer.width))
     k_BTHP, v_BTHP = mixer.key_value(x_BTD).unflatten(-1, (2, mixer.heads, mixer.width)).unbind(dim=-3)
     distances = sinusoid(torch.arange(T, device=x_BTD.device), mixer.d).to(x_BTD.dtype)
     r_THP = mixer.distance(distances).unflatten(-1, (mixer.heads, mixer.width))
     A_BT1T = relative_attention_reference(
-        q_BTHP[:, :, one], k_BTHP[:, :, one], _identity(k_BTHP), r_THP[:, one], mixer.content_bias_HP[one],
-        mixer.position_bias_HP[one], window=mixer.window, clamp=mixer.clamp,
+        q_BTHP[:, :, own], k_BTHP[:, :, own], _identity(k_BTHP), r_THP[:, own], mixer.content_bias_HP[own],
+        mixer.position_bias_HP[own], window=mixer.window, clamp=mixer.clamp,
     )  # fmt: skip
     return AttentionMap(layer, head, _array(A_BT1T[0, :, 0]), _array(v_BTHP[0, :, head]), None)
 
@@ -150,16 +150,16 @@ def _identity(k_BTGP: Tensor) -> Tensor:
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    found: np.ndarray = tensor.double().cpu().numpy()
-    return found
+    array: np.ndarray = tensor.double().cpu().numpy()
+    return array
 
 
 def pooled(matrix_TT: np.ndarray, most: int = MOST_CELLS) -> np.ndarray:
     """The matrix reduced to at most `most` cells per side, each the maximum of the entries it covers."""
     cells = min(most, len(matrix_TT))
     edges = np.linspace(0, len(matrix_TT), cells + 1).astype(np.int64)[:-1]
-    found: np.ndarray = np.maximum.reduceat(np.maximum.reduceat(matrix_TT, edges, axis=0), edges, axis=1)
-    return found
+    cells_CC: np.ndarray = np.maximum.reduceat(np.maximum.reduceat(matrix_TT, edges, axis=0), edges, axis=1)
+    return cells_CC
 
 
 @dataclass(frozen=True)
@@ -180,23 +180,23 @@ class MapsEvaluation(Evaluation):
     def measure(self, subject: Subject, progress: OnCount = silent) -> dict[str, Any]:
         check_length(subject.model, self.length)
         tokens_T = torch.from_numpy(subject.tokens[self.start : self.start + self.length].astype(np.int64))
-        chosen, found = self._chosen(subject.model), []
+        chosen, maps = self._chosen(subject.model), []
         for done, (layer, head) in enumerate(chosen, start=1):
-            one = attention_map(subject.model, tokens_T, layer, head)
-            forget = None if one.forget_TT is None else pooled(one.forget_TT).round(3).tolist()
-            found.append(
+            drawn = attention_map(subject.model, tokens_T, layer, head)
+            forget = None if drawn.forget_TT is None else pooled(drawn.forget_TT).round(3).tolist()
+            maps.append(
                 {
                     "layer": layer,
                     "head": head,
-                    "sharp": one.sharp,
-                    "distance": one.distance,
-                    "memory": one.memory,
-                    "attention": pooled(one.attention_TT).round(3).tolist(),
+                    "sharp": drawn.sharp,
+                    "distance": drawn.distance,
+                    "memory": drawn.memory,
+                    "attention": pooled(drawn.attention_TT).round(3).tolist(),
                     "forget": forget,
                 }
             )
             progress(done, len(chosen))
-        return {"maps": found}
+        return {"maps": maps}
 
     def _chosen(self, model: LanguageModel | Encoder) -> list[tuple[int, int]]:
         layers = attention_layers(model)
@@ -220,27 +220,27 @@ class MapsEvaluation(Evaluation):
         rows = [
             [
                 run,
-                str(one["layer"]),
-                str(one["head"]),
-                percent(one["sharp"]),
-                f"{one['distance']:.1f}",
-                "–" if one["memory"] is None else f"{one['memory']:.1f}",
+                str(row["layer"]),
+                str(row["head"]),
+                percent(row["sharp"]),
+                f"{row['distance']:.1f}",
+                "–" if row["memory"] is None else f"{row['memory']:.1f}",
             ]
-            for run, found in results.items()
-            for one in found["maps"]
+            for run, result in results.items()
+            for row in result["maps"]
         ]
         return columns, rows
 
     def figures(self, results: Results) -> dict[str, str]:
         """F and A side by side, one row per head."""
         drawn = {}
-        for run, found in results.items():
+        for run, result in results.items():
             panels = []
-            for one in found["maps"]:
-                place = f"layer {one['layer']}, head {one['head']}"
-                if one["forget"] is not None:
-                    panels.append(Matrix(f"F, {place}", np.array(one["forget"])))
-                panels.append(Matrix(f"A, {place}", np.array(one["attention"])))
+            for row in result["maps"]:
+                place = f"layer {row['layer']}, head {row['head']}"
+                if row["forget"] is not None:
+                    panels.append(Matrix(f"F, {place}", np.array(row["forget"])))
+                panels.append(Matrix(f"A, {place}", np.array(row["attention"])))
             name = f"maps-{run}" if len(results) > 1 else "maps"
             title = "Forget gates and attention" if any(p.title[0] == "F" for p in panels) else "Attention"
             # Two heads a row, or four where there is no F.

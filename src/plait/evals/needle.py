@@ -124,10 +124,10 @@ class NeedleEvaluation(Evaluation):
             for mode in modes
         )
         lengths = lengths_up_to(self.length, shortest, self.lengths)
-        each = len(lengths) * self.depths * len(chosen)
+        questions = len(lengths) * self.depths * len(chosen)
         result: dict[str, Any] = {"trained_length": subject.trained_length}
         for number, mode in enumerate(modes):
-            found = needle_grid(
+            grid = needle_grid(
                 model,
                 subject.tokenizer,
                 subject.tokens[: self.length],
@@ -136,43 +136,43 @@ class NeedleEvaluation(Evaluation):
                 needles=chosen,
                 mode=mode,
                 device=next(model.parameters()).device,
-                progress=partial(_report, progress, number * each, len(modes) * each),
+                progress=partial(_report, progress, number * questions, len(modes) * questions),
             )
             result[mode] = {
-                "score": found.score,
-                "mean_log_likelihood": float(found.log_likelihood_RC.mean()),
-                "lengths": list(found.lengths),
-                "depths": list(found.depths),
-                "exact": found.exact_RC.tolist(),
-                "log_likelihood": found.log_likelihood_RC.tolist(),
+                "score": grid.score,
+                "mean_log_likelihood": float(grid.log_likelihood_RC.mean()),
+                "lengths": list(grid.lengths),
+                "depths": list(grid.depths),
+                "exact": grid.exact_RC.tolist(),
+                "log_likelihood": grid.log_likelihood_RC.tolist(),
             }
         return result
 
     def table(self, results: Results) -> ResultTable:
         """Exact matches by length, over all depths, and the means of both scores."""
-        lengths = sorted({n for found in results.values() for mode in MODES if mode in found
-                          for n in found[mode]["lengths"]})  # fmt: skip
+        lengths = sorted({n for result in results.values() for mode in MODES if mode in result
+                          for n in result[mode]["lengths"]})  # fmt: skip
         columns = {"run": "left", "mode": "left", "score": "right", "log p/token": "right"}
         columns |= {str(length): "right" for length in lengths}
         rows = []
-        for run, found in results.items():
-            for mode in (mode for mode in MODES if mode in found):
-                by_length = dict(zip(found[mode]["lengths"], np.mean(found[mode]["exact"], axis=0), strict=True))
+        for run, result in results.items():
+            for mode in (mode for mode in MODES if mode in result):
+                by_length = dict(zip(result[mode]["lengths"], np.mean(result[mode]["exact"], axis=0), strict=True))
                 cells = [f"{by_length[n]:.2f}" if n in by_length else "" for n in lengths]
-                means = (f"{found[mode]['score']:.3f}", f"{found[mode]['mean_log_likelihood']:.3f}")
+                means = (f"{result[mode]['score']:.3f}", f"{result[mode]['mean_log_likelihood']:.3f}")
                 rows.append([run, mode, *means, *cells])
         return columns, rows
 
     def figures(self, results: Results) -> dict[str, str]:
         drawn = {}
-        for run, found in results.items():
+        for run, result in results.items():
             name = f"-{run}" if len(results) > 1 else ""
-            for mode in (mode for mode in MODES if mode in found):
-                grid = found[mode]
+            for mode in (mode for mode in MODES if mode in result):
+                grid = result[mode]
                 exact_RC, likely_RC = np.array(grid["exact"]), np.array(grid["log_likelihood"])
                 for judge, values_RC in (("exact match", exact_RC), ("likelihood per token", np.exp(likely_RC))):
                     title = f"Needle, {mode}: {judge}" + (f" ({run})" if name else "")
-                    picture = _figure(values_RC, title, grid, found["trained_length"])
+                    picture = _figure(values_RC, title, grid, result["trained_length"])
                     drawn[f"needle-{mode}-{judge.split()[0]}{name}"] = picture
         return drawn
 

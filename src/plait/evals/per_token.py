@@ -63,12 +63,12 @@ def losses_by_position(
 ) -> np.ndarray:
     """loss_NT in fp64 of (N, T + 1) tokens; each sequence is read `chunk` tokens at a time through the model's state,
     which gives what one forward pass gives."""
-    found, batch = [], batch or rows_at_once(min(rows.shape[1] - 1, chunk))
+    losses, batch = [], batch or rows_at_once(min(rows.shape[1] - 1, chunk))
     for first in range(0, len(rows), batch):
         some_BT = torch.from_numpy(rows[first : first + batch])
-        found.append(token_losses(model, some_BT[:, :-1], some_BT[:, 1:], chunk=chunk).numpy())
+        losses.append(token_losses(model, some_BT[:, :-1], some_BT[:, 1:], chunk=chunk).numpy())
         progress(min(first + batch, len(rows)), len(rows))
-    loss_NT = np.concatenate(found)
+    loss_NT = np.concatenate(losses)
     if not np.isfinite(loss_NT).all():
         raise UserError("the model's loss on this text is not finite; it diverged in training, or beyond its length.")
     return loss_NT
@@ -158,38 +158,38 @@ def curves(mean_T: np.ndarray) -> dict[str, Any]:
 
 def length_table(results: Results) -> ResultTable:
     """P(l), one row per run and one column per length."""
-    lengths = sorted({length for found in results.values() for length in found["lengths"]})
+    lengths = sorted({length for result in results.values() for length in result["lengths"]})
     columns = {"run": "left", **{f"P({length})": "right" for length in lengths}, "sequences": "right"}
     rows = []
-    for run, found in results.items():
-        by_length = dict(zip(found["lengths"], found["perplexity"], strict=True))
+    for run, result in results.items():
+        by_length = dict(zip(result["lengths"], result["perplexity"], strict=True))
         cells = [f"{by_length[length]:.4g}" if length in by_length else "" for length in lengths]
-        rows.append([run, *cells, str(found["sequences"])])
+        rows.append([run, *cells, str(result["sequences"])])
     return columns, rows
 
 
 def loss_figures(results: Results) -> dict[str, str]:
     """L(i) smoothed by the wider of the paper's windows that leaves a curve to see. Not drawn are the ends, where the
     window has shrunk to less than half and a few tokens' noise would set the scale."""
-    longest = max(found["lengths"][-1] for found in results.values())
+    longest = max(result["lengths"][-1] for result in results.values())
     window = WINDOWS[1] if longest >= 20 * WINDOWS[1] else WINDOWS[0] if longest >= 5 * WINDOWS[0] else 1
     key = f"smooth_{window}" if window > 1 else "loss_at"
     drawn = []
-    for run, found in results.items():
-        inner = range(1 + window // 4, found["lengths"][-1] + 1 - window // 4)
-        points = [(x, y) for x, y in zip(found["positions"], found[key], strict=True) if x in inner]
+    for run, result in results.items():
+        inner = range(1 + window // 4, result["lengths"][-1] + 1 - window // 4)
+        points = [(x, y) for x, y in zip(result["positions"], result[key], strict=True) if x in inner]
         drawn.append(Series(run, [x for x, _ in points], [y for _, y in points]))
     smoothed = f", mean of {window} positions" if window > 1 else ""
     return {"per-token-loss": _figure(results, drawn, f"Loss by position{smoothed}", "position i", "L(i), nats", False)}
 
 
 def perplexity_figures(results: Results) -> dict[str, str]:
-    drawn = [Series(run, found["lengths"], found["perplexity"]) for run, found in results.items()]
+    drawn = [Series(run, result["lengths"], result["perplexity"]) for run, result in results.items()]
     return {"perplexity-by-length": _figure(results, drawn, "Perplexity by length", "context length l", "P(l)", True)}
 
 
 def _figure(results: Results, drawn: list[Series], title: str, x_label: str, y_label: str, log_x: bool) -> str:
-    trained = {found["trained_length"] for found in results.values()}
+    trained = {result["trained_length"] for result in results.values()}
     marker = trained.pop() if len(trained) == 1 else None
     x, y = Axis(x_label, log=log_x), Axis(y_label)
     return xy_chart(drawn, title=title, x=x, y=y, marker=marker, marker_label="trained length")

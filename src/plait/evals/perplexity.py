@@ -59,14 +59,14 @@ class Span:
 
 def spans(tokens: int, length: int, stride: int) -> list[Span]:
     """Windows over a text of so many tokens, in which each but the first is scored once."""
-    found: list[Span] = []
+    windows: list[Span] = []
     end = 0
     while end < tokens - 1:
-        start = len(found) * stride
+        start = len(windows) * stride
         stop = min(start + length, tokens - 1)
-        found.append(Span(start, stop, end))
+        windows.append(Span(start, stop, end))
         end = stop
-    return found
+    return windows
 
 
 def perplexity(
@@ -114,16 +114,16 @@ def perplexity_with_memory(
     _check_text(model, tokens)
     if model.arch.header.pos == "learned":
         check_length(model, len(tokens) - 1)
-    each = math.ceil((len(tokens) - 1) / streams)
-    padded = np.zeros(each * streams, dtype=np.int64)
+    per_stream = math.ceil((len(tokens) - 1) / streams)
+    padded = np.zeros(per_stream * streams, dtype=np.int64)
     padded[: len(tokens) - 1] = tokens[:-1]
-    inputs_BT = padded.reshape(streams, each)
-    padded = np.full(each * streams, IGNORE, dtype=np.int64)
+    inputs_BT = padded.reshape(streams, per_stream)
+    padded = np.full(per_stream * streams, IGNORE, dtype=np.int64)
     padded[: len(tokens) - 1] = tokens[1:]
-    targets_BT = padded.reshape(streams, each)
+    targets_BT = padded.reshape(streams, per_stream)
     nats, done, state = 0.0, 0, model.init_memory(streams, memory)
     with clamped(model, clamp):
-        for first in range(0, each, length):
+        for first in range(0, per_stream, length):
             inputs, targets = (torch.from_numpy(part[:, first : first + length]) for part in (inputs_BT, targets_BT))
             losses, state = losses_after(model, inputs, targets, state)
             nats += losses.sum().item()
@@ -154,11 +154,11 @@ def _check_text(model: LanguageModel, tokens: np.ndarray) -> None:
         raise UserError(f"the text holds token {largest}, but the model's vocabulary is {vocab}: another tokenizer's?")
 
 
-def _checked(found: Perplexity, tokens: int) -> Perplexity:
-    assert found.tokens == tokens - 1, "a token was scored twice or not at all"
-    if not math.isfinite(found.nats):
+def _checked(measured: Perplexity, tokens: int) -> Perplexity:
+    assert measured.tokens == tokens - 1, "a token was scored twice or not at all"
+    if not math.isfinite(measured.nats):
         raise UserError("the model's loss on this text is not finite; it diverged in training.")
-    return found
+    return measured
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class PerplexityEvaluation(Evaluation):
     def measure(self, subject: Subject, progress: OnCount = silent) -> dict[str, Any]:
         text = subject.tokens[: self.tokens]
         if self.memory:
-            found = perplexity_with_memory(
+            measured = perplexity_with_memory(
                 subject.language_model,
                 text,
                 length=self.length,
@@ -192,20 +192,22 @@ class PerplexityEvaluation(Evaluation):
                 progress=progress,
             )
         else:
-            found = perplexity(subject.language_model, text, length=self.length, stride=self.stride, progress=progress)
+            measured = perplexity(
+                subject.language_model, text, length=self.length, stride=self.stride, progress=progress
+            )
         result: dict[str, Any] = {
-            "loss": found.loss,
-            "perplexity": found.perplexity if math.isfinite(found.perplexity) else None,
-            "bits_per_token": found.bits_per(found.tokens),
-            "tokens": found.tokens,
+            "loss": measured.loss,
+            "perplexity": measured.perplexity if math.isfinite(measured.perplexity) else None,
+            "bits_per_token": measured.bits_per(measured.tokens),
+            "tokens": measured.tokens,
         }
         if subject.entropy is not None:
             result["entropy"] = subject.entropy
         for unit, units in {"character": subject.characters, "byte": subject.bytes}.items():
             if units:
                 # The scored tokens' share of the split's text: exact where a token is a character.
-                scored = units * found.tokens / len(subject.tokens)
-                result |= {f"{unit}s": scored, f"bits_per_{unit}": found.bits_per(scored)}
+                scored = units * measured.tokens / len(subject.tokens)
+                result |= {f"{unit}s": scored, f"bits_per_{unit}": measured.bits_per(scored)}
         if subject.tokenizer is not None and not subject.tokenizer.keeps_text(text):
             result["text_kept"] = False  # what the tokenizer drops costs no bits: these are lower bounds
         return result
@@ -216,20 +218,20 @@ class PerplexityEvaluation(Evaluation):
         rows = [
             [
                 run,
-                f"{found['loss']:.4f}",
-                f"{found['entropy']:.4f}" if "entropy" in found else "–",
-                _number(found["perplexity"]),
-                *(_bits(found, unit) for unit in ("character", "byte")),
-                f"{found['tokens']:,}",
+                f"{result['loss']:.4f}",
+                f"{result['entropy']:.4f}" if "entropy" in result else "–",
+                _number(result["perplexity"]),
+                *(_bits(result, unit) for unit in ("character", "byte")),
+                f"{result['tokens']:,}",
             ]
-            for run, found in results.items()
+            for run, result in results.items()
         ]
         return columns, rows
 
 
-def _bits(found: Mapping[str, Any], unit: str) -> str:
-    shown = _number(found.get(f"bits_per_{unit}"))
-    return shown if found.get("text_kept", True) or shown == "–" else f"≥ {shown}"
+def _bits(result: Mapping[str, Any], unit: str) -> str:
+    shown = _number(result.get(f"bits_per_{unit}"))
+    return shown if result.get("text_kept", True) or shown == "–" else f"≥ {shown}"
 
 
 def _number(value: float | None) -> str:

@@ -107,7 +107,7 @@ def find(published: Published, folder: Path, files: Iterable[Path]) -> list[Path
     owner's name before them (`allenai--sciq`), or by the name of its only file (`sciq.jsonl`)."""
     listed = list(files)
     for names in published.folders:
-        found = []
+        shards = []
         for path in listed:
             inside = path.relative_to(folder)
             parts = [part.lower().replace("___", "--").split("--")[-1] for part in inside.parts[:-1]]
@@ -117,10 +117,10 @@ def find(published: Published, folder: Path, files: Iterable[Path]) -> list[Path
             of_split = of_split or stem.endswith((f"-{published.split}", f"_{published.split}"))
             named = stem in (names[-1], f"{names[-1]}_{published.split}", f"{names[-1]}-{published.split}")
             if (here and of_split) or named:
-                found.append(path)
-        if found:
-            nearest = found[0].parent, found[0].suffix  # another copy in another format is not another shard
-            return [path for path in found if (path.parent, path.suffix) == nearest]
+                shards.append(path)
+        if shards:
+            nearest = shards[0].parent, shards[0].suffix  # another copy in another format is not another shard
+            return [path for path in shards if (path.parent, path.suffix) == nearest]
     return []
 
 

@@ -71,10 +71,10 @@ Draws = Callable[[np.random.Generator], str]
 
 
 def distinct(stream: np.random.Generator, count: int, draw: Draws) -> list[str]:
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found[draw(stream)] = None
-    return list(found)
+    drawn: dict[str, None] = {}
+    while len(drawn) < count:
+        drawn[draw(stream)] = None
+    return list(drawn)
 
 
 def listed(items: Sequence[str]) -> str:

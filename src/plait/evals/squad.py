@@ -50,14 +50,14 @@ def find_files(folder: Path) -> tuple[Path, Path]:
     """The train and dev file of a folder."""
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder} with SQuAD's files.")
-    found = []
+    paths = []
     for split in ("train", "dev"):
         files = sorted(folder.glob(f"{split}*.json"))
         if len(files) != 1:
             names = ", ".join(file.name for file in files) or "none"
             raise UserError(f"{folder} should hold one {split}*.json (such as {split}-v1.1.json); found: {names}.")
-        found.append(files[0])
-    return found[0], found[1]
+        paths.append(files[0])
+    return paths[0], paths[1]
 
 
 def read_squad(path: Path) -> list[Question]:
@@ -86,9 +86,9 @@ def read_squad(path: Path) -> list[Question]:
 
 def _question(qa: Any, context: str, where: str) -> Question:
     answers = []
-    for i, given in enumerate(_get(qa, "answers", list, where)):
+    for i, entry in enumerate(_get(qa, "answers", list, where)):
         at = f"{where}.answers[{i}]"
-        answer = Answer(_get(given, "text", str, at), _get(given, "answer_start", int, at))
+        answer = Answer(_get(entry, "text", str, at), _get(entry, "answer_start", int, at))
         if not answer.text or context[answer.start : answer.start + len(answer.text)] != answer.text:
             raise UserError(f"{at}: the context does not say '{answer.text}' at character {answer.start}.")
         answers.append(answer)
@@ -186,10 +186,10 @@ def read_passage(text: str, tokenizer: Tokenizer) -> Passage:
     word_of: list[int] = []
     begins: list[bool] = []
     ends: list[bool] = []
-    for found in WORD.finditer(text):
-        start, end = found.span()
+    for word in WORD.finditer(text):
+        start, end = word.span()
         spaced = " " if start and text[start - 1].isspace() else ""
-        ids = [int(token) for token in tokenizer.encode(spaced + found[0])]
+        ids = [int(token) for token in tokenizer.encode(spaced + word[0])]
         if not ids:
             continue
         word_of += [len(words)] * len(ids)
@@ -245,7 +245,7 @@ def best_spans(
 ) -> list[Span]:
     """The best answers by the sum of the logits of their first and last tokens; `scores` is (T, 2) for each window."""
     owner = owners(windows, len(passage.tokens))
-    found: dict[tuple[int, int], float] = {}
+    scored: dict[tuple[int, int], float] = {}
     for w, (window, logits_T2) in enumerate(zip(windows, scores, strict=True)):
         inside = np.arange(window.start, window.start + window.count)
         part_T2 = logits_T2[window.offset : window.offset + window.count]
@@ -257,8 +257,8 @@ def best_spans(
                 if first <= last and length <= LONGEST_ANSWER:
                     key = (int(inside[first]), int(inside[last]))
                     value = float(part_T2[first, 0] + part_T2[last, 1])
-                    found[key] = max(value, found.get(key, -np.inf))
-    ranked = sorted(found.items(), key=lambda entry: -entry[1])[:n_best]
+                    scored[key] = max(value, scored.get(key, -np.inf))
+    ranked = sorted(scored.items(), key=lambda entry: -entry[1])[:n_best]
     return [Span(passage.slice(*key), value) for key, value in ranked]
 
 

@@ -89,7 +89,7 @@ def peer_config(arch: Architecture) -> Any:
         raise UserError(f"flash-linear-attention has no model like {arch.text}.")
     options = sequence.pop()
     folder, name, sizes = PEERS[options.name]
-    given: Sizes = {
+    config: Sizes = {
         "hidden_size": header.d,
         "num_hidden_layers": len(arch.layers) - len(channel),
         "vocab_size": header.vocab,
@@ -102,12 +102,12 @@ def peer_config(arch: Architecture) -> Any:
         inner = channel[0].inner_width(header.d)
         # RWKV-6's channel mixing has two matrices of the inner width and one of d × d where SwiGLU has three of the
         # inner width: as wide as gives it as many parameters.
-        given["intermediate_size"] = (3 * inner - header.d) // 2 if options.name == "rwkv6" else inner
+        config["intermediate_size"] = (3 * inner - header.d) // 2 if options.name == "rwkv6" else inner
     try:
         module = importlib.import_module(f"fla.models.{folder}")
     except ImportError as wrong:
         raise UserError(f"flash-linear-attention cannot be imported here: {wrong}.") from None
-    return getattr(module, name)(**given)
+    return getattr(module, name)(**config)
 
 
 def peer_model(spec: str, vocab: int, layers: int | None = None) -> nn.Module:

@@ -102,8 +102,8 @@ def read_gguf(path: Path) -> Weights:
     reader = GGUFReader(path)
 
     def field(key: str) -> Any:
-        found = reader.fields.get(key)
-        return None if found is None else found.contents()
+        entry = reader.fields.get(key)
+        return None if entry is None else entry.contents()
 
     kind = field("general.architecture")
     if kind not in KINDS:
@@ -122,14 +122,14 @@ def read_gguf(path: Path) -> Weights:
 
 
 def _config(model: LanguageModel | Encoder) -> Config:
-    found = native_class(model.arch)
-    kind = found[1]["model_type"] if found is not None else ""
-    if found is None or kind not in KINDS:
+    native = native_class(model.arch)
+    kind = native[1]["model_type"] if native is not None else ""
+    if native is None or kind not in KINDS:
         raise UserError(
             f"{model.arch.text} is not a Llama, Qwen2 or Qwen3 (alternating rotary attention and SwiGLU, RMS norm), "
             "which a GGUF file can hold: export it with --to hf or --to onnx."
         )
-    config = found[1]
+    config = native[1]
     if config.get("use_sliding_window") or config["rope_parameters"]["rope_type"] not in ("default", "linear"):
         raise UserError("GGUF files cannot hold windows or rotary scaling other than linear: export with --to hf.")
     return config
@@ -159,22 +159,22 @@ def _describe(writer: Any, config: Config, name: str) -> None:
 
 
 def _tensors(model: LanguageModel | Encoder, config: Config) -> Weights:
-    found = native_class(model.arch)
-    assert found is not None
+    native = native_class(model.arch)
+    assert native is not None
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
-    made: Weights = {}
-    for name, value in found[0].weights(model.arch, weights_of(model)).items():
+    tensors: Weights = {}
+    for name, value in native[0].weights(model.arch, weights_of(model)).items():
         source, _, ending = name.rpartition(".")
         value = value.detach().cpu().contiguous().float()  # NumPy has no bfloat16
         if source in TOP:
-            made[f"{TOP[source]}.{ending}"] = value
+            tensors[f"{TOP[source]}.{ending}"] = value
             continue
         _, _, number, part = source.split(".", 3)
         theirs = PARTS[part]
         if config["model_type"] == "llama" and theirs in heads:
             value = _interleaved(value, heads[theirs])
-        made[f"blk.{number}.{theirs}.{ending}"] = value
-    return made
+        tensors[f"blk.{number}.{theirs}.{ending}"] = value
+    return tensors
 
 
 def _interleaved(rows: Tensor, heads: int) -> Tensor:
@@ -202,5 +202,5 @@ def _vocabulary(tokenizer: Tokenizer, vocab: int) -> tuple[list[str], list[int],
     by_id = {number: token for token, number in content["model"]["vocab"].items()} | added
     tokens = [by_id.get(number, f"[PAD{number}]") for number in range(vocab)]
     kinds = [CONTROL if n in added else NORMAL if n in by_id else UNUSED for n in range(vocab)]
-    merges = [one if isinstance(one, str) else " ".join(one) for one in content["model"].get("merges", ())]
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in content["model"].get("merges", ())]
     return tokens, kinds, merges

@@ -69,10 +69,10 @@ def _without_post_processor(path: Path) -> None:
 
 def _bytes(tokenizer: Bytes) -> Any:
     hf = library()
-    made = hf.Tokenizer(hf.models.BPE(vocab={sign: byte for byte, sign in enumerate(_byte_signs())}, merges=[]))
-    made.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.decoder = hf.decoders.ByteLevel()
-    return made
+    theirs = hf.Tokenizer(hf.models.BPE(vocab={sign: byte for byte, sign in enumerate(_byte_signs())}, merges=[]))
+    theirs.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    theirs.decoder = hf.decoders.ByteLevel()
+    return theirs
 
 
 def _byte_signs() -> list[str]:
@@ -93,31 +93,31 @@ def _characters(tokenizer: Characters) -> Any:
     if tokenizer.unknown:
         vocabulary[unknown] = len(vocabulary)
     # Where the unknown token is not in the vocabulary, unknown characters are an error: as they are with us.
-    made = hf.Tokenizer(hf.models.WordLevel(vocabulary, unk_token=unknown))
-    made.pre_tokenizer = hf.pre_tokenizers.Split(hf.Regex(r"[\s\S]"), "isolated")
-    made.decoder = hf.decoders.Sequence([hf.decoders.Replace(unknown, UNKNOWN_CHARACTER), hf.decoders.Fuse()])
-    return made
+    theirs = hf.Tokenizer(hf.models.WordLevel(vocabulary, unk_token=unknown))
+    theirs.pre_tokenizer = hf.pre_tokenizers.Split(hf.Regex(r"[\s\S]"), "isolated")
+    theirs.decoder = hf.decoders.Sequence([hf.decoders.Replace(unknown, UNKNOWN_CHARACTER), hf.decoders.Fuse()])
+    return theirs
 
 
 def _words(tokenizer: Words) -> Any:
     hf = library()
     words = [*SPECIAL, *tokenizer.content()["words"]]
-    made = hf.Tokenizer(hf.models.WordLevel({word: number for number, word in enumerate(words)}, unk_token=UNKNOWN))
-    made.normalizer = hf.normalizers.Replace("\n", f" {END} ")
-    made.pre_tokenizer = hf.pre_tokenizers.Split(hf.Regex(_whitespace()), "removed")
+    theirs = hf.Tokenizer(hf.models.WordLevel({word: number for number, word in enumerate(words)}, unk_token=UNKNOWN))
+    theirs.normalizer = hf.normalizers.Replace("\n", f" {END} ")
+    theirs.pre_tokenizer = hf.pre_tokenizers.Split(hf.Regex(_whitespace()), "removed")
     line_ends = hf.decoders.Replace(hf.Regex(f" ?{END} ?"), "\n")
-    made.decoder = hf.decoders.Sequence([*_spaced(hf), line_ends])
-    return made
+    theirs.decoder = hf.decoders.Sequence([*_spaced(hf), line_ends])
+    return theirs
 
 
 def _ids(tokenizer: Ids) -> Any:
     hf = library()
     numbers = {str(number): number for number in range(tokenizer.vocab)}
-    made = hf.Tokenizer(hf.models.WordLevel(numbers, unk_token=UNKNOWN))  # not in the vocabulary: an error
-    made.normalizer = hf.normalizers.Replace(hf.Regex(r"(?<!\S)0+(?=[0-9])"), "")
-    made.pre_tokenizer = hf.pre_tokenizers.Split(hf.Regex(_whitespace()), "removed")
-    made.decoder = hf.decoders.Sequence(_spaced(hf))
-    return made
+    theirs = hf.Tokenizer(hf.models.WordLevel(numbers, unk_token=UNKNOWN))  # not in the vocabulary: an error
+    theirs.normalizer = hf.normalizers.Replace(hf.Regex(r"(?<!\S)0+(?=[0-9])"), "")
+    theirs.pre_tokenizer = hf.pre_tokenizers.Split(hf.Regex(_whitespace()), "removed")
+    theirs.decoder = hf.decoders.Sequence(_spaced(hf))
+    return theirs
 
 
 def _whitespace() -> str:
@@ -232,8 +232,8 @@ def _logits(model: Any, header: Header) -> Tensor:
     """The logits of one fixed batch in float64, so that two implementations of the same model agree to rounding."""
     length = min(64, header.max_len) if header.pos == "learned" else 64
     tokens_BT = torch.randint(header.vocab, (2, length), generator=torch.Generator().manual_seed(0))
-    found = model.cpu().double().eval()(tokens_BT)
-    logits_BTV: Tensor = found if isinstance(found, Tensor) else found.logits
+    output = model.cpu().double().eval()(tokens_BT)
+    logits_BTV: Tensor = output if isinstance(output, Tensor) else output.logits
     return logits_BTV
 
 

@@ -56,7 +56,7 @@ class PlaitConfig(PreTrainedConfig):
         header = arch.header
         if header.pos == "learned":
             fields["max_position_embeddings"] = header.max_len
-        made: PlaitConfig = cls(
+        config: PlaitConfig = cls(
             spec=arch.text,
             vocab_size=header.vocab,
             hidden_size=header.d,
@@ -66,7 +66,7 @@ class PlaitConfig(PreTrainedConfig):
             tie_word_embeddings=bool(_tied(_skeleton(arch, "meta"))),
             **fields,
         )
-        return made
+        return config
 
 
 class PlaitModel(PreTrainedModel):
@@ -85,23 +85,23 @@ class PlaitModel(PreTrainedModel):
         arch = architecture(config.spec, _known_mixers(config))
         loading = torch.get_default_device().type == "meta"
         # On the CPU even while weights are being loaded: buffers that files do not hold need their values.
-        made = _skeleton(arch, "cpu")
+        skeleton = _skeleton(arch, "cpu")
         if not loading:
-            init_weights(made, seed=0)
+            init_weights(skeleton, seed=0)
         self.arch = arch
-        for name, part in made.named_children():
+        for name, part in skeleton.named_children():
             self.add_module(name, part)
-        self._tied_weights_keys = _tied(made)
+        self._tied_weights_keys = _tied(skeleton)
         self._fixed_buffers = {
             module: {name: buffer.clone() for name, buffer in module.named_buffers(recurse=False)}
-            for module in made.modules()
+            for module in skeleton.modules()
             if module._non_persistent_buffers_set
         }
         self.post_init()
 
     @classmethod
     def from_pretrained(  # type: ignore[override]
-        cls, folder: Any, *given: Any, config: Any = None, **options: Any
+        cls, folder: Any, *args: Any, config: Any = None, **options: Any
     ) -> Any:
         """Like the parent's. Mixers that came with the weights are run only with `trust_remote_code=True`."""
         if config is None:
@@ -110,11 +110,11 @@ class PlaitModel(PreTrainedModel):
             for entry in (config.mixers or {}).values():
                 if "file" in entry and version(entry["source"]) is None:
                     read_copies({entry["file"]: entry}, Path(str(cached_file(folder, entry["file"]))).parent)
-        return super().from_pretrained(folder, *given, config=config, **options)
+        return super().from_pretrained(folder, *args, config=config, **options)
 
-    def save_pretrained(self, folder: Any, *given: Any, **options: Any) -> Any:  # type: ignore[override]
+    def save_pretrained(self, folder: Any, *args: Any, **options: Any) -> Any:  # type: ignore[override]
         """Like the parent's, and writes the files of the user's own mixers."""
-        super().save_pretrained(folder, *given, **options)
+        super().save_pretrained(folder, *args, **options)
         write_mixers(self.arch, Path(folder))
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -179,10 +179,10 @@ class PlaitForCausalLM(PlaitModel, GenerationMixin):
         hidden_BTD: Tensor = self.backbone(tokens_BT, pad_B=pad_B)
         return hidden_BTD
 
-    def _cache(self, given: Any) -> StateCache:
-        if given is not None and not isinstance(given, StateCache):
-            raise UserError(f"past_key_values is a {type(given).__name__}; a plait model continues its own StateCache.")
-        return StateCache(self.backbone) if given is None else given
+    def _cache(self, past: Any) -> StateCache:
+        if past is not None and not isinstance(past, StateCache):
+            raise UserError(f"past_key_values is a {type(past).__name__}; a plait model continues its own StateCache.")
+        return StateCache(self.backbone) if past is None else past
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
@@ -221,10 +221,10 @@ def write_mixers(arch: Architecture, folder: Path) -> None:
 
 
 def _known_mixers(config: PlaitConfig) -> dict[str, type[MixerOptions]]:
-    found: dict[str, type[MixerOptions]] = {}
+    mixers: dict[str, type[MixerOptions]] = {}
     for name, entry in (config.mixers or {}).items():
         if "package" in entry:
-            found |= read_copies({name: entry}, Path())
+            mixers |= read_copies({name: entry}, Path())
             continue
         known = version(entry["source"])
         if known is None:
@@ -232,8 +232,8 @@ def _known_mixers(config: PlaitConfig) -> dict[str, type[MixerOptions]]:
                 f"this model has a custom mixer, {name}, in {entry['file']} next to the weights. Read "
                 "that file, then load the model with trust_remote_code=True."
             )
-        found[name] = known
-    return found
+        mixers[name] = known
+    return mixers
 
 
 def _skeleton(arch: Architecture, device: str) -> LanguageModel | Encoder:
@@ -251,8 +251,8 @@ def _tied(model: nn.Module) -> dict[str, str]:
     return {name: owner for name, owner in names if name != owner}
 
 
-def _refuse(given: dict[str, Any], name: str) -> None:
-    if given.get(name) is not None:
+def _refuse(arguments: dict[str, Any], name: str) -> None:
+    if arguments.get(name) is not None:
         raise UserError(f"{name} given; a plait model takes input_ids.")
 
 

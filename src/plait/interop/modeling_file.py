@@ -77,17 +77,17 @@ def modeling_file(model: LanguageModel | Encoder) -> str:
 
 def bundled(start: Iterable[str]) -> list[str]:
     """These modules of plait and all that they import, at the top or inside functions."""
-    found: set[str] = set()
+    modules: set[str] = set()
     open_ = list(start)
     while open_:
         name = open_.pop()
-        if name in found or _file(name) is None or name.partition(".")[0] != "plait":
+        if name in modules or _file(name) is None or name.partition(".")[0] != "plait":
             continue
         if name.count(".") and name.split(".")[1] not in PACKAGES:
             continue
-        found.add(name)
+        modules.add(name)
         open_ += [name.rpartition(".")[0], *_imports(name)]
-    return sorted(found)
+    return sorted(modules)
 
 
 @cache
@@ -110,10 +110,10 @@ def _imports(name: str) -> tuple[str, ...]:
 
 
 def _imported(text: str) -> tuple[str, ...]:
-    found: list[str] = []
+    names: list[str] = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return tuple(found)
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return tuple(names)

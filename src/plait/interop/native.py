@@ -68,14 +68,14 @@ def export_native(
     model: LanguageModel | Encoder, tokenizer: Tokenizer | None, folder: Path, *, force: bool = False
 ) -> str:
     """Write the folder; returns the name of the class that loads it."""
-    found = native_class(model.arch)
-    if found is None:
+    class_and_config = native_class(model.arch)
+    if class_and_config is None:
         raise UserError(
             f"{model.arch.text} is neither a Llama, Mistral or Qwen (rotary attention and SwiGLU, RMS norm), nor a "
             "GPT-2 (attention and MLP, learned positions, LayerNorm), nor a Mamba: export it with --to hf, which "
             "includes its code."
         )
-    native, config = found
+    native, config = class_and_config
     end = tokenizer.end if tokenizer is not None else None
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
     tokens = {"bos_token_id": None, "eos_token_id": end, "pad_token_id": end}

@@ -44,10 +44,10 @@ class Filled(nn.Module):
         self.model, self.length = model, length
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        given = tokens_BT.shape[1]
-        logits_BTV: Tensor = self.model(F.pad(tokens_BT, (0, self.length - given)))
+        seq_len = tokens_BT.shape[1]
+        logits_BTV: Tensor = self.model(F.pad(tokens_BT, (0, self.length - seq_len)))
         # Not a slice: whether that is contiguous depends on the length, and a graph may not.
-        return logits_BTV.index_select(1, torch.arange(given, device=tokens_BT.device))
+        return logits_BTV.index_select(1, torch.arange(seq_len, device=tokens_BT.device))
 
 
 class Exact(nn.Module):
@@ -149,10 +149,10 @@ def _culprit(arch: Architecture, wrong: Exception) -> str:
             wrong = why
             refused.append(layer)
     if refused:
-        found = f"{', '.join(refused)} cannot be expressed in ONNX for any batch size."
+        message = f"{', '.join(refused)} cannot be expressed in ONNX for any batch size."
         if "specialized it to be a constant" in str(wrong):
-            found += " Its code makes a size a constant: write x.shape[0], not len(x), and take no int() of a shape."
-        return found
+            message += " Its code makes a size a constant: write x.shape[0], not len(x), and take no int() of a shape."
+        return message
     return f"no single layer is the cause; the exporter says: {str(wrong).strip().splitlines()[0]}"
 
 

@@ -72,19 +72,19 @@ def train_timings(
 
         def ours(how: bool = how) -> TrainTiming:
             nonlocal first
-            found = WarmTraining(spec, **sizes, device=device, compiled=how).time()
-            gib = None if found.peak_bytes is None else found.peak_bytes / 2**30
-            compiling = max(0.0, found.first_step_seconds - first) if how else None
-            first = found.first_step_seconds
+            timing = WarmTraining(spec, **sizes, device=device, compiled=how).time()
+            gib = None if timing.peak_bytes is None else timing.peak_bytes / 2**30
+            compiling = max(0.0, timing.first_step_seconds - first) if how else None
+            first = timing.first_step_seconds
             return TrainTiming(
                 model,
                 spec,
                 "plait compiled" if how else "plait eager",
-                found.tokens_per_second,
+                timing.tokens_per_second,
                 gib,
-                found.mfu,
+                timing.mfu,
                 compiling,
-                found.loss,
+                timing.loss,
             )
 
         rows.append(_tried(ours, TrainTiming(model, spec, "plait compiled" if how else "plait eager")))
@@ -92,14 +92,14 @@ def train_timings(
 
         def theirs() -> TrainTiming:
             torch.cuda.reset_peak_memory_stats()
-            found = PeerTraining(spec, batch=batch, seq_len=seq_len, vocab=vocab).time(steps)
+            timing = PeerTraining(spec, batch=batch, seq_len=seq_len, vocab=vocab).time(steps)
             peak = peak_of(torch.device(device), precision_on(device))
             arch = architecture(spec)
             arch = type(arch)(arch.header.with_vocabulary(vocab), arch.layers)
             flops = 3 * model_cost(arch, seq=seq_len).unmasked_flops / seq_len
-            mfu = None if peak is None else found["tokens_per_second"] * flops / peak
-            gib = found["peak_bytes"] / 2**30
-            return TrainTiming(model, spec, PEER, found["tokens_per_second"], gib, mfu, None, found["loss"])
+            mfu = None if peak is None else timing["tokens_per_second"] * flops / peak
+            gib = timing["peak_bytes"] / 2**30
+            return TrainTiming(model, spec, PEER, timing["tokens_per_second"], gib, mfu, None, timing["loss"])
 
         rows.append(_tried(theirs, TrainTiming(model, spec, PEER)))
     return list(_with_ratios(_checked(rows)))

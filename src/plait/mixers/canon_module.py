@@ -100,8 +100,8 @@ class CanonMixer(Mixer):
         self, x_BTD: Tensor, state: State | None, loan: Loan, pad_B: Tensor | None = None
     ) -> tuple[Tensor, State, Loan]:
         x_BTD, tail = self.canon(x_BTD, None if state is None else state[TAIL])
-        y_BTD, new, given = self.mixer.connected(x_BTD, None if state is None else _without(state), loan, pad_B)
-        return y_BTD, new if state is None else {**new, TAIL: tail}, given
+        y_BTD, new, lent = self.mixer.connected(x_BTD, None if state is None else _without(state), loan, pad_B)
+        return y_BTD, new if state is None else {**new, TAIL: tail}, lent
 
     def crop(self, state: State, tokens: int) -> State:
         tail = crop_tail(state[TAIL], tokens, self.options.name)

@@ -167,12 +167,12 @@ class ChannelMixer(Mixer):
 def make_mixer(options: MixerOptions, d: int) -> Mixer:
     """Import and build the torch side of a mixer, with Canon's convolution on its input where it has one."""
     module, _, attribute = options.module.partition(":")
-    made: Mixer = getattr(import_module(module), attribute)(d, options)
+    mixer: Mixer = getattr(import_module(module), attribute)(d, options)
     if "a" in options.canon or "c" in options.canon:
         from plait.mixers.canon_module import CanonMixer  # it is a mixer itself
 
-        return CanonMixer(made)
-    return made
+        return CanonMixer(mixer)
+    return mixer
 
 
 class RmsNorm(nn.Module):

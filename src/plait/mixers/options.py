@@ -165,8 +165,8 @@ class MixerOptions:
         NOT_SHARED, "a name: layers of this mixer with the same name hold their weights once", kw_only=True
     )
 
-    def __init_subclass__(cls, **given: Any) -> None:
-        super().__init_subclass__(**given)
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
         if "cost" in cls.__dict__:
             setattr(cls, "cost", _whole_cost(cls.__dict__["cost"]))  # noqa: B010 # mypy refuses an assignment
 
@@ -265,11 +265,11 @@ class MixerOptions:
     @classmethod
     def sizes(cls, **values: Any) -> Any:
         """An unchecked instance for vectorised costing: sizes may be NumPy arrays."""
-        made = object.__new__(cls)
+        options = object.__new__(cls)
         for f in dataclasses.fields(cls):
-            object.__setattr__(made, f.name, values.pop(f.name, f.default))
+            object.__setattr__(options, f.name, values.pop(f.name, f.default))
         assert not values, f"{cls.name} has no option {sorted(values)}"
-        return made
+        return options
 
     @classmethod
     def from_layer(cls, layer: Layer) -> MixerOptions:
@@ -324,35 +324,35 @@ def _whole_cost(cost: Callable[..., Cost]) -> Callable[..., Cost]:
 
     @wraps(cost)
     def whole(self: MixerOptions, d: Number, seq: Number, memory: Number = 0) -> Cost:
-        found = cost(self, d, seq, memory)
+        own = cost(self, d, seq, memory)
         if type(self).cost is not whole:  # called by a subclass, whose own `cost` adds them
-            return found
-        return _shared(self, _with_canon(self, found, d, seq))
+            return own
+        return _shared(self, _with_canon(self, own, d, seq))
 
     return whole
 
 
-def _shared(self: MixerOptions, found: Cost) -> Cost:
+def _shared(self: MixerOptions, cost: Cost) -> Cost:
     """Moves shared parameters to `shared`, under the name they are shared by: the model counts each of these once."""
     if self.share == NOT_SHARED:
-        return found
-    parts = found.params if self.shared_parts is None else self.shared_parts
-    held = {f"{self.name} {self.share}: {part}": count for part, count in found.params.items() if part in parts}
-    own = {part: count for part, count in found.params.items() if part not in parts}
-    return dataclasses.replace(found, params=own, shared={**found.shared, **held}, active=None)
+        return cost
+    parts = cost.params if self.shared_parts is None else self.shared_parts
+    held = {f"{self.name} {self.share}: {part}": count for part, count in cost.params.items() if part in parts}
+    own = {part: count for part, count in cost.params.items() if part not in parts}
+    return dataclasses.replace(cost, params=own, shared={**cost.shared, **held}, active=None)
 
 
-def _with_canon(self: MixerOptions, found: Cost, d: Number, seq: Number) -> Cost:
+def _with_canon(self: MixerOptions, cost: Cost, d: Number, seq: Number) -> Cost:
     if self.canon == "none":
-        return found
+        return cost
     taps = CANON_WIDTH * sum(self.canon_width(point, d) for point in self.canon)
-    own_taps, own_flops = found.params.get(SHORT_CONV, 0), found.flops.get(SHORT_CONV, 0)
+    own_taps, own_flops = cost.params.get(SHORT_CONV, 0), cost.flops.get(SHORT_CONV, 0)
     return dataclasses.replace(
-        found,
-        params={**found.params, SHORT_CONV: own_taps + taps},
-        active=None if found.active is None else found.active + taps,
-        flops={**found.flops, SHORT_CONV: own_flops + 2 * seq * taps},
-        conv_state=found.conv_state + taps * (CANON_WIDTH - 1) // CANON_WIDTH,
+        cost,
+        params={**cost.params, SHORT_CONV: own_taps + taps},
+        active=None if cost.active is None else cost.active + taps,
+        flops={**cost.flops, SHORT_CONV: own_flops + 2 * seq * taps},
+        conv_state=cost.conv_state + taps * (CANON_WIDTH - 1) // CANON_WIDTH,
     )
 
 

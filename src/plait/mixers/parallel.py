@@ -46,13 +46,13 @@ class ParallelOptions(MixerOptions):
     @classmethod
     def of(cls, layer: Layer, branches: tuple[MixerOptions, ...]) -> ParallelOptions:
         """From a parsed layer and the options of its branches."""
-        made = cls.from_layer(Layer(cls.name, layer.options))
-        assert isinstance(made, ParallelOptions)
-        return replace(made, branches=branches)
+        options = cls.from_layer(Layer(cls.name, layer.options))
+        assert isinstance(options, ParallelOptions)
+        return replace(options, branches=branches)
 
     def to_layer(self) -> Layer:
-        given = {f.name: getattr(self, f.name) for f in self.fields() if getattr(self, f.name) != f.default}
-        return Layer(self.name, tuple(given.items()), branches=tuple(one.to_layer() for one in self.branches))
+        changed = {f.name: getattr(self, f.name) for f in self.fields() if getattr(self, f.name) != f.default}
+        return Layer(self.name, tuple(changed.items()), branches=tuple(branch.to_layer() for branch in self.branches))
 
     @property
     def parts(self) -> tuple[MixerOptions, ...]:

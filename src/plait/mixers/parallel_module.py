@@ -47,12 +47,12 @@ class Parallel(Mixer):
         return _joined([branch.init_state(batch, rollback=rollback) for branch in self._mixers])
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        found = [branch.step(x_BD, own) for branch, own in zip(self._mixers, self._split(state), strict=True)]
-        return self._combine([y_BD for y_BD, _ in found]), _joined([own for _, own in found])
+        outputs = [branch.step(x_BD, own) for branch, own in zip(self._mixers, self._split(state), strict=True)]
+        return self._combine([y_BD for y_BD, _ in outputs]), _joined([own for _, own in outputs])
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
-        found = [branch.extend(x_BTD, own) for branch, own in zip(self._mixers, self._split(state), strict=True)]
-        return self._combine([y_BTD for y_BTD, _ in found]), _joined([own for _, own in found])
+        outputs = [branch.extend(x_BTD, own) for branch, own in zip(self._mixers, self._split(state), strict=True)]
+        return self._combine([y_BTD for y_BTD, _ in outputs]), _joined([own for _, own in outputs])
 
     def crop(self, state: State, tokens: int) -> State:
         return _joined([b.crop(own, tokens) for b, own in zip(self._mixers, self._split(state), strict=True)])

@@ -85,21 +85,21 @@ def _packaged(point: EntryPoint) -> type[MixerOptions]:
     package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.module
     where = f"the mixer '{point.name}' of {package}"
     try:
-        given = point.load()
+        mixer = point.load()
     except Exception as wrong:
         raise UserError(f"{where} does not load: {type(wrong).__name__}: {wrong}") from wrong
     # A package may give the options instead of the mixer: they need no torch.
-    options = given if isinstance(given, type) and issubclass(given, MixerOptions) else getattr(given, "Options", None)
+    options = mixer if isinstance(mixer, type) and issubclass(mixer, MixerOptions) else getattr(mixer, "Options", None)
     if not (isinstance(options, type) and issubclass(options, MixerOptions)):
         raise UserError(f"{where}: {point.value} has no `Options` (a subclass of plait.mixers.options.MixerOptions).")
     if options.name != point.name:
         raise UserError(f"{where} calls itself '{options.name}'; the entry point's name and the mixer's must agree.")
-    if given is not options:
-        options.module = f"{given.__module__}:{given.__qualname__}"
+    if mixer is not options:
+        options.module = f"{mixer.__module__}:{mixer.__qualname__}"
     file = find_spec(options.module.partition(":")[0])
     if file is None or file.origin is None:
         raise UserError(f"{where}: Options.module is '{options.module}', which is not a module with a source file.")
-    found: type[MixerOptions] = options
-    found.source = MixerSource.read(Path(file.origin), package=package)
-    remember(found)
-    return found
+    packaged: type[MixerOptions] = options
+    packaged.source = MixerSource.read(Path(file.origin), package=package)
+    remember(packaged)
+    return packaged

@@ -63,16 +63,16 @@ class Architecture:
     def links(self) -> dict[int, int]:
         """Layer → the earlier layer whose tensors it reads: the nearest one that has what it reads; −1 stands for the
         embeddings. Empty for most models."""
-        found: dict[int, int] = {}
+        links: dict[int, int] = {}
         nearest = {"embedding": -1}
         for place, options in enumerate(self.layers):
             if options.reads:
                 if options.reads not in nearest:
                     raise UserError(f"{options.name} {_MISSING[options.reads]}")
-                found[place] = nearest[options.reads]
+                links[place] = nearest[options.reads]
             if options.lends:
                 nearest[options.lends] = place
-        return found
+        return links
 
     @property
     def text(self) -> str:
@@ -143,15 +143,15 @@ def load_mixers(files: Sequence[str | Path]) -> None:
 
 
 def architecture(
-    given: str | Spec | Architecture, mixers: Mapping[str, type[MixerOptions]] | None = None
+    source: str | Spec | Architecture, mixers: Mapping[str, type[MixerOptions]] | None = None
 ) -> Architecture:
     """Read spec text, a preset's name, a spec file's path, or a parsed spec; check it whole.
 
     `mixers` (name → options class) goes before the registered mixers: a run folder has its own copies of users' mixers.
     """
-    if isinstance(given, Architecture):
-        return given
-    spec = given if isinstance(given, Spec) else load(given)
+    if isinstance(source, Architecture):
+        return source
+    spec = source if isinstance(source, Spec) else load(source)
     known: dict[Layer, MixerOptions] = {}  # a deep model repeats a few layers
     shared: dict[str, tuple[int, ...]] = {}
     owners: dict[tuple[str, str], MixerOptions] = {}
@@ -163,9 +163,9 @@ def architecture(
                 _check_owner(known[layer], owners)
             except UserError as wrong:
                 raise _pointing(spec, layer, wrong) from None
-    made = Architecture(spec.header, tuple(known[layer] for layer in spec.layers))
-    _check_links(spec, made)
-    return made
+    arch = Architecture(spec.header, tuple(known[layer] for layer in spec.layers))
+    _check_links(spec, arch)
+    return arch
 
 
 def options_of(layer: Layer, mixers: Mapping[str, type[MixerOptions]] | None = None) -> MixerOptions:
@@ -188,19 +188,19 @@ def options_of(layer: Layer, mixers: Mapping[str, type[MixerOptions]] | None = N
     return MIXERS.load(layer.name).from_layer(layer)
 
 
-def _check_links(spec: Spec, made: Architecture) -> None:
+def _check_links(spec: Spec, arch: Architecture) -> None:
     """Check that every layer that reads another layer's tensors has a suitable one before it."""
-    layers = made.layers
+    layers = arch.layers
     readers = [place for place, options in enumerate(layers) if options.reads]
     try:
-        links = made.links
+        links = arch.links
     except UserError as wrong:  # the first of its name is the one with nothing to read of
         first = next((place for place in readers if str(wrong).startswith(layers[place].name)), readers[0])
         raise _pointing(spec, spec.layers[first], wrong) from None
     for place in readers:
         if links[place] >= 0:
             try:
-                layers[place].check_lender(layers[links[place]], made.header.d)
+                layers[place].check_lender(layers[links[place]], arch.header.d)
             except UserError as wrong:
                 raise _pointing(spec, spec.layers[place], wrong) from None
 

@@ -98,8 +98,10 @@ class ResidualSum(nn.Module):
 
     def forward(self, x_BTD: Tensor, mixed_BTD: Tensor) -> Tensor:
         if mixed_BTD.shape != x_BTD.shape:  # a sum might stretch it silently
-            given, expected = tuple(mixed_BTD.shape), tuple(x_BTD.shape)
-            raise UserError(f"a mixer returned {given} for an input of {expected}; these must be equal: `plait check`.")
+            returned, expected = tuple(mixed_BTD.shape), tuple(x_BTD.shape)
+            raise UserError(
+                f"a mixer returned {returned} for an input of {expected}; these must be equal: `plait check`."
+            )
         return x_BTD + (F.dropout(mixed_BTD, self.dropout) if self.dropout and self.training else mixed_BTD)
 
 

@@ -52,7 +52,7 @@ class Subject:
     def costs(self, seq: int) -> list[Cost]:
         """The cost of the mixer and, if it reads another layer's tensors, of that layer."""
         lender = self.options.lender()
-        return [one.cost(self.d, seq) for one in (self.options, lender) if one is not None]
+        return [options.cost(self.d, seq) for options in (self.options, lender) if options is not None]
 
     def inputs(self, batch: int, tokens: int, dtype: torch.dtype = torch.float64, seed: int = 1) -> Tensor:
         return torch.randn(batch, tokens, self.d, generator=torch.Generator().manual_seed(seed)).to(dtype)
@@ -231,23 +231,23 @@ def finite(subject: Subject) -> Outcome:
         "constant": torch.ones_like(base[:, :200]),
     }
     bad = []
-    for name, given in cases.items():
-        x = given.clone().requires_grad_()
+    for name, values in cases.items():
+        x = values.clone().requires_grad_()
         y = mixer(x)
-        found = _gradients(y.sum(), [x, *mixer.parameters()])
-        if not all(t.isfinite().all() for t in (y, *found)):
+        grads = _gradients(y.sum(), [x, *mixer.parameters()])
+        if not all(t.isfinite().all() for t in (y, *grads)):
             bad.append(name)
     return not bad, f"not finite: {', '.join(bad)}" if bad else ", ".join(cases)
 
 
 def stacks(subject: Subject) -> Outcome:
-    """Many members at once: `vmap` over stacked parameters and their gradients equals a loop."""
-    members = [subject.build() for _ in range(2)]
-    if not list(members[0].parameters()):
+    """Many replicas at once: `vmap` over stacked parameters and their gradients equals a loop."""
+    replicas = [subject.build() for _ in range(2)]
+    if not list(replicas[0].parameters()):
         return None, "has no parameters to stack"
-    seed_mixer(members[1], seed=1, std=0.2)
-    params, buffers = torch.func.stack_module_state(members)
-    template = members[0]
+    seed_mixer(replicas[1], seed=1, std=0.2)
+    params, buffers = torch.func.stack_module_state(replicas)
+    template = replicas[0]
     x = torch.stack([subject.inputs(2, 21, seed=s) for s in (5, 6)])
 
     def loss(p: dict[str, Tensor], b: dict[str, Tensor], x_BTD: Tensor) -> Tensor:
@@ -256,13 +256,13 @@ def stacks(subject: Subject) -> Outcome:
 
     stacked, values = torch.func.vmap(torch.func.grad_and_value(loss))(params, buffers, x)
     gap = 0.0
-    for i, member in enumerate(members):
-        alone = member(x[i]).square().mean()
-        found = _gradients(alone, list(member.parameters()))
+    for i, replica in enumerate(replicas):
+        alone = replica(x[i]).square().mean()
+        grads = _gradients(alone, list(replica.parameters()))
         gap = max(gap, _gap(values[i], alone))
-        for (name, _), gradient in zip(member.named_parameters(), found, strict=True):
+        for (name, _), gradient in zip(replica.named_parameters(), grads, strict=True):
             gap = max(gap, _gap(stacked[name][i], gradient))
-    return gap < 1e-8, f"2 members, gradients: gap {gap:.1g}"
+    return gap < 1e-8, f"2 replicas, gradients: gap {gap:.1g}"
 
 
 def compiles(subject: Subject, backend: str = "aot_eager") -> Outcome:
@@ -324,8 +324,8 @@ def _gradients(value: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
     """Gradients of a scalar; zero where it does not depend on a leaf."""
     if not value.requires_grad:
         return [torch.zeros_like(leaf) for leaf in leaves]
-    found = torch.autograd.grad(value, leaves, allow_unused=True)
-    return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True)]
+    grads = torch.autograd.grad(value, leaves, allow_unused=True)
+    return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, grads, strict=True)]
 
 
 @torch.no_grad()

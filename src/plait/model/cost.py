@@ -244,8 +244,8 @@ class ModelCost:
         return card(rows, headline=self.arch.text, figure=self.figure())
 
 
-def model_cost(given: str | Spec | Architecture, *, seq: int = 1024, memory: int = 0) -> ModelCost:
-    arch = architecture(given)
+def model_cost(spec: str | Spec | Architecture, *, seq: int = 1024, memory: int = 0) -> ModelCost:
+    arch = architecture(spec)
     header = arch.header
     # Equal layers cost the same; a deep model repeats a few.
     known = {options: options.cost(header.d, seq, memory) for options in set(arch.layers)}

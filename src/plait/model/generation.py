@@ -174,7 +174,7 @@ class Generation:
         if not self.tokens:
             return
         lanes = self._read_prompts()
-        for made in range(1, self.tokens + 1):
+        for count in range(1, self.tokens + 1):
             going = []
             for lane in lanes:
                 chosen = self._choose(lane)
@@ -182,8 +182,8 @@ class Generation:
                     if not self.ended(row):
                         self.rows[row].append(token)
                         yield Token(row, token)
-                if made < self.tokens and not all(map(self.ended, lane.rows)):
-                    going.append(self._step(lane, drop=made % self.forget_every == 0))
+                if count < self.tokens and not all(map(self.ended, lane.rows)):
+                    going.append(self._step(lane, drop=count % self.forget_every == 0))
             lanes = going
             if not lanes:
                 return

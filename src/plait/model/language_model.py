@@ -220,14 +220,14 @@ KINDS: dict[str, type[LanguageModel] | type[Encoder] | type[AutoEncoder]] = {
 
 
 def build(
-    given: str | Spec | Architecture,
+    spec: str | Spec | Architecture,
     *,
     seed: int = 0,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Model:
     """A model with seeded weights. `device="meta"` builds shapes without memory, for counting."""
-    arch = architecture(given)
+    arch = architecture(spec)
     if torch.device(device).type == "cpu":
         require_weights_fit(arch, torch.float32.itemsize + (dtype != torch.float32) * dtype.itemsize)
     # Modules draw values of their own when made; ours replace them, and the caller's generator stays as it was.

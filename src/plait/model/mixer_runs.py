@@ -31,15 +31,15 @@ class MixerPaths:
 
 def mixer_paths(arch: Architecture, device: torch.device, seq_len: int) -> list[MixerPaths]:
     """As in training: forward with gradients, on a GPU in bf16."""
-    found = []
+    paths = []
     for text, options in {str(options.to_layer()): options for options in arch.layers}.items():
         mixer = standing_alone(options, arch.header.d)
         seed_mixer(mixer, seed=0)
         x_BTD = torch.randn(1, seq_len, arch.header.d, device=device)
         with watched_paths() as taken, torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             mixer.to(device)(x_BTD)
-        found.append(MixerPaths(text, dict(taken)))
-    return found
+        paths.append(MixerPaths(text, dict(taken)))
+    return paths
 
 
 def fitting_width(options: MixerOptions) -> int:

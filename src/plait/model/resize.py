@@ -31,7 +31,7 @@ Change = Mapping[MixerOptions, MixerOptions]
 
 
 def match(
-    given: str | Spec | Architecture,
+    spec: str | Spec | Architecture,
     *,
     state: int | None = None,
     params: int | None = None,
@@ -41,7 +41,7 @@ def match(
 
     What already matches is left alone. `UserError` names the nearest that can be reached when nothing matches.
     """
-    arch = architecture(given)
+    arch = architecture(spec)
     for name, target in (("state", state), ("params", params)):
         if target is not None and target < 1:
             raise UserError(f"{name}={target} given; must be at least 1.")
@@ -64,10 +64,10 @@ def _match_state(arch: Architecture, target: int, tolerance: float, without: tup
     knobs = {o: tuple(k for k in o.state_knobs if k not in without) for o in counts}
     nearest = arch
     for depth in range(1, 1 + max(len(k) for k in knobs.values())):
-        found = _nearest_state(arch, counts, {o: k[:depth] for o, k in knobs.items()}, target, tolerance)
-        if _within(total_state(found), target, tolerance):
-            return found
-        nearest = min(nearest, found, key=lambda a: abs(total_state(a) - target))
+        resized = _nearest_state(arch, counts, {o: k[:depth] for o, k in knobs.items()}, target, tolerance)
+        if _within(total_state(resized), target, tolerance):
+            return resized
+        nearest = min(nearest, resized, key=lambda a: abs(total_state(a) - target))
     raise _unreachable("fixed state", target, tolerance, total_state(nearest), nearest)
 
 
@@ -90,8 +90,8 @@ def _nearest_state(
     for options in counts:
         share = _state(options, d) * scale
         settings = [
-            (made, _state(made, d), abs(math.log2(_state(made, d) / share)), _changes(options, made, knobs[options]))
-            for made in _settings(options, knobs[options], d, scale)
+            (new, _state(new, d), abs(math.log2(_state(new, d) / share)), _changes(options, new, knobs[options]))
+            for new in _settings(options, knobs[options], d, scale)
         ]
         choices.append(sorted(settings, key=lambda s: s[2:])[:most])
 
@@ -126,8 +126,8 @@ def _match_inner(arch: Architecture, target: int, tolerance: float) -> Architect
             middle = (low + high) / 2
             low, high = (middle, high) if decoder_params(_scaled(arch, middle, grain)) < target else (low, middle)
         for scale in (low, high):
-            found = _scaled(arch, scale, grain)
-            nearest = min(nearest, found, key=lambda a: abs(decoder_params(a) - target))
+            scaled = _scaled(arch, scale, grain)
+            nearest = min(nearest, scaled, key=lambda a: abs(decoder_params(a) - target))
         if _within(decoder_params(nearest), target, tolerance):
             return nearest
     raise _unreachable("parameter count", target, tolerance, decoder_params(nearest), nearest)
@@ -143,15 +143,15 @@ def _match_expansion(arch: Architecture, target: int, state: int | None, toleran
     for value in (None, *(_WHOLE_EXPANSIONS if whole else _fractions(64))):
         try:
             change = {o: dataclasses.replace(o, **{k: value}) for o, k in knob.items() if k and value is not None}
-            found = _changed(arch, change)
+            resized = _changed(arch, change)
             if state is not None:
-                found = _match_state(found, state, tolerance, without=_EXPANSIONS)
+                resized = _match_state(resized, state, tolerance, without=_EXPANSIONS)
         except UserError:
             continue
-        if nearest is None or abs(decoder_params(found) - target) < abs(decoder_params(nearest) - target):
-            nearest = found
-        if value is None and _within(decoder_params(found), target, tolerance):
-            return found
+        if nearest is None or abs(decoder_params(resized) - target) < abs(decoder_params(nearest) - target):
+            nearest = resized
+        if value is None and _within(decoder_params(resized), target, tolerance):
+            return resized
     if nearest is None:
         raise UserError(f"{arch.text}: no expansion allows a fixed state within {percent(tolerance, 1)} of {state}.")
     if not _within(decoder_params(nearest), target, tolerance):
@@ -163,13 +163,13 @@ def _settings(options: MixerOptions, knobs: tuple[str, ...], d: int, scale: floa
     """Every valid setting of the knobs that can be wanted for a state `scale` times as large; the given one too."""
     yield options
     for values in itertools.product(*(_values(options, knob, d, scale) for knob in knobs)):
-        made = dataclasses.replace(options, **dict(zip(knobs, values, strict=True)))
+        setting = dataclasses.replace(options, **dict(zip(knobs, values, strict=True)))
         try:
-            made.check(d)
+            setting.check(d)
         except UserError:
             continue
-        if _state(made, d):
-            yield made
+        if _state(setting, d):
+            yield setting
 
 
 def _values(options: MixerOptions, knob: str, d: int, scale: float) -> Sequence[Any]:
@@ -221,11 +221,11 @@ def _changed(arch: Architecture, change: Change) -> Architecture:
     layers = tuple(change.get(options, options) for options in arch.layers)
     for options in set(layers):
         options.check(arch.header.d)
-    made = Architecture(arch.header, layers)
-    for place, lender in made.links.items():
+    changed = Architecture(arch.header, layers)
+    for place, lender in changed.links.items():
         if lender >= 0:
             layers[place].check_lender(layers[lender], arch.header.d)
-    return made
+    return changed
 
 
 def _within(value: int, target: int, tolerance: float) -> bool:

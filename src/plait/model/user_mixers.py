@@ -46,11 +46,14 @@ def load_mixer(given: str | Path) -> MixerOptions:
 def read_architectures(specs: str | Architecture | Sequence[str | Architecture]) -> list[Architecture]:
     """Architectures, their texts, presets, spec files; users' mixer files among them are loaded first. Where there are
     mixers alone, each means two blocks of it."""
-    given = [specs] if isinstance(specs, (str, Architecture)) else specs
-    is_mixer = [isinstance(each, str) and split_path(split_options(each)[0]) is not None for each in given]
-    mixers = [load_mixer(str(each)) for each, its in zip(given, is_mixer, strict=True) if its]
-    models = [each for each, its in zip(given, is_mixer, strict=True) if not its]
-    return [each if isinstance(each, Architecture) else architecture(each) for each in models or map(_blocks, mixers)]
+    sources = [specs] if isinstance(specs, (str, Architecture)) else specs
+    is_mixer = [isinstance(source, str) and split_path(split_options(source)[0]) is not None for source in sources]
+    mixers = [load_mixer(str(source)) for source, its in zip(sources, is_mixer, strict=True) if its]
+    models = [source for source, its in zip(sources, is_mixer, strict=True) if not its]
+    return [
+        source if isinstance(source, Architecture) else architecture(source)
+        for source in models or map(_blocks, mixers)
+    ]
 
 
 def _blocks(options: MixerOptions) -> str:
@@ -83,11 +86,11 @@ def register_sources(sources: Iterable[MixerSource]) -> None:
 
 def restore(stored: Iterable[Mapping[str, Any] | str], what: str) -> None:
     """Make the mixers known that a record carries (an old one has paths). `what` is the record, for messages."""
-    for one in stored:
-        if isinstance(one, str):
-            source = MixerSource.read(*split_path(one) or (Path(one), ""))
+    for entry in stored:
+        if isinstance(entry, str):
+            source = MixerSource.read(*split_path(entry) or (Path(entry), ""))
         else:
-            source = MixerSource.from_dict(one)
+            source = MixerSource.from_dict(entry)
         options = options_from(source)
         known = table.registered(options.name)
         if known is not None and known is not options:

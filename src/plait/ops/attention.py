@@ -107,7 +107,7 @@ def attention_path(
         widest, longest = NARROW_IN_GRAPH
         wins = widest >= D and longest >= N
         return "narrow" if wins or not torch.compiler.is_compiling() else "sdpa"
-    # Stacked members (vmap) are one more batch to the tiles; torch's own op would take them one by one on a CPU.
+    # Stacked replicas (vmap) are one more batch to the tiles; torch's own op would take them one by one on a CPU.
     stacked = not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(q_BMHD)
     tiles_win = not on_gpu and (D < NARROW_HEAD or 256 < N <= 512 or stacked)
     if expressible and not tiles_win:

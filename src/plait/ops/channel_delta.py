@@ -6,7 +6,7 @@
                           erased, e, and on what is written, v, it is Gated DeltaNet 2.
 
 It is the DPLR recurrence (`plait.ops.dplr`) with a = exp g ∘ e and b = −k, which other devices and dtypes take. A
-compiled graph sees one operator forward and one backward; stacked members (vmap) are more sequences of the batch.
+compiled graph sees one operator forward and one backward; stacked replicas (vmap) are more sequences of the batch.
 
 Letters: B batch, T time, H heads, K key, V value; Z = batch · heads, N chunks of C tokens.
 """

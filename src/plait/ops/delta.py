@@ -13,7 +13,7 @@ chunk that starts from the state S, with D_tj the decay from token j to token t 
 
 a unit lower triangular system for all w of the chunk. It is solved for both parts of the right-hand side before S is
 known, W = W_v - W_k S, which makes the step from chunk to chunk one small matrix product. A GPU has kernels for it
-(`plait.ops.delta_triton`): a compiled graph sees one operator forward and one backward, and stacked members (vmap) are
+(`plait.ops.delta_triton`): a compiled graph sees one operator forward and one backward, and stacked replicas (vmap) are
 more sequences of the batch.
 
 Letters: B batch, T time, H heads, K key, V value, N chunks, C time within a chunk, Z = batch · heads.
@@ -178,8 +178,8 @@ def delta_kernels(
 
 def delta_takes(k_BTHK: Tensor, v_BTHV: Tensor, dtype: torch.dtype) -> bool:
     """Whether the kernels are made for these keys and values, brought to this dtype."""
-    made = k_BTHK.is_cuda and k_BTHK.shape[1] > 0 and k_BTHK.shape[3] <= WIDEST_KEY and dtype in DTYPES
-    return made and in_reach(k_BTHK, v_BTHV)
+    supported = k_BTHK.is_cuda and k_BTHK.shape[1] > 0 and k_BTHK.shape[3] <= WIDEST_KEY and dtype in DTYPES
+    return supported and in_reach(k_BTHK, v_BTHV)
 
 
 def padded_width(width: int) -> int:
@@ -195,8 +195,8 @@ def _delta_rule(
     from plait.ops.delta_triton import delta_forward  # Triton comes with CUDA builds of torch
 
     q, k, v = (with_dense_rows(x) for x in (q_BTHK, k_BTHK, v_BTHV))
-    given = (q, k, v, beta_BTH.contiguous(), dense(g_BTH), dense(state), scale)
-    return in_batch_slices(delta_forward, v.shape[2], *given)
+    inputs = (q, k, v, beta_BTH.contiguous(), dense(g_BTH), dense(state), scale)
+    return in_batch_slices(delta_forward, v.shape[2], *inputs)
 
 
 @torch.library.custom_op("plait::delta_rule_backward", mutates_args=())

@@ -3,7 +3,7 @@
     s_ij = scale · q_i·k_j + c_i − c_j for j <= i,    c_t = Σ_{s ≤ t} log f_s,    o = softmax(s) v
 
 Lin et al. 2025, Forgetting Transformer, arXiv 2503.02130 (§3). A compiled graph sees one operator forward and one
-backward; stacked members (vmap) are more sequences of the batch.
+backward; stacked replicas (vmap) are more sequences of the batch.
 
 Letters: B batch, M queries, N keys (N >= M: query i sits at position N−M+i), H query heads, G key/value heads, D head
 width.

@@ -40,11 +40,11 @@ def last_to_see(begins, below, last, row_tiles, M):
 @triton.jit
 def any_sharp(sharp, y0, R, start, below, row_tiles):
     """Whether of some head of a group a block of the queries from `start` to `below` is sharp."""
-    found = 0
+    sharpest = 0
     for i in range(R):
         for t in range(start // TILE, tl.cdiv(below, TILE)):
-            found = tl.maximum(found, tl.load(sharp + (y0 + i) * row_tiles + t))
-    return found > 0
+            sharpest = tl.maximum(sharpest, tl.load(sharp + (y0 + i) * row_tiles + t))
+    return sharpest > 0
 
 
 @triton.jit

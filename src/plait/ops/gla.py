@@ -174,9 +174,9 @@ def scores_by_halving(q: Tensor, k: Tensor, g: Tensor, own: Tensor) -> tuple[Ten
         siblings = (block[:, None] == block[None, :] + 1) & (block[:, None] % 2 == 1)
         scores = torch.addcmul(scores, q @ k.transpose(-1, -2), siblings.to(q.dtype))
         left, right = log_total.unflatten(-2, (C // half // 2, 2)).unbind(-2)
-        one = torch.ones_like(left)
-        q = _scale_blocks(q, torch.stack((one, left.exp()), dim=-2).flatten(-3, -2))
-        k = _scale_blocks(k, torch.stack((right.exp(), one), dim=-2).flatten(-3, -2))
+        ones = torch.ones_like(left)
+        q = _scale_blocks(q, torch.stack((ones, left.exp()), dim=-2).flatten(-3, -2))
+        k = _scale_blocks(k, torch.stack((right.exp(), ones), dim=-2).flatten(-3, -2))
         # Logs, not products: exp rounds 1 - 1e-6 by 4e-8 every time alike, which would add up over a long sequence.
         log_total = left + right
         half *= 2

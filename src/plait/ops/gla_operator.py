@@ -2,7 +2,7 @@
 
     S_t = diag(exp g_t) S_{t-1} + k_t v_tᵀ        o_t = scale · q_tᵀ S_t
 
-A compiled graph sees one operator forward and one backward; stacked members (vmap) are more sequences of the batch.
+A compiled graph sees one operator forward and one backward; stacked replicas (vmap) are more sequences of the batch.
 Half precision goes in and out, sums and states are fp32. Only the inputs are kept for the backward pass.
 
 With `own_BTH` a query reads the state before its token is written, and its own token with that weight (RWKV-6's bonus).
@@ -80,8 +80,8 @@ def _backward(
     from plait.ops.gla_triton import gla_backward
 
     q, k, v = (with_dense_rows(x) for x in (q, k, v))
-    given = (do.contiguous(), dense(dstate), q, k, v, g, dense(own_BTH), dense(state), scale)
-    return in_batch_slices(gla_backward, v.shape[2], *given)
+    inputs = (do.contiguous(), dense(dstate), q, k, v, g, dense(own_BTH), dense(state), scale)
+    return in_batch_slices(gla_backward, v.shape[2], *inputs)
 
 
 class _GatedLinearAttention(torch.autograd.Function):

@@ -50,7 +50,7 @@ def linear_cross_entropy(
 
 
 def linear_cross_entropy_path(hidden_ND: Tensor, weight_VD: Tensor) -> str:
-    """ "chunked" or "plain": few logits, stacked members (vmap), second derivatives."""
+    """ "chunked" or "plain": few logits, stacked replicas (vmap), second derivatives."""
     if plain_asked() or recording() or hidden_ND.device.type not in ("cpu", "cuda"):
         return "plain"
     if not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(hidden_ND):
@@ -66,8 +66,8 @@ def chunked_linear_cross_entropy(
     device = hidden_ND.device.type
     if torch.is_autocast_enabled(device):
         hidden_ND = hidden_ND.to(torch.get_autocast_dtype(device))
-    given = (hidden_ND, weight_VD) if bias_V is None else (hidden_ND, weight_VD, bias_V)
-    gradients = torch.is_grad_enabled() and any(x.requires_grad for x in given)
+    inputs = (hidden_ND, weight_VD) if bias_V is None else (hidden_ND, weight_VD, bias_V)
+    gradients = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
     loss: Tensor = _chunked(hidden_ND, weight_VD, targets_N, bias_V, chunk, gradients)[0]
     return loss
 

@@ -61,8 +61,8 @@ class _NarrowAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(q_STHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
-        found: tuple[Tensor, Tensor] = _narrow(q_STHD, k_STHD, v_STHD, scale, causal)
-        return found
+        outputs: tuple[Tensor, Tensor] = _narrow(q_STHD, k_STHD, v_STHD, scale, causal)
+        return outputs
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -1,6 +1,6 @@
 """The selective scan as an operator around the GPU's kernels (`plait.ops.scan_triton`).
 
-A compiled graph sees one operator forward and one backward; stacked members (vmap) make the model axis longer.
+A compiled graph sees one operator forward and one backward; stacked replicas (vmap) make the model axis longer.
 
 Letters: M stacked models, B batch, T time, E channels, N state per channel; L steps in a chunk.
 """
@@ -80,8 +80,8 @@ class _ScanKernels(torch.autograd.Function):
 
 
 def _fake(u: Tensor, delta: Tensor, B: Tensor, C: Tensor, A: Tensor, D: Tensor, state: Tensor, L: int) -> Any:
-    members, batch, T, _ = u.shape
-    starts = state.new_empty(members, batch, T // L, *state.shape[2:])
+    replicas, batch, T, _ = u.shape
+    starts = state.new_empty(replicas, batch, T // L, *state.shape[2:])
     return u.new_empty(u.shape), state.new_empty(state.shape), starts
 
 

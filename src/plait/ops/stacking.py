@@ -76,8 +76,8 @@ def in_batch_slices(run: Callable[..., tuple[Tensor, ...]], heads: int, *args: A
     def rows(x: Any, first: int) -> Any:
         if not isinstance(x, Tensor):
             return x
-        each = x.shape[0] // batch
-        return x[first * each : (first + most) * each]
+        per_sequence = x.shape[0] // batch
+        return x[first * per_sequence : (first + most) * per_sequence]
 
     parts = [run(*(rows(x, first) for x in args)) for first in range(0, batch, most)]
     return tuple(torch.cat(pieces) for pieces in zip(*parts, strict=True))

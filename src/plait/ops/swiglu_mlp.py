@@ -31,7 +31,7 @@ def swiglu_mlp_reference(x: Tensor, gate_up_VD: Tensor, down_DW: Tensor) -> Tens
 def swiglu_mlp(x: Tensor, gate_up_VD: Tensor, down_DW: Tensor) -> Tensor:
     """The same by kernels, in autocast's precision where that is on."""
     dtype = autocast_dtype(x)
-    x_MND, gate_up, down = (each.to(dtype)[None] for each in (x.reshape(-1, x.shape[-1]), gate_up_VD, down_DW))
+    x_MND, gate_up, down = (tensor.to(dtype)[None] for tensor in (x.reshape(-1, x.shape[-1]), gate_up_VD, down_DW))
     with outside_autocast(x):
         y_MND: Tensor = _SwigluMlp.apply(x_MND, gate_up, down)
     return y_MND.view(x.shape)

@@ -70,15 +70,15 @@ def both_of(gate_up, w, D: tl.constexpr, W: tl.constexpr, WIDE: tl.constexpr, IN
 
 @triton.jit
 def apart(both_NV, ROWS: tl.constexpr, INNER: tl.constexpr):
-    """Columns in turns, eight of each, as two."""
-    one, other = tl.split(tl.permute(tl.reshape(both_NV, (ROWS, INNER // 8, 2, 8)), (0, 1, 3, 2)))
-    return tl.reshape(one, (ROWS, INNER)), tl.reshape(other, (ROWS, INNER))
+    """Columns of gate and up in turns, eight of each, as two."""
+    gate, up = tl.split(tl.permute(tl.reshape(both_NV, (ROWS, INNER // 8, 2, 8)), (0, 1, 3, 2)))
+    return tl.reshape(gate, (ROWS, INNER)), tl.reshape(up, (ROWS, INNER))
 
 
 @triton.jit
-def in_turns(one_NW, other_NW, ROWS: tl.constexpr, INNER: tl.constexpr):
+def in_turns(gate_NW, up_NW, ROWS: tl.constexpr, INNER: tl.constexpr):
     """The reverse of `apart`."""
-    both = tl.reshape(tl.join(one_NW, other_NW), (ROWS, INNER // 8, 8, 2))
+    both = tl.reshape(tl.join(gate_NW, up_NW), (ROWS, INNER // 8, 8, 2))
     return tl.reshape(tl.permute(both, (0, 1, 3, 2)), (ROWS, 2 * INNER))
 
 

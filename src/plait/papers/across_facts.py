@@ -70,11 +70,11 @@ def every_fact() -> tuple[str, str, bool]:
 def learning_rates() -> tuple[str, str, bool]:
     """Nine rows from 150M to 350M: equal steps of 2.5e-5, though the sizes are 13, 12, 21 … 44 million apart."""
     sizes = (150, 163, 175, 196, 217, 251, 278, 306, 350)
-    found = [mad_recipe(1e6 * size, 8e19).lr for size in sizes]
+    rates = [mad_recipe(1e6 * size, 8e19).lr for size in sizes]
     by_row = [8e-4 - 2.5e-5 * row for row in range(9)]
     by_size = [8e-4 - 2e-4 * (size - 150) / 200 for size in sizes]
     off_row, off_size = (
-        max(abs(lr / wanted - 1) for lr, wanted in zip(found, line, strict=True)) for line in (by_row, by_size)
+        max(abs(lr / wanted - 1) for lr, wanted in zip(rates, line, strict=True)) for line in (by_row, by_size)
     )
     ours = f"largest gap {percent(off_row, 1)} to a line in the row, {percent(off_size, 1)} to one in the size"
     return "a line between 150M and 350M, in the size", ours, off_row < 1e-9 and off_size > 0.03
@@ -143,8 +143,8 @@ def one_workflow() -> tuple[str, str, bool]:
         work = with_seeds(candidates(specs, protocol), protocol, [1], "cpu")
         whole = [result(trial, _trained(trial)) for trial in work.trials]
         stopped = result(work.trials[0], _trained(work.trials[0], Path(folder) / "stopped.pt"))
-        for trial, found in zip(work.trials, whole, strict=True):
-            store.put(Record.of(KIND, trial.config, found, provenance_of(0.0, 0.0)))
+        for trial, trial_result in zip(work.trials, whole, strict=True):
+            store.put(Record.of(KIND, trial.config, trial_result, provenance_of(0.0, 0.0)))
         outcome = run_all(work, store, Machine(Place(workers=1)), lambda progress: None)
         comparison = compare(outcome)
     same = _without_seconds(stopped) == _without_seconds(whole[0])
@@ -173,8 +173,8 @@ def _trained(trial: Trial, stop_at: Path | None = None) -> Sequence[Any]:
     return fleet.records
 
 
-def _without_seconds(found: Any) -> Any:
+def _without_seconds(document: Any) -> Any:
     """Results but for what the clock says."""
-    if isinstance(found, dict):
-        return {key: _without_seconds(value) for key, value in found.items() if "second" not in key}
-    return [_without_seconds(one) for one in found] if isinstance(found, list) else found
+    if isinstance(document, dict):
+        return {key: _without_seconds(value) for key, value in document.items() if "second" not in key}
+    return [_without_seconds(value) for value in document] if isinstance(document, list) else document

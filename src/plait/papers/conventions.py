@@ -18,14 +18,14 @@ from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
 
 
-def par_block_flops(given: str | Architecture, *, xl_code: bool = False) -> int:
+def par_block_flops(spec: str | Architecture, *, xl_code: bool = False) -> int:
     """FLOPs of the blocks for 64 new tokens after a memory of 640, as Table A2 has them.
 
     Queries are computed for the new tokens only; Transformer-XL's own code computes them for the memory too and
     throws those away (`xl_code`).
     """
     new, memory = 64, 640
-    cost = model_cost(given, seq=new, memory=memory)
+    cost = model_cost(spec, seq=new, memory=memory)
     blocks = int(sum(layer.total_flops for layer in cost.layers))
     if xl_code:
         wasted = [layer.params["query"] for layer in cost.layers if "distance" in layer.params]
@@ -33,13 +33,13 @@ def par_block_flops(given: str | Architecture, *, xl_code: bool = False) -> int:
     return blocks
 
 
-def fox_flops_per_token(given: str | Architecture, *, length: int = 16384) -> float:
+def fox_flops_per_token(spec: str | Architecture, *, length: int = 16384) -> float:
     """Table 6: 2N plus, per layer, 2·d·L for attention, 10·d·state for Mamba-2, 5·d·head for HGRN2, 6·d·head for
     DeltaNet. N counts the output layer but not the input embedding.
 
     The table prints 20·n·d·state for Mamba-2; only with n = 24, its 48 layers taken as 24 pairs, does that give the
     printed 1.65e9."""
-    arch = architecture(given)
+    arch = architecture(spec)
     if any(layer.share != NOT_SHARED for layer in arch.layers):
         raise UserError(
             "FoX's Table 6 has no formula for layers that share weights; use the exact count of `plait show`."
@@ -63,14 +63,14 @@ def fox_flops_per_token(given: str | Architecture, *, length: int = 16384) -> fl
 _FOX_RECURRENT = {"mamba2": (10, "state"), "hgrn2": (5, "head_dim"), "deltanet": (6, "head_dim")}
 
 
-def mad_terms(given: str | Architecture, *, length: int) -> dict[str, float]:
+def mad_terms(spec: str | Architecture, *, length: int) -> dict[str, float]:
     """App. C.4 for a whole sequence: every term by name, summed over the layers that have it.
 
     The paper's MoE formulas (C.4.7) have no L in the projections; it is put back here, since a sum of terms with and
     without L means nothing. They also charge the up projections to all experts and the down projection to the
     active ones, which is kept as printed.
     """
-    arch = architecture(given)
+    arch = architecture(spec)
     d, vocab = arch.header.d, arch.header.vocab
     terms: dict[str, float] = {"embedding": 4 * length * d * vocab}
     for layer in arch.layers:
@@ -81,9 +81,9 @@ def mad_terms(given: str | Architecture, *, length: int) -> dict[str, float]:
     return terms
 
 
-def mad_flops(given: str | Architecture, *, length: int) -> float:
+def mad_flops(spec: str | Architecture, *, length: int) -> float:
     """App. C.4's total for a whole sequence."""
-    return sum(mad_terms(given, length=length).values())
+    return sum(mad_terms(spec, length=length).values())
 
 
 # The calculators of App. C.4. D width, L length, H heads, S state or filter order; o the layer's options.

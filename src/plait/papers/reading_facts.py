@@ -28,9 +28,9 @@ def pipelines() -> tuple[str, str, bool]:
     with TemporaryDirectory(prefix="plait-verify-") as folder:
         for part in ("train", "valid", "test"):
             (Path(folder) / f"wiki.{part}.tokens").write_text(LINES * 3, encoding="utf-8")
-        given, cache = f"wikitext-103:{folder}", Path(folder) / "cache"
-        words, bpe = open_corpus(given, cache=cache), open_corpus(given, "bpe:size=280", cache=cache)
-        rare = open_corpus(given, "words:min_count=9", cache=cache)
+        corpus, cache = f"wikitext-103:{folder}", Path(folder) / "cache"
+        words, bpe = open_corpus(corpus, cache=cache), open_corpus(corpus, "bpe:size=280", cache=cache)
+        rare = open_corpus(corpus, "words:min_count=9", cache=cache)
         ids = words.tokens("validation")
         # <eos>, <unk>, then by frequency: the (12 times), . and cat … (6 of each of three lines), alphabetically.
         first = words.tokenizer.decode(np.arange(2, 5))
@@ -61,19 +61,22 @@ def maps() -> tuple[str, str, bool]:
     tokens = torch.randint(19, (24,), generator=torch.Generator().manual_seed(0))
     seen: list[Any] = []
     mixer = model.backbone.blocks[1].mixer
-    mixer.register_forward_hook(lambda _, given, out: seen.append((given[0].detach(), out.detach())))
-    found = [attention_map(model, tokens, layer=1, head=head) for head in (0, 1)]
+    mixer.register_forward_hook(lambda _, inputs, out: seen.append((inputs[0].detach(), out.detach())))
+    attention_maps = [attention_map(model, tokens, layer=1, head=head) for head in (0, 1)]
     (x, out), *_ = seen
     gates = torch.sigmoid(mixer.forget_gate(x))[0].detach().numpy()
     forget = [
         np.array([[np.prod(gates[j + 1 : i + 1, head]) if j <= i else 0.0 for j in range(24)] for i in range(24)])
         for head in (0, 1)
     ]
-    gap_f = max(float(np.abs(one.forget_TT - by_hand).max()) for one, by_hand in zip(found, forget, strict=True))
-    heads = np.concatenate([one.attention_TT @ one.values_TP for one in found], axis=1)
+    gap_f = max(
+        float(np.abs(head_map.forget_TT - by_hand).max())
+        for head_map, by_hand in zip(attention_maps, forget, strict=True)
+    )
+    heads = np.concatenate([head_map.attention_TT @ head_map.values_TP for head_map in attention_maps], axis=1)
     gap_a = float(np.abs(mixer.output(torch.from_numpy(heads)).detach().numpy() - out[0].numpy()).max())
-    sharp = [float(np.mean([row.max() > 0.5 for row in one.attention_TT])) for one in found]
-    good = max(gap_f, gap_a) < 1e-10 and [one.sharp for one in found] == sharp and 0 < min(sharp) < 1
+    sharp = [float(np.mean([row.max() > 0.5 for row in head_map.attention_TT])) for head_map in attention_maps]
+    good = max(gap_f, gap_a) < 1e-10 and [head_map.sharp for head_map in attention_maps] == sharp and 0 < min(sharp) < 1
     rows = " and ".join(map(percent, sharp))
     ours = f"largest gaps {gap_f:.0e} (F), {gap_a:.0e} (A V); A > 0.5 in {rows} of the rows"
     return "equal; some rows of A above 0.5", ours, good
@@ -162,7 +165,7 @@ def harness_metrics() -> tuple[str, str, bool]:
             encoding="utf-8",
         )
         rows = evaluate(model, words, [home / "choice.yaml", home / "text.yaml"])["table"]  # type: ignore[arg-type]
-    found = {row["metric"]: row["value"] for row in rows}
+    metrics = {row["metric"]: row["value"] for row in rows}
     likely = [[_log_likelihood(model, q, f" {choice}") for choice in choices] for q, choices in ITEMS]
     lengths = [[len(choice) for choice in choices] for _, choices in ITEMS]
     total = sum(_log_likelihood(model, "", q) for q, _ in ITEMS)
@@ -172,8 +175,8 @@ def harness_metrics() -> tuple[str, str, bool]:
         "word_perplexity": math.exp(-total / sum(len(q.split()) for q, _ in ITEMS)),
         "bits_per_byte": -total / sum(len(q) for q, _ in ITEMS) / math.log(2),
     }
-    published, ours = (", ".join(f"{name} {values[name]:.4g}" for name in expected) for values in (expected, found))
-    close = all(math.isclose(found[name], value, rel_tol=1e-4) for name, value in expected.items())
+    published, ours = (", ".join(f"{name} {values[name]:.4g}" for name in expected) for values in (expected, metrics))
+    close = all(math.isclose(metrics[name], value, rel_tol=1e-4) for name, value in expected.items())
     return published, ours, close and expected["acc"] != expected["acc_norm"]
 
 

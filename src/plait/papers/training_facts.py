@@ -34,8 +34,8 @@ TABLE_2 = {
 @facts.fact("L01", "perplexity = 2^H = exp(cross-entropy in nats)")
 def perplexity() -> tuple[str, str, bool]:
     """Four tokens of probability 1/2, 1/4, 1/8, 1/8: 2.25 bits each."""
-    found = Perplexity(nats=sum(math.log(1 / p) for p in (1 / 2, 1 / 4, 1 / 8, 1 / 8)), tokens=4).perplexity
-    return f"2^2.25 = {2**2.25:.6f}", f"{found:.6f}", abs(found - 2**2.25) < 1e-12
+    value = Perplexity(nats=sum(math.log(1 / p) for p in (1 / 2, 1 / 4, 1 / 8, 1 / 8)), tokens=4).perplexity
+    return f"2^2.25 = {2**2.25:.6f}", f"{value:.6f}", abs(value - 2**2.25) < 1e-12
 
 
 @facts.fact("L28", "training recipes (Table 2)")
@@ -92,8 +92,8 @@ def _optimizer_gap(name: str, decay: float) -> float:
 @facts.fact("P21", "bits per character = cross-entropy / ln 2")
 def bits_per_character() -> tuple[str, str, bool]:
     """Three tokens of 1.1 nats that spell five characters."""
-    found = Perplexity(nats=3.3, tokens=3).bits_per(5)
-    return f"{3.3 / 5 / math.log(2):.6f}", f"{found:.6f}", abs(found - 3.3 / 5 / math.log(2)) < 1e-12
+    bits = Perplexity(nats=3.3, tokens=3).bits_per(5)
+    return f"{3.3 / 5 / math.log(2):.6f}", f"{bits:.6f}", abs(bits - 3.3 / 5 / math.log(2)) < 1e-12
 
 
 @facts.fact(
@@ -143,7 +143,7 @@ def bert_phases() -> tuple[str, str, bool]:
     return expected, ours, ours.startswith(expected) and same and longer == 4
 
 
-def _second_phase(one: Recipe, two: Recipe) -> tuple[bool, int]:
+def _second_phase(phase_1: Recipe, phase_2: Recipe) -> tuple[bool, int]:
     """Two tiny runs, the second from the first (`--from`): whether every weight is taken over, before it moves on."""
     from pathlib import Path
     from tempfile import TemporaryDirectory
@@ -158,9 +158,11 @@ def _second_phase(one: Recipe, two: Recipe) -> tuple[bool, int]:
 
     alone, small = Processes(0, 1, torch.device("cpu")), {"batch": 2, "warmup": 0}
     with TemporaryDirectory(prefix="plait-verify-") as folder:
-        first = _tiny_bert(recipe=one.with_values({**small, "seq_len": one.seq_len // 16}))
+        first = _tiny_bert(recipe=phase_1.with_values({**small, "seq_len": phase_1.seq_len // 16}))
         run = open_run(fit(first, alone, None, Options(Path(folder))).folder)
-        second = _tiny_bert(recipe=two.with_values({**small, "seq_len": two.seq_len // 16}), start=start_of(run))
+        second = _tiny_bert(
+            recipe=phase_2.with_values({**small, "seq_len": phase_2.seq_len // 16}), start=start_of(run)
+        )
         trainer, weights = Trainer(second, 1, alone), run.weights()
         same = all(torch.equal(p.detach(), weights[name]) for name, p in trainer.model.named_parameters())
         trainer.advance()
@@ -182,21 +184,21 @@ def _tiny_bert(*flags: str, recipe: Recipe | None = None, start: Start | None = 
 @facts.fact("M26", "Table C.1: batch sizes by FLOP budget; 262k tokens below 54M parameters")
 def batch_sizes() -> tuple[str, str, bool]:
     budgets = (4e18, 8e18, 2e19, 4e19, 8e19, 2e20, 5e20, 2e21)
-    found = [mad_recipe(350e6, flops).batch * 8192 for flops in budgets]
+    batches = [mad_recipe(350e6, flops).batch * 8192 for flops in budgets]
     small = mad_recipe(38e6, 4e18).batch * 8192
     expected = [2**19] * 5 + [2**20] * 2 + [2**21]
-    ours = f"{', '.join(f'{n // 1024}k' for n in found)}; small {small // 1024}k"
-    return "512k × 5, 1024k × 2, 2048k; small 256k", ours, found == expected and small == 2**18
+    ours = f"{', '.join(f'{n // 1024}k' for n in batches)}; small {small // 1024}k"
+    return "512k × 5, 1024k × 2, 2048k; small 256k", ours, batches == expected and small == 2**18
 
 
 @facts.fact("M29", "learning rates 8e-4, 6e-4, 4e-4, 3e-4, 2e-4 at 150M … 7B; cosine to 10 %, warm-up 1 %")
 def learning_rates() -> tuple[str, str, bool]:
-    found = [mad_recipe(size, 8e19).lr for size in (150e6, 350e6, 1.3e9, 3.1e9, 7e9)]
+    rates = [mad_recipe(size, 8e19).lr for size in (150e6, 350e6, 1.3e9, 3.1e9, 7e9)]
     recipe = mad_recipe(150e6, 8e19)
     ends = [rate(recipe, step, 1000) for step in (0, 10, 1000)]
     fixed = (recipe.beta1, recipe.beta2, recipe.weight_decay, "hyena" in recipe.no_weight_decay)
-    ours = f"{', '.join(f'{lr:.0e}' for lr in found)}; {', '.join(f'{r:.2g}' for r in ends)}"
-    good = np.allclose(found, [8e-4, 6e-4, 4e-4, 3e-4, 2e-4], rtol=1e-9) and np.allclose(ends, [0, 1, 0.1])
+    ours = f"{', '.join(f'{lr:.0e}' for lr in rates)}; {', '.join(f'{r:.2g}' for r in ends)}"
+    good = np.allclose(rates, [8e-4, 6e-4, 4e-4, 3e-4, 2e-4], rtol=1e-9) and np.allclose(ends, [0, 1, 0.1])
     return "8e-04, 6e-04, 4e-04, 3e-04, 2e-04; 0, 1, 0.1", ours, good and fixed == (0.9, 0.95, 0.1, True)
 
 
@@ -223,7 +225,7 @@ def smoothing() -> tuple[str, str, bool]:
 @facts.fact("F12", "P(l) = exp(mean of L(i) over i ≤ l)")
 def context() -> tuple[str, str, bool]:
     loss = np.array([3.0, 2.0, 2.0, 1.0])
-    found = context_perplexity(loss, [1, 2, 4])
+    perplexities = context_perplexity(loss, [1, 2, 4])
     expected = np.exp([3.0, 2.5, 2.0])
-    published, ours = (", ".join(f"{value:.4f}" for value in values) for values in (expected, found))
-    return published, ours, np.allclose(found, expected, rtol=1e-12)
+    published, ours = (", ".join(f"{value:.4f}" for value in values) for values in (expected, perplexities))
+    return published, ours, np.allclose(perplexities, expected, rtol=1e-12)

@@ -73,9 +73,9 @@ class Work:
 def with_seeds(candidates: Sequence[Candidate], protocol: Protocol, seeds: Sequence[int], device: str) -> Work:
     """Every setting of the protocol, the i-th with `seeds[i]` seeds."""
     trials = [
-        Trial.of(one, setting, tuple(range(number)), device)
+        Trial.of(candidate, setting, tuple(range(number)), device)
         for setting, number in zip(protocol.settings, seeds, strict=True)
-        for one in candidates
+        for candidate in candidates
     ]
     return Work(tuple(candidates), protocol, tuple(trials))
 
@@ -102,8 +102,8 @@ def plan_config(
         "format": FORMAT,
         "protocol": VERSION,
         "name": protocol.name,
-        "specs": [one.arch.text for one in candidates],
-        "mixers": [one.source for one in candidates],
+        "specs": [candidate.arch.text for candidate in candidates],
+        "mixers": [candidate.source for candidate in candidates],
         "settings": [{**s.task.as_dict(), "training": s.training.as_dict()} for s in protocol.settings],
         "budget_seconds": budget,
         "workers": workers,
@@ -135,16 +135,18 @@ class Plan:
 
 def stored(store: Store, config: PlanConfig, candidates: Sequence[Candidate], protocol: Protocol) -> Plan | None:
     """The plan made before under the same config."""
-    found = store.get(record_key(KIND, config))
-    if found is None:
+    record = store.get(record_key(KIND, config))
+    if record is None:
         return None
-    result = found.result
+    result = record.result
     # Names are for display and no part of the config, so the lines are stored without them.
-    speed = Speed({one.name: (line[0], line[1]) for one, line in zip(candidates, result["lines"], strict=True)})
+    speed = Speed(
+        {candidate.name: (line[0], line[1]) for candidate, line in zip(candidates, result["lines"], strict=True)}
+    )
     return Plan(
-        found.key, config, tuple(candidates), protocol, tuple(result["seeds"]),
+        record.key, config, tuple(candidates), protocol, tuple(result["seeds"]),
         tuple(_scales(result["scale"], len(protocol.settings))), speed, result["left"], result["expected_seconds"],
-        found.provenance["started"],
+        record.provenance["started"],
     )  # fmt: skip
 
 
@@ -171,21 +173,21 @@ def fitting(
 
     one_each = [1] * number
     if not overrun and (shortest := seconds(one_each, SHORTEST)) > room:
-        given = config["budget_seconds"]
-        raise TooShort(_too_short(given, given + shortest - room, len(candidates), number))
+        budget = config["budget_seconds"]
+        raise TooShort(_too_short(budget, budget + shortest - room, len(candidates), number))
     seeds, scale = fit(seconds, room, one_each, config["seeds"])
     result = {
         "seeds": seeds,
         "scale": scale,
-        "lines": [list(speed.lines[one.name]) for one in candidates],
+        "lines": [list(speed.lines[candidate.name]) for candidate in candidates],
         "left": left,
         "expected_seconds": seconds(seeds, scale),
     }
     store.put(Record.of(KIND, config, result, provenance_of(started, time.time() - started)))
     # Two probes may have planned at once; the first plan counts for both.
-    found = stored(store, config, candidates, protocol)
-    assert found is not None
-    return found
+    plan = stored(store, config, candidates, protocol)
+    assert plan is not None
+    return plan
 
 
 def fit(
@@ -234,13 +236,13 @@ def _largest(fits: Callable[[float], bool], low: float, high: float) -> float:
 def _too_short(budget: float, needed: float, architectures: int, tasks: int) -> str:
     """The message for a budget that is too small; it recommends a little more than `needed`, since speed varies."""
     least = SLACK * needed
-    given, enough = f"{budget:g}s", f"{5 * math.ceil(least / 5)}s"
+    asked, enough = f"{budget:g}s", f"{5 * math.ceil(least / 5)}s"
     if least > 90:
         enough = f"{math.ceil(least / 60)}m"
     many = f"{architectures} architectures do" if architectures > 1 else "one architecture does"
     fewer = [what for what, count in (("--tasks", tasks), ("architectures", architectures)) if count > 1]
     ways = f"--time {enough} or more" + (f", or fewer {' or '.join(fewer)}" if fewer else "")
-    return f"{many} not fit into {given} here, even with a tenth of the steps and one seed. Give {ways}."
+    return f"{many} not fit into {asked} here, even with a tenth of the steps and one seed. Give {ways}."
 
 
 def makespan(costs: Sequence[float], workers: int) -> float:
@@ -292,8 +294,8 @@ class Scheduler:
         self.plan = plan  # with all decisions so far
         self.replans: list[Replan] = []
         self._store = store
-        while not self.all_begun and (found := store.get(record_key(REPLAN_KIND, self._next))):
-            self._apply(found)
+        while not self.all_begun and (record := store.get(record_key(REPLAN_KIND, self._next))):
+            self._apply(record)
 
     @property
     def all_begun(self) -> bool:
@@ -320,36 +322,36 @@ class Scheduler:
     def _next(self) -> dict[str, int | str]:
         return {"protocol": VERSION, "plan": self.plan.key, "first": len(self.replans) + 1}
 
-    def _apply(self, found: Record) -> None:
-        before, first = self.plan, found.config["first"]
+    def _apply(self, record: Record) -> None:
+        before, first = self.plan, record.config["first"]
         rest = len(before.seeds) - first
         self.plan = replace(
             before,
-            seeds=(*before.seeds[:first], *found.result["seeds"]),
-            scales=(*before.scales[:first], *[found.result["scale"]] * rest),
+            seeds=(*before.seeds[:first], *record.result["seeds"]),
+            scales=(*before.scales[:first], *[record.result["scale"]] * rest),
         )
-        self.replans.append(Replan(first, found.result["slowdown"], before, self.plan))
+        self.replans.append(Replan(first, record.result["slowdown"], before, self.plan))
 
     def _spent(self, trials: Sequence[Trial], running: Mapping[str, FleetProgress]) -> list[Spent]:
-        found = []
+        spent = []
         for trial in trials:
             record, expected = self._store.get(trial.key), self.plan.speed.trial(trial)
             if record is None:
                 now = running.get(trial.key)
                 share, seconds = (now["step"] / trial.training.steps, now["seconds"]) if now else (0.0, 0.0)
-                found.append(Spent(expected, share, seconds))
+                spent.append(Spent(expected, share, seconds))
             elif record.provenance["started"] >= self.plan.made:  # else another probe's: it cost us nothing
-                found.append(Spent(expected, 1.0, record.provenance["seconds"]))
-        return found
+                spent.append(Spent(expected, 1.0, record.provenance["seconds"]))
+        return spent
 
 
 def decide(plan: Plan, first: int, spent: Sequence[Spent]) -> Decision:
     """Seeds and scale of the settings from `first` on, given what the trials before them took so far."""
     workers, seeds, scale = plan.config["workers"], list(plan.seeds[first:]), plan.scales[first]
-    room = plan.left - FINISH_SECONDS - sum(one.seconds for one in spent) / workers
+    room = plan.left - FINISH_SECONDS - sum(trial.seconds for trial in spent) / workers
     length = max(plan.left, plan.expected_seconds)  # a plan that may overrun can be made when nothing is left
     slowdown = _slowdown(spent, length * workers)
-    unfinished = [one.expected * (1 - one.share) for one in spent if one.share < 1]
+    unfinished = [trial.expected * (1 - trial.share) for trial in spent if trial.share < 1]
     room = max(room, slowdown * makespan(unfinished, workers))  # what is in training will take this long in any case
 
     def seconds(seeds: Sequence[int], scale: float) -> float:
@@ -371,7 +373,7 @@ def _slowdown(spent: Sequence[Spent], budget: float) -> float:
     `budget` is the seconds of all workers together.
     """
     taken = expected = 0.0
-    for one in reversed(spent):
+    for trial in reversed(spent):
         if taken < RECENT * budget:
-            taken, expected = taken + one.seconds, expected + one.share * one.expected
+            taken, expected = taken + trial.seconds, expected + trial.share * trial.expected
     return taken / expected if expected and taken >= ENOUGH * budget else 1.0

@@ -52,12 +52,12 @@ class Training:
     @property
     def evaluations(self) -> tuple[int, ...]:
         """The steps after which members are scored on the validation split."""
-        found, step = [], 0
+        steps, step = [], 0
         while step < self.steps:
             tenth = -(-step // (10 * self.eval_every)) * self.eval_every
             step += min(max(self.eval_every, tenth), self.eval_most) if self.eval_most else self.eval_every
-            found.append(min(step, self.steps))
-        return tuple(found)
+            steps.append(min(step, self.steps))
+        return tuple(steps)
 
     def as_dict(self) -> dict[str, object]:
         """Keys that came later are left out where they say nothing, so that older records keep their identity."""
@@ -127,11 +127,11 @@ LEARNING_RATES = (1e-4, 5e-4, 1e-3)
 WEIGHT_DECAYS = (0.0, 0.1)
 
 
-def full(given: Sequence[str] = (), variant: str = "paper") -> Protocol:
+def full(names: Sequence[str] = (), variant: str = "paper") -> Protocol:
     """The paper's protocol on these tasks (all six, if none is named)."""
     grid = tuple((lr, decay) for lr in LEARNING_RATES for decay in WEIGHT_DECAYS)
-    found = []
-    for name in given or tasks.SUITES["mad"]:
+    settings = []
+    for name in names or tasks.SUITES["mad"]:
         for task in _varied(tasks.load_task(name), variant).grid():
             an_epoch = -(-task.train_size // BATCH)
             # The authors' code looks after every epoch and stops at this accuracy. Recall is solved within ten; later,
@@ -140,8 +140,8 @@ def full(given: Sequence[str] = (), variant: str = "paper") -> Protocol:
                 EPOCHS * an_epoch, BATCH, grid, EVALUATION, an_epoch, solved=0.999, first_ends=True,
                 eval_most=10 * an_epoch,
             )  # fmt: skip
-            found.append(Setting(name, task, training))
-    return Protocol("full", Header(d=128, vocab=16), 8, 512, 4096, tuple(found))
+            settings.append(Setting(name, task, training))
+    return Protocol("full", Header(d=128, vocab=16), 8, 512, 4096, tuple(settings))
 
 
 @dataclass(frozen=True)
@@ -193,11 +193,11 @@ CURRICULUM = ((0.15, 8), (0.3, 4), (0.5, 2))  # (up to this share of the steps, 
 OWN_TASK = Quick({}, steps=400)  # a user's task, at its own baseline
 
 
-def quick(given: Sequence[str] = (), variant: str = "paper", *, longer: bool = False) -> Protocol:
+def quick(names: Sequence[str] = (), variant: str = "paper", *, longer: bool = False) -> Protocol:
     """The protocol for a budget on these tasks (all six, if none is named). `longer`: a user's own are scored at longer
     lengths too, as far as they have any."""
-    found = []
-    for name in given or QUICK:
+    settings = []
+    for name in names or QUICK:
         task = _varied(tasks.load_task(name), variant)
         row = QUICK.get(task.name) or QUICK_SUITES.get(task.name, OWN_TASK)
         small = task.with_settings({key: str(value) for key, value in row.settings.items()})
@@ -206,8 +206,8 @@ def quick(given: Sequence[str] = (), variant: str = "paper", *, longer: bool = F
         every = -(-row.steps // QUICK_EVALUATIONS)
         stages = curriculum(small) if task.name in QUICK_SUITES else ()
         training = Training(row.steps, QUICK_BATCH, QUICK_GRID, QUICK_EVALUATION, every, None, lengths, stages)
-        found.append(Setting(name, small, training))
-    return Protocol("quick", QUICK_HEADER, 32, 112, 512, tuple(found))
+        settings.append(Setting(name, small, training))
+    return Protocol("quick", QUICK_HEADER, 32, 112, 512, tuple(settings))
 
 
 def curriculum(task: Task) -> tuple[tuple[float, int], ...]:
@@ -222,18 +222,20 @@ CONTROLS = ("attn", "mamba2", "deltanet", "deltanet[neg_eigval]")
 
 def suite_tasks(suite: str) -> list[str]:
     """The tasks of a suite other than the paper's; none for a set of architectures."""
-    others = {name: list(found) for name, found in tasks.SUITES.items() if name != "mad"}
-    return others.get(suite) or ([name for found in others.values() for name in found] if suite == "all" else [])
+    others = {name: list(task_names) for name, task_names in tasks.SUITES.items() if name != "mad"}
+    return others.get(suite) or (
+        [name for task_names in others.values() for name in task_names] if suite == "all" else []
+    )
 
 
 def _possible(task: Task) -> tuple[int, ...]:
     """The lengths that a user's task can have."""
-    found = []
+    factors = []
     for factor in QUICK_LENGTHS:
         with suppress(UserError):
             task.longer(factor)
-            found.append(factor)
-    return tuple(found)
+            factors.append(factor)
+    return tuple(factors)
 
 
 def _varied(task: Task, variant: str) -> Task:
@@ -285,7 +287,7 @@ class Candidate:
 
 
 def candidates(
-    given: Sequence[str],
+    specs: Sequence[str],
     protocol: Protocol,
     *,
     baselines: bool = True,
@@ -293,30 +295,30 @@ def candidates(
     controls: Sequence[str] = BASELINES,
 ) -> list[Candidate]:
     """The architectures to probe, baselines last, matched in state and parameters unless `matched` is false."""
-    found = [candidate(text, protocol) for text in given]
-    if baselines and len(found) == 1:
-        found += [replace(candidate(name, protocol), baseline=True) for name in controls if name != given[0]]
-    found = list({one.arch.hash + one.source: one for one in reversed(found)}.values())[::-1]
-    return [_matched(one, protocol) for one in found] if matched else found
+    chosen = [parse_candidate(text, protocol) for text in specs]
+    if baselines and len(chosen) == 1:
+        chosen += [replace(parse_candidate(name, protocol), baseline=True) for name in controls if name != specs[0]]
+    chosen = list({candidate.arch.hash + candidate.source: candidate for candidate in reversed(chosen)}.values())[::-1]
+    return [_matched(candidate, protocol) for candidate in chosen] if matched else chosen
 
 
-def candidate(given: str, protocol: Protocol) -> Candidate:
-    if split_path(split_options(given)[0]):
-        options = load_mixer(given)
+def parse_candidate(text: str, protocol: Protocol) -> Candidate:
+    if split_path(split_options(text)[0]):
+        options = load_mixer(text)
         return Candidate(str(options.to_layer()), _around(options.to_layer(), protocol))
-    if has_header(given):
-        return Candidate(given, architecture(given))
-    if presets.lookup(given) is not None:
-        arch = architecture(given)
-        narrowed = given.lower() in presets.suite("mad21") and arch.header.d != protocol.d
+    if has_header(text):
+        return Candidate(text, architecture(text))
+    if presets.lookup(text) is not None:
+        arch = architecture(text)
+        narrowed = text.lower() in presets.suite("mad21") and arch.header.d != protocol.d
         note = f"the preset at width {protocol.d}" if narrowed else "the preset as written"
-        return Candidate(given, _at_width(arch, protocol) if narrowed else arch, note, preset=True)
-    layers = parse(given).layers
+        return Candidate(text, _at_width(arch, protocol) if narrowed else arch, note, preset=True)
+    layers = parse(text).layers
     if len(layers) > 1:
-        return Candidate(given, architecture(given))
+        return Candidate(text, architecture(text))
     if options_of(layers[0]).kind == "sequence":
-        return Candidate(given, _around(layers[0], protocol))
-    raise UserError(f"'{given}' mixes channels only, so it sees one token at a time; give a sequence mixer.")
+        return Candidate(text, _around(layers[0], protocol))
+    raise UserError(f"'{text}' mixes channels only, so it sees one token at a time; give a sequence mixer.")
 
 
 def _around(layer: Layer, protocol: Protocol) -> Architecture:
@@ -352,14 +354,14 @@ def _scaled(options: MixerOptions, d: int, protocol: Protocol, keep: Mapping[str
     return dataclasses.replace(options, **change)
 
 
-def _matched(one: Candidate, protocol: Protocol) -> Candidate:
+def _matched(candidate: Candidate, protocol: Protocol) -> Candidate:
     """The same state as the paper's recurrent architectures, the same parameters as its Transformer; where that cannot
     be, the note says so. A spec written out and a preset are left alone: their sizes are the user's or the paper's."""
-    if one.preset:
-        return one
-    if has_header(one.name):
-        return replace(one, note="taken as given")
-    notes, arch = [], one.arch
+    if candidate.preset:
+        return candidate
+    if has_header(candidate.name):
+        return replace(candidate, note="taken as given")
+    notes, arch = [], candidate.arch
     if total_state(arch):
         try:
             arch = match(arch, state=protocol.state, tolerance=TOLERANCE)
@@ -371,7 +373,7 @@ def _matched(one: Candidate, protocol: Protocol) -> Candidate:
             arch = match(arch, params=target, tolerance=TOLERANCE)
     if abs(decoder_params(arch) / target - 1) > TOLERANCE:
         notes.append(f"parameters not matched ({decoder_params(arch):,} against {target:,})")
-    return replace(one, arch=arch, note="; ".join(notes))
+    return replace(candidate, arch=arch, note="; ".join(notes))
 
 
 def _has_inner(arch: Architecture) -> bool:

@@ -83,14 +83,14 @@ class ProbeResult(Result):
         """A row per architecture: accuracy by task and in the mean."""
         return [
             {
-                "architecture": one.name,
-                "params": one.params,
-                "fixed_state": one.fixed_state,
-                **{task: found.accuracy for task, found in one.tasks.items()},
-                "mean": one.mean.accuracy,
-                "rank": one.mean.rank,
+                "architecture": architecture.name,
+                "params": architecture.params,
+                "fixed_state": architecture.fixed_state,
+                **{task: estimate.accuracy for task, estimate in architecture.tasks.items()},
+                "mean": architecture.mean.accuracy,
+                "rank": architecture.mean.rank,
             }
-            for one in self.architectures
+            for architecture in self.architectures
         ]
 
 
@@ -98,18 +98,18 @@ def report(outcome: Outcome, machine: Machine, seconds: float, asked: Asked, sui
     """The result of a probe, from its records alone."""
     work, comparison = outcome.work, compare(outcome)
     architectures = _architectures(outcome, comparison)
-    subjects = [one.name for one in work.candidates if not one.baseline]
+    subjects = [candidate.name for candidate in work.candidates if not candidate.baseline]
     chosen = len(subjects) > 1
     if chosen:
         subjects = [architectures[0].name]
-    ran = Ran({task: len(found) for task, found in comparison.seeds.items()}, work.scale)
+    ran = Ran({task: len(seeds) for task, seeds in comparison.seeds.items()}, work.scale)
     core_seconds = sum(record.provenance["seconds"] for record in outcome.records.values())
     return ProbeResult(
         protocol=work.protocol.name,
         device=machine.device,
         architectures=architectures,
         noise={**{task: comparison.noise(task) for task in comparison.tasks}, "mean": comparison.noise()},
-        by_task=tuple(by_task(comparison, {one.name: one.arch for one in work.candidates})),
+        by_task=tuple(by_task(comparison, {candidate.name: candidate.arch for candidate in work.candidates})),
         asked=asked,
         ran=ran,
         verdict=verdict(comparison, subjects, chosen=chosen),
@@ -128,7 +128,7 @@ def report(outcome: Outcome, machine: Machine, seconds: float, asked: Asked, sui
 
 def _architectures(outcome: Outcome, comparison: Comparison) -> tuple[ProbedArchitecture, ...]:
     """The best first."""
-    candidates = {one.name: one for one in outcome.work.candidates}
+    candidates = {candidate.name: candidate for candidate in outcome.work.candidates}
     seeds: dict[tuple[str, str], list[SeedResult]] = {}
     for trial in outcome.work.trials:
         seeds.setdefault((trial.candidate, trial.task.name), []).extend(outcome.records[trial.key].result["seeds"])
@@ -149,19 +149,19 @@ def _architectures(outcome: Outcome, comparison: Comparison) -> tuple[ProbedArch
 
 
 def _on_task(comparison: Comparison, name: str, task: str, seeds: Sequence[SeedResult]) -> TaskEstimate:
-    found = summary(comparison, name, task)
+    estimate = summary(comparison, name, task)
     # Only with longer sequences are these recorded, and exact matches only since they are counted.
-    chance = _mean([one["chance"] for one in seeds]) if "lengths" in seeds[0] else None
-    ceiling = _mean([one["ceiling"] for one in seeds])
+    chance = _mean([seed["chance"] for seed in seeds]) if "lengths" in seeds[0] else None
+    ceiling = _mean([seed["ceiling"] for seed in seeds])
     return TaskEstimate(
-        **vars(found),
+        **vars(estimate),
         seeds=len(comparison.seeds[task]),
         ceiling=ceiling,
-        diverged=all(one["chosen"] is None for one in seeds),
+        diverged=all(seed["chosen"] is None for seed in seeds),
         chance=chance,
-        scaled=None if chance is None else (found.accuracy - chance) / (ceiling - chance),
-        lengths=_mean_by_length([one.get("lengths") for one in seeds]),
-        exact=_mean_by_length([one.get("exact") for one in seeds]),
+        scaled=None if chance is None else (estimate.accuracy - chance) / (ceiling - chance),
+        lengths=_mean_by_length([seed.get("lengths") for seed in seeds]),
+        exact=_mean_by_length([seed.get("exact") for seed in seeds]),
     )
 
 
@@ -169,10 +169,10 @@ def _mean(numbers: Sequence[float]) -> float:
     return sum(numbers) / len(numbers)
 
 
-def _mean_by_length(found: Sequence[dict[str, float] | None]) -> dict[str, float]:
+def _mean_by_length(per_seed: Sequence[dict[str, float] | None]) -> dict[str, float]:
     """By how many times as long sequences are, the mean over seeds; empty unless all seeds have it."""
-    known = [one for one in found if one is not None]
-    return {f: _mean([one[f] for one in known]) for f in known[0]} if len(known) == len(found) else {}
+    known = [scores for scores in per_seed if scores is not None]
+    return {f: _mean([scores[f] for scores in known]) for f in known[0]} if len(known) == len(per_seed) else {}
 
 
 def _shortfall(asked: Asked, ran: Ran) -> list[str]:
@@ -192,9 +192,9 @@ def _shortfall(asked: Asked, ran: Ran) -> list[str]:
 def _notes(outcome: Outcome) -> list[str]:
     """Notes beside the table: sizes that could not be matched, shortened trainings, changed plans, divergence."""
     same: dict[str, list[str]] = {}
-    for one in outcome.work.candidates:
-        if one.note:
-            same.setdefault(one.note, []).append(one.name)
+    for candidate in outcome.work.candidates:
+        if candidate.note:
+            same.setdefault(candidate.note, []).append(candidate.name)
     notes = [
         f"{', '.join(names) if len(names) <= NAMED else f'{len(names)} architectures'}: {note}"
         for note, names in same.items()
@@ -207,7 +207,7 @@ def _notes(outcome: Outcome) -> list[str]:
         notes.append(changed)
     for trial in outcome.work.trials:
         seeds = outcome.records[trial.key].result["seeds"]
-        diverged = [str(one["seed"]) for one in seeds if one["chosen"] is None]
+        diverged = [str(seed["seed"]) for seed in seeds if seed["chosen"] is None]
         if diverged:
             notes.append(
                 f"{trial.candidate} on {trial.task.name} diverged with seed {', '.join(diverged)}: at every learning "
@@ -226,14 +226,14 @@ def changes(replans: Sequence[Replan]) -> str:
     before, after = replans[0].before, replans[-1].after
     tasks: dict[str, list[str]] = {}
     for i, setting in enumerate(before.protocol.settings):
-        found = []
+        parts = []
         if after.seeds[i] != before.seeds[i]:
-            found.append(f"{after.seeds[i]} instead of {before.seeds[i]} seed{'s' if before.seeds[i] > 1 else ''}")
+            parts.append(f"{after.seeds[i]} instead of {before.seeds[i]} seed{'s' if before.seeds[i] > 1 else ''}")
         new, old = percent(after.scales[i]), percent(before.scales[i])
         if new != old:
-            found.append(f"{new} instead of {old} of the steps")
-        if found:
-            tasks.setdefault(" and ".join(found), []).append(setting.task.name)
+            parts.append(f"{new} instead of {old} of the steps")
+        if parts:
+            tasks.setdefault(" and ".join(parts), []).append(setting.task.name)
     if not tasks:
         return ""
     slowdowns = [replan.slowdown for replan in replans if replan.changed]

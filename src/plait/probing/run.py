@@ -84,18 +84,18 @@ class Machine:
 def refuse_leaks(candidates: Sequence[Candidate]) -> None:
     """Refuse mixers that see later tokens, before anything is trained: they would score high on every task. Those of
     others are tried; plait's own hold the contract by its tests."""
-    for one in candidates:
+    for candidate in candidates:
         others = [
-            options for options in one.arch.layers if any(part.name not in MIXERS.lines for part in options.parts)
+            options for options in candidate.arch.layers if any(part.name not in MIXERS.lines for part in options.parts)
         ]
         for options in dict.fromkeys(o for o in others if o.kind == "sequence"):
             from plait.model.contract import causality, run_checks
 
-            for found in run_checks(options, d=one.arch.header.d, checks={"causality": causality}):
-                if found.status == "fail":
+            for check in run_checks(options, d=candidate.arch.header.d, checks={"causality": causality}):
+                if check.status == "fail":
                     raise UserError(
-                        f"{options.name} leaks the future ({found.detail}): its scores would mean nothing. "
-                        "See `plait check`, clause causality."
+                        f"{options.name} leaks the future ({check.detail}): its scores would mean nothing. "
+                        "See `plait check`: causality."
                     )
 
 
@@ -130,20 +130,20 @@ def run_budget(
         machine = replace(machine, place=replace(machine.place, workers=_room(candidates, store, machine)))
     config = plan.plan_config(candidates, protocol, budget, machine.processes, seeds, machine.device)
     progress = Progress(started=began)
-    made = plan.stored(store, config, candidates, protocol)
-    if made is not None:
-        scheduler = Scheduler(made, store)
+    chosen_plan = plan.stored(store, config, candidates, protocol)
+    if chosen_plan is not None:
+        scheduler = Scheduler(chosen_plan, store)
         keys = {trial.key for trial in scheduler.begun}
         if scheduler.all_begun and store.has(keys) == keys:
             _note_recorded(progress, scheduler.begun, store)
             return _outcome(scheduler.plan.work, store, progress, scheduler.replans)
     with _Trials(candidates, store, machine) as pool:
-        if made is None:
+        if chosen_plan is None:
             to_measure = to_time(candidates, protocol, machine.device)
             speed = _measured(pool, to_measure, progress, on_progress, TIMING * budget)
             left = budget - (time.perf_counter() - began)
-            made = plan.fitting(store, config, candidates, protocol, speed, left, overrun=overrun)
-        scheduler = Scheduler(made, store)
+            chosen_plan = plan.fitting(store, config, candidates, protocol, speed, left, overrun=overrun)
+        scheduler = Scheduler(chosen_plan, store)
         _follow(scheduler, pool, progress, store, on_progress)
     return _outcome(scheduler.plan.work, store, progress, scheduler.replans)
 
@@ -161,7 +161,8 @@ def expected(
         speed = _measured(pool, to_time(candidates, protocol, machine.device), Progress(), on_progress)
     work = plan.with_seeds(candidates, protocol, [seeds] * len(protocol.settings), machine.device)
     return {
-        one.name: sum(speed.trial(trial) for trial in work.trials if trial.candidate == one.name) for one in candidates
+        candidate.name: sum(speed.trial(trial) for trial in work.trials if trial.candidate == candidate.name)
+        for candidate in candidates
     }
 
 
@@ -169,13 +170,13 @@ def compare(outcome: Outcome) -> Comparison:
     """The table's numbers, from the records alone."""
     scores = [
         Score(
-            trial.candidate, trial.task.name, trial.task.key(), one["seed"], one["accuracy"], one["loss"],
+            trial.candidate, trial.task.name, trial.task.key(), seed["seed"], seed["accuracy"], seed["loss"],
             trial.training.evaluation,
         )
         for trial in outcome.work.trials
-        for one in outcome.records[trial.key].result["seeds"]
+        for seed in outcome.records[trial.key].result["seeds"]
     ]  # fmt: skip
-    names = [one.name for one in outcome.work.candidates]
+    names = [candidate.name for candidate in outcome.work.candidates]
     return Comparison(names, outcome.work.protocol.task_names, scores)
 
 
@@ -189,7 +190,7 @@ class _Trials:
     """A pool of workers that trains and times trials."""
 
     def __init__(self, candidates: Sequence[Candidate], store: Store, machine: Machine) -> None:
-        mixers = {source.hash: source for one in candidates for source in one.arch.mixer_sources.values()}
+        mixers = {source.hash: source for candidate in candidates for source in candidate.arch.mixer_sources.values()}
         path = file_of(resolve(store.url))
         folder = path.parent if path is not None else Path("runs")
         self._checkpoints, self._seconds = str(folder.resolve() / "checkpoints"), machine.checkpoint_seconds
@@ -223,8 +224,8 @@ class _Trials:
     def time(self, trials: Sequence[Trial], on_timed: Callable[[str], object], most: float) -> dict[str, float]:
         """Seconds per step of each trial, by key, while as many run at once as will train at once, timed for about
         `most` seconds in all."""
-        each = most * self.workers / self._pool.times(len(trials)) / len(trials)
-        tasks = [Task(trial.key, "plait.probing.worker:time_trial", (trial, each)) for trial in trials]
+        per_trial = most * self.workers / self._pool.times(len(trials)) / len(trials)
+        tasks = [Task(trial.key, "plait.probing.worker:time_trial", (trial, per_trial)) for trial in trials]
         return dict(zip([trial.key for trial in trials], self._pool.timed(tasks, on_timed, most), strict=True))
 
     def __enter__(self) -> _Trials:
@@ -284,8 +285,8 @@ def _train(
     def on_done(key: str) -> None:
         if key not in progress.done:
             progress.running.pop(key, None)
-            found = store.get(key)
-            progress.done[key] = found.result["accuracy"] if found else 0.0
+            record = store.get(key)
+            progress.done[key] = record.result["accuracy"] if record else 0.0
         on_progress(progress)
 
     pool.run([trial for trial in trials if trial.key not in progress.done], on_report, on_done, more)
@@ -293,18 +294,18 @@ def _train(
 
 def _note_recorded(progress: Progress, trials: Sequence[Trial], store: Store) -> None:
     for key in store.has({trial.key for trial in trials}):
-        found = store.get(key)
-        if found is not None:
-            progress.done[key] = found.result["accuracy"]
+        record = store.get(key)
+        if record is not None:
+            progress.done[key] = record.result["accuracy"]
             progress.found_before += 1
 
 
 def _outcome(work: Work, store: Store, progress: Progress, replans: Sequence[Replan] = ()) -> Outcome:
     records = {}
     for key in {trial.key for trial in work.trials}:
-        found = store.get(key)
-        if found is None:
+        record = store.get(key)
+        if record is None:
             raise UserError(f"the record {key} has disappeared from {store.name} while the probe ran; run again.")
-        records[key] = found
+        records[key] = record
     fresh = len(records) - progress.found_before
     return Outcome(work, records, time.perf_counter() - progress.started, fresh, tuple(replans))

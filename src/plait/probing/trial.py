@@ -170,7 +170,7 @@ class Trial:
 
 
 def _split(data: Sequence[TaskData], name: str) -> Split:
-    return _stacked([one.split(name) for one in data])
+    return _stacked([task_data.split(name) for task_data in data])
 
 
 def _stacked(examples: Sequence[Examples]) -> Split:
@@ -191,7 +191,7 @@ def result(trial: Trial, records: Sequence[MemberRecord]) -> TrialResult:
     for data, seed in enumerate(trial.seeds):
         mine = [i for i, record in enumerate(records) if record.member.data == data]
         accuracy, loss, chosen = _selected(records, mine)
-        found: SeedResult = {
+        seed_result: SeedResult = {
             "seed": seed,
             "ceiling": trial.data[data].ceiling,
             "accuracy": accuracy,
@@ -199,16 +199,16 @@ def result(trial: Trial, records: Sequence[MemberRecord]) -> TrialResult:
             "chosen": chosen,
         }
         if chosen is None:
-            found["note"] = "every member diverged"
+            seed_result["note"] = "every replica diverged"
         if trial.training.lengths:
-            found["chance"] = chance(trial.data[data].test)
+            seed_result["chance"] = chance(trial.data[data].test)
             factors = [str(factor) for factor in trial.training.lengths]
-            found["lengths"] = {f: 0.0 if chosen is None else records[chosen].others[f] for f in factors}
+            seed_result["lengths"] = {f: 0.0 if chosen is None else records[chosen].others[f] for f in factors}
             whole = {} if chosen is None else records[chosen].exact
-            found["exact"] = {f: whole.get("test" if f == "1" else f, 0.0) for f in ("1", *factors)}
-        seeds.append(found)
+            seed_result["exact"] = {f: whole.get("test" if f == "1" else f, 0.0) for f in ("1", *factors)}
+        seeds.append(seed_result)
     return {
-        "accuracy": sum(one["accuracy"] for one in seeds) / len(seeds),
+        "accuracy": sum(seed_result["accuracy"] for seed_result in seeds) / len(seeds),
         "seeds": seeds,
         "replicas": [_described(record, trial.seeds) for record in records],
     }
@@ -239,9 +239,9 @@ def _described(record: MemberRecord, seeds: Sequence[int]) -> ReplicaResult:
 def best(validation: Sequence[tuple[float, float] | None]) -> int | None:
     """Which point of the grid counts: the highest validation accuracy, then the lowest loss; diverged ones are None."""
     alive = [
-        (found[0], -found[1] if math.isfinite(found[1]) else -math.inf, -i)  # nothing compares with NaN
-        for i, found in enumerate(validation)
-        if found is not None
+        (scores[0], -scores[1] if math.isfinite(scores[1]) else -math.inf, -i)  # nothing compares with NaN
+        for i, scores in enumerate(validation)
+        if scores is not None
     ]
     return -max(alive)[2] if alive else None
 
@@ -261,18 +261,18 @@ MOST_TOKENS = 2**13  # in a timed step on a CPU
 def to_time(candidates: Sequence[Candidate], protocol: Protocol, device: str) -> list[Trial]:
     """The trials to time: each architecture on its shortest sequences with one seed, on its longest with one and with
     several."""
-    found = []
-    for one in candidates:
-        trials = [Trial.of(one, setting, (0,), device) for setting in protocol.settings]
+    timed = []
+    for candidate in candidates:
+        trials = [Trial.of(candidate, setting, (0,), device) for setting in protocol.settings]
         short, long = min(trials, key=tokens), max(trials, key=tokens)
         several = replace(long, seeds=tuple(range(MANY_SEEDS)))
         if tokens(several) <= MOST_TOKENS:
-            found += list(dict.fromkeys((short, long, several)))
+            timed += list(dict.fromkeys((short, long, several)))
         elif device == "cpu":
-            found += [_smaller(short, MOST_TOKENS // 4), _smaller(long, MOST_TOKENS)]
+            timed += [_smaller(short, MOST_TOKENS // 4), _smaller(long, MOST_TOKENS)]
         else:
-            found += [short, long]
-    return found
+            timed += [short, long]
+    return timed
 
 
 def _smaller(trial: Trial, most: int) -> Trial:

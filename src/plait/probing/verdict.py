@@ -89,10 +89,10 @@ class Comparison:
 
     def accuracy(self, name: str, task: str | None = None) -> Estimate:
         """On one task, or the mean over tasks."""
-        found = self.contrast([name], [], task)
-        if found.low is None or found.high is None:
-            return found
-        return replace(found, low=max(0.0, found.low), high=min(1.0, found.high))
+        mean = self.contrast([name], [], task)
+        if mean.low is None or mean.high is None:
+            return mean
+        return replace(mean, low=max(0.0, mean.low), high=min(1.0, mean.high))
 
     def loss(self, name: str, task: str | None = None) -> float | None:
         """Cross-entropy on the test split; None where a model diverged."""
@@ -130,8 +130,8 @@ class Comparison:
 
     def noise(self, task: str | None = None) -> float | None:
         """The same of all architectures together: the root of their mean variance."""
-        found = [self.deviation(name, task) for name in self.names]
-        known = [one for one in found if one is not None]
+        deviations = [self.deviation(name, task) for name in self.names]
+        known = [deviation for deviation in deviations if deviation is not None]
         return float(np.sqrt(np.mean(np.square(known)))) if known else None
 
     def signs(self, name: str, *, chosen: bool = False) -> Signs:
@@ -199,16 +199,16 @@ def _sentences(c: Comparison, name: str, chosen: bool) -> str:
         sentences.append("One seed: no verdict. It cannot separate differences from noise; give at least 3 seeds.")
     if not others or len(one_seed) == len(c.tasks):
         return " ".join(sentences)
-    found = c.signs(name, chosen=chosen)
+    signs = c.signs(name, chosen=chosen)
     known = len(c.shared_seeds) > 1
-    clauses = _grouped(found.overall, " overall") if known else []
+    clauses = _grouped(signs.overall, " overall") if known else []
     for task in c.tasks:
         # Only what the overall comparison does not already say.
-        new = {o: sign for o, sign in found.by_task[task].items() if sign and not (known and sign == found.overall[o])}
+        new = {o: sign for o, sign in signs.by_task[task].items() if sign and not (known and sign == signs.overall[o])}
         clauses += _grouped(new, f" on {task}")
     if clauses:
         sentences.append(f"It is {'; '.join(clauses)}.")
-    clear = [other for other in others if found.overall[other]]
+    clear = [other for other in others if signs.overall[other]]
     if not known:
         sentences.append(f"One seed on {_listed(one_seed)}: no verdict overall.")
     elif clear:
@@ -228,7 +228,7 @@ _WORDS = {1: "better than", -1: "worse than", 0: "not distinguishable from"}
 
 def _grouped(signs: Mapping[str, int], where: str) -> list[str]:
     """'better than a and b overall'."""
-    groups = {sign: [name for name, found in signs.items() if found == sign] for sign in _WORDS}
+    groups = {sign: [name for name, own_sign in signs.items() if own_sign == sign] for sign in _WORDS}
     return [f"{_WORDS[sign]} {_listed(names)}{where}" for sign, names in groups.items() if names]
 
 
@@ -300,14 +300,14 @@ def document(c: Comparison) -> list[ProbedRow]:
     ]
 
 
-def _plain(found: Summary) -> SummaryRow:
+def _plain(figures: Summary) -> SummaryRow:
     return {
-        "accuracy": found.accuracy,
-        "interval": None if found.interval is None else list(found.interval),
-        "std": found.std,
-        "loss": found.loss,
-        "rank": found.rank,
-        "loss_rank": found.loss_rank,
+        "accuracy": figures.accuracy,
+        "interval": None if figures.interval is None else list(figures.interval),
+        "std": figures.std,
+        "loss": figures.loss,
+        "rank": figures.rank,
+        "loss_rank": figures.loss_rank,
     }
 
 
@@ -332,11 +332,11 @@ def findings(comparison: Comparison) -> list[Finding]:
         "heads against none (mh-hyena, hyena)": (*_sides(heads), 0.023),
         "sparse experts against SwiGLU": (*_sides(experts), 0.017),
     }
-    found = []
+    results = []
     for sentence, (ours, theirs, paper) in groups.items():
         difference = comparison.contrast(ours, theirs)
-        found.append(Finding(sentence, difference.value, difference.interval, paper))
-    return found
+        results.append(Finding(sentence, difference.value, difference.interval, paper))
+    return results
 
 
 @dataclass(frozen=True)
@@ -356,12 +356,12 @@ def by_task(comparison: Comparison, architectures: Mapping[str, Architecture]) -
     for name in c.names:
         for mixer in dict.fromkeys(o.name for o in architectures[name].layers if o.kind == "sequence"):
             holding.setdefault(mixer, []).append(name)
-    found = []
+    rows = []
     for task in c.tasks:
         mixers = {
             mixer: float(np.mean([c.accuracy_value(name, task) for name in names])) for mixer, names in holding.items()
         }
-        found.append(
+        rows.append(
             BestAtTask(
                 task,
                 best=min((c.rank(name, task), name) for name in c.names)[1],
@@ -370,7 +370,7 @@ def by_task(comparison: Comparison, architectures: Mapping[str, Architecture]) -
                 mixers=mixers,
             )
         )
-    return found
+    return rows
 
 
 def _sides(pairs: list[tuple[str, str]]) -> tuple[list[str], list[str]]:

@@ -69,18 +69,18 @@ class Plan:
         if self.workload.rates < 2:
             return 0.0
         steps = {name: rate_steps(tokens, self.course) for name, tokens in budgets.items()}
-        each = [
+        seconds = [
             self.seconds_per_token[name] * self.workload.search(count, self.course) for name, count in steps.items()
         ]
-        return seconds_of_all(each * self.workload.rates, self.workers) + seconds_of_all(each, self.workers)
+        return seconds_of_all(seconds * self.workload.rates, self.workers) + seconds_of_all(seconds, self.workers)
 
     def training(self, budgets: Mapping[str, float], shares: Sequence[float] = SHARES, reached: float = 0.0) -> float:
         """Seconds of training all seeds of all contenders from one share of their budgets to others."""
-        each = [
+        seconds = [
             self.seconds_per_token[name] * self.workload.training(tokens, shares, reached)
             for name, tokens in budgets.items()
         ]
-        return seconds_of_all(each * self.workload.seeds, self.workers)
+        return seconds_of_all(seconds * self.workload.seeds, self.workers)
 
     def scale(self, budgets: Mapping[str, float], reached: float, seconds: float) -> float:
         """What to multiply the budgets by, of which the share `reached` is trained, so that training ends within
@@ -157,7 +157,7 @@ def weights(
         "flops": {c.name: c.flops_per_token(seq_len) for c in contenders},
         "time": {c.name: seconds_per_token.get(c.name, math.nan) for c in contenders},
     }[equal]
-    return {name: min(cost.values()) / each for name, each in cost.items()}
+    return {name: min(cost.values()) / per_token for name, per_token in cost.items()}
 
 
 def require_equal(equal: str) -> None:
@@ -168,10 +168,10 @@ def require_equal(equal: str) -> None:
 def further_shares(scale: float, reached: float) -> list[float]:
     """Where learning curves are measured beyond `reached`, both shares of the planned budget, if it is `scale` times as
     large; the last is all of it."""
-    return [share for share in (scale * each for each in SHARES) if share >= 0.999 * APART * reached]
+    return [share for share in (scale * part for part in SHARES) if share >= 0.999 * APART * reached]
 
 
 def rungs(tokens: float, course: Course, shares: Sequence[float] = SHARES, after: int = 0) -> list[int]:
     """Steps at which the learning curve of a budget is measured, those beyond `after`; the last is the whole budget."""
     steps = course.steps(tokens)
-    return sorted({found for share in shares if (found := max(4, round(share * steps))) > after})
+    return sorted({rung for share in shares if (rung := max(4, round(share * steps))) > after})

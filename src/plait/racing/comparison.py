@@ -46,11 +46,11 @@ class Row:
     @property
     def curve(self) -> list[tuple[int, float]]:
         """The learning curve: (tokens, mean loss of the seeds that did not diverge)."""
-        found = []
+        curve = []
         for at_budget in self.records:
             losses = [loss for loss in map(loss_of, at_budget) if math.isfinite(loss)]
-            found.append((int(at_budget[0].result["tokens"]), sum(losses) / len(losses) if losses else math.inf))
-        return found
+            curve.append((int(at_budget[0].result["tokens"]), sum(losses) / len(losses) if losses else math.inf))
+        return curve
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ layers of the mixer alone, with as many parameters, if it has its own channel mi
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -43,26 +44,26 @@ class Contender:
 
 
 def read_contenders(
-    given: Sequence[str | Architecture], vocab: int, matched: str | None = None, runs: Path = RUNS
+    sources: Sequence[str | Architecture], vocab: int, matched: str | None = None, runs: Path = RUNS
 ) -> list[Contender]:
     """Read specs, presets, spec files, runs, and mixers by name or file. `matched` ("params", "state" or "none"): what
     all are resized to have in common with the first; by default parameters if all are given as mixers, else nothing."""
-    if not given:
+    if not sources:
         raise UserError(
             "nothing to compare: give architectures, such as attn gla 'd=128 | (gla swiglu attn swiglu)x2'."
         )
     if matched is not None and matched not in MATCHES:
         raise UserError(f"--match {matched}: must be one of {', '.join(MATCHES)}.{did_you_mean(matched, MATCHES)}")
-    mixers = [each for each in given if isinstance(each, str) and _is_mixer(each)]
+    mixers = [source for source in sources if isinstance(source, str) and _is_mixer(source)]
     width = _width(mixers)
-    found = [Contender(*_read(each, vocab, runs, width)) for each in given]
+    contenders = [Contender(*_read(source, vocab, runs, width)) for source in sources]
     if matched is None:
-        matched = "params" if len(mixers) == len(given) else "none"
-    _require_one_text(found)
+        matched = "params" if len(mixers) == len(sources) else "none"
+    _require_one_text(contenders)
     if matched != "none":
-        found = [found[0], *(_equal(found[0], other, matched) for other in found[1:])]
-    named = unique([each.name for each in found])
-    return [replace(each, name=name) for each, name in zip(found, named, strict=True)]
+        contenders = [contenders[0], *(_equal(contenders[0], other, matched) for other in contenders[1:])]
+    named = unique([contender.name for contender in contenders])
+    return [replace(contender, name=name) for contender, name in zip(contenders, named, strict=True)]
 
 
 def _require_one_text(contenders: Sequence[Contender]) -> None:
@@ -99,17 +100,18 @@ def _around(text: str, width: int, vocab: int) -> tuple[str, str]:
     return layer, f"d={width} vocab={vocab} | {body}"
 
 
-def _read(given: str | Architecture, vocab: int, runs: Path, width: int) -> tuple[str, Architecture]:
-    if isinstance(given, Architecture):
-        return short_name(given), with_vocab(given, vocab)
-    if _is_mixer(given):
-        name, spec = _around(given, width, vocab)
+def _read(source: str | Architecture, vocab: int, runs: Path, width: int) -> tuple[str, Architecture]:
+    if isinstance(source, Architecture):
+        return short_name(source), with_vocab(source, vocab)
+    if _is_mixer(source):
+        name, spec = _around(source, width, vocab)
         return name, architecture(spec)
-    if given == "latest" or (runs / given / "run.json").exists() or Path(given, "run.json").exists():
-        run = open_run(given, runs)
+    # `os.path`, here and elsewhere: to `pathlib`, a spec longer than a file's name may be is an error.
+    if source == "latest" or any(os.path.exists(folder / "run.json") for folder in (runs / source, Path(source))):
+        run = open_run(source, runs)
         return run.name, with_vocab(run.arch, vocab, run.name)
-    arch = architecture(given)
-    return (given if len(given) <= 24 and " " not in given else short_name(arch)), with_vocab(arch, vocab, given)
+    arch = architecture(source)
+    return (source if len(source) <= 24 and " " not in source else short_name(arch)), with_vocab(arch, vocab, source)
 
 
 def with_vocab(arch: Architecture, vocab: int, name: str = "") -> Architecture:
@@ -143,8 +145,8 @@ def short_name(arch: Architecture) -> str:
 
 def unique(names: Iterable[str]) -> list[str]:
     """Make names distinct: a second `name` becomes `name-2`."""
-    found: list[str] = []
+    distinct: list[str] = []
     for name in names:
         copies = (f"{name}-{number}" for number in itertools.count(2))
-        found.append(next(each for each in itertools.chain([name], copies) if each not in found))
-    return found
+        distinct.append(next(candidate for candidate in itertools.chain([name], copies) if candidate not in distinct))
+    return distinct

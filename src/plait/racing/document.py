@@ -20,22 +20,22 @@ SURE = 0.95  # probability from which one candidate is called better than anothe
 def document(comparison: Comparison) -> dict[str, Any]:
     """A comparison as `plait compare --json` prints it."""
     compared, foresight = comparison.compared, comparison.foresight
-    judged = {each.name: each for each in compared.architectures}
+    judged = {architecture.name: architecture for architecture in compared.architectures}
     rows = []
     for row in comparison.rows:
-        each, c = judged[row.contender.name], row.contender
+        judgement, c = judged[row.contender.name], row.contender
         rows.append(
             {
                 "name": c.name,
                 "spec": c.arch.text,
-                "loss": _plain(each.loss),
-                "interval": None if each.interval is None else list(each.interval),
-                "seeds": each.seeds,
-                "diverged": each.diverged,
+                "loss": _plain(judgement.loss),
+                "interval": None if judgement.interval is None else list(judgement.interval),
+                "seeds": judgement.seeds,
+                "diverged": judgement.diverged,
                 "tokens": row.tokens,
                 "lr": row.lr,
                 "curve": [[tokens, _plain(loss)] for tokens, loss in row.curve],
-                "p_best": each.p_best,
+                "p_best": judgement.p_best,
                 "params": c.params,
                 "flops_per_token": c.flops_per_token(comparison.course.recipe.seq_len),
                 "rates": {f"{rate:g}": _plain(loss) for rate, loss in sorted(row.rates.items())},

@@ -29,7 +29,7 @@ from plait.training.track import SLICE, SLICE_SECONDS, Replica, Text, Track
 
 KIND = "track"
 PROTOCOL = 1  # raised when the same settings come to give another loss
-SCREENING = 2  # likewise, of a screening
+SCREENING = 3  # likewise, of a screening
 FOLDER = "tracks"  # below the folder of runs
 SAVE_SECONDS = 30.0
 WARMUPS = 3  # trainings of fewer steps than so many warm-ups say nothing about who will be best
@@ -49,7 +49,7 @@ class Course:
     recipe: Recipe  # of `track_recipe`; its rate is each candidate's own
     held_out: int  # tokens
     device: str = "cpu"
-    screening: float = 0.0  # of a screening: how much of its score is the loss of repeats (`racing.screening`)
+    screening: float = 0.0  # of a screening: the share of its text's pieces that have a copy (`racing.screening`)
 
     @property
     def tokens_per_step(self) -> int:
@@ -104,19 +104,23 @@ class Leg:
     replicas: tuple[Replica, ...]
     budgets: tuple[int, ...]  # steps, rising
     runs: Path
+    after: int = 0  # steps that an earlier leg has trained: this one resumes from there
 
     @cached_property
     def keys(self) -> tuple[tuple[str, ...], ...]:
         """Keys of the records, by budget and replica."""
-        each = (
+        return tuple(
             tuple(self.course.key(self.arch, replica, steps) for replica in self.replicas) for steps in self.budgets
         )
-        return tuple(each)
 
     @property
     def tokens(self) -> int:
-        """Tokens of the longest budget."""
-        return self.budgets[-1] * self.course.tokens_per_step
+        """Tokens that are left to train to the longest budget."""
+        return self.tokens_at(self.budgets[-1])
+
+    def tokens_at(self, step: int) -> int:
+        """Tokens that the leg itself has trained when it is at this step."""
+        return max(0, step - self.after) * self.course.tokens_per_step
 
     def run(
         self,

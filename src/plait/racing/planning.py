@@ -67,10 +67,10 @@ class Planner:
                 assert terms.flops is not None
                 most = terms.flops / min(c.flops_per_token(course.recipe.seq_len) for c in self.contenders)
             return {name: most * share for name, share in weight.items()}
-        found = self._kept({}, self._timed)
-        by_name = found["seconds_per_token"]
+        plan = self._kept({}, self._timed)
+        by_name = plan["seconds_per_token"]
         self.pool.speeds.update({c.arch.text: by_name[c.name] for c in self.contenders})
-        return dict(found["tokens"])
+        return dict(plan["tokens"])
 
     @property
     def searches(self) -> bool:
@@ -82,9 +82,11 @@ class Planner:
     def search_share(self, budgets: Mapping[str, float]) -> float:
         """The share of all training that the search of rates takes, with one rate beyond its range for each."""
         work, course = self._workload, self.course
-        each = [(work.search(rate_steps(tokens, course), course), work.training(tokens)) for tokens in budgets.values()]
-        searching = (len(FACTORS) + 1) * sum(search for search, _ in each)
-        return searching / (searching + self.terms.seeds * sum(training for _, training in each))
+        costs = [
+            (work.search(rate_steps(tokens, course), course), work.training(tokens)) for tokens in budgets.values()
+        ]
+        searching = (len(FACTORS) + 1) * sum(search for search, _ in costs)
+        return searching / (searching + self.terms.seeds * sum(training for _, training in costs))
 
     def after(self, search: Search) -> dict[str, float]:
         """The budgets after the search of rates, from its measured speed; those that do not depend on time stay."""
@@ -125,7 +127,7 @@ class Planner:
         else:
             search = terms.search_rates
             share = weights(self.contenders, course, terms.equal, speed)
-            budgets = {name: (terms.tokens or 0.0) * each for name, each in share.items()}
+            budgets = {name: (terms.tokens or 0.0) * weight for name, weight in share.items()}
         return {"tokens": budgets, "seconds_per_token": speed, "seconds": spent, "search": search}
 
     def _affordable(self, speed: Mapping[str, float], spent: float) -> tuple[dict[str, float], bool]:
@@ -237,8 +239,8 @@ def train_in_stages(
     # On a GPU or a cluster every stage would start, and compile, all trainings again; there speeds change less.
     local = course.device == "cpu" and not pool.place.cluster
     cuts = STAGES if planner.terms.seconds is not None and local else STAGES[-1:]
-    found: dict[str, list[list[Record]]] = {c.name: [] for c in planner.contenders}
-    ended = dict.fromkeys(found, 0)
+    records: dict[str, list[list[Record]]] = {c.name: [] for c in planner.contenders}
+    ended = dict.fromkeys(records, 0)
     stages: list[Stage] = []
     scale, reached = 1.0, 0.0
     for cut in cuts:
@@ -251,7 +253,7 @@ def train_in_stages(
             break
         steps = {name: rungs(tokens, course, shares, ended[name]) for name, tokens in budgets.items()}
         asked = [
-            (c.name, Leg(course, c.arch, stack, tuple(steps[c.name]), runs))
+            (c.name, Leg(course, c.arch, stack, tuple(steps[c.name]), runs, ended[c.name]))
             for c in planner.contenders
             if steps[c.name]
             for stack in stacks([Replica(rates[c.name], seed) for seed in range(seeds)], course)
@@ -269,8 +271,8 @@ def train_in_stages(
             by_name.setdefault(name, []).append(at_budgets)
             seconds.setdefault(name, []).append(sum(float(r.result["seconds"]) for at in at_budgets for r in at))
         for name, stacked in by_name.items():
-            found[name] += [[record for at in together for record in at] for together in zip(*stacked, strict=True)]
+            records[name] += [[record for at in together for record in at] for together in zip(*stacked, strict=True)]
             ended[name] = steps[name][-1]
         stages.append(Stage(shares, seconds))
         reached = shares[-1]
-    return found
+    return records

@@ -30,6 +30,7 @@ from plait.analysis.foresight import Foresight, foresee
 from plait.analysis.learning_curve import CALIBRATION, WAY, extrapolate
 from plait.analysis.race_policy import POLICY, Decision, RaceState, decide
 from plait.core.errors import UserError
+from plait.model.architecture import Architecture
 from plait.model.reference_curves import reference_known
 from plait.racing.budget import SCORING
 from plait.racing.contenders import Contender
@@ -140,13 +141,13 @@ def known_of(contenders: Sequence[Contender], screened: Mapping[str, Record]) ->
 
 def observed(records: Mapping[str, Sequence[Sequence[Record]]]) -> dict[str, dict[int, list[tuple[float, float]]]]:
     """Learning curves: name → seed → [(tokens, loss)]."""
-    found: dict[str, dict[int, list[tuple[float, float]]]] = {}
+    curves: dict[str, dict[int, list[tuple[float, float]]]] = {}
     for name, by_rung in records.items():
         for at_rung in by_rung:
             for record in at_rung:
-                curve = found.setdefault(name, {}).setdefault(int(record.config["seed"]), [])
+                curve = curves.setdefault(name, {}).setdefault(int(record.config["seed"]), [])
                 curve.append((float(record.result["tokens"]), loss_of(record)))
-    return found
+    return curves
 
 
 def race(
@@ -243,21 +244,23 @@ class _Race:
         """Compare rates at an early rung with one seed. The best goes on; the cost of the others counts towards the
         limit."""
         enough = [steps for steps in self.rungs[:-1] if steps >= RATE_STEPS]
-        each = enough[0] / self.rungs[-1] if enough else math.inf
-        if (len(FACTORS) - 1) * each > RATES_AT_MOST * self.state.limit:
+        share = enough[0] / self.rungs[-1] if enough else math.inf
+        if (len(FACTORS) - 1) * share > RATES_AT_MOST * self.state.limit:
             return
         steps = {c.name: enough[0] for c in self.contenders}
-        further = min(FURTHER, int(BEYOND_AT_MOST * self.state.limit / each) - (len(FACTORS) - 1))
-        found = search_rates(
+        further = min(FURTHER, int(BEYOND_AT_MOST * self.state.limit / share) - (len(FACTORS) - 1))
+        search = search_rates(
             self.contenders, steps, self.rates, self.pool, self.runs, further,
             on_share=lambda done: self._report("learning rates"),
         )  # fmt: skip
-        self.rates = {name: best_rate(losses, self.rates[name]) for name, losses in found.losses.items()}
+        self.rates = {name: best_rate(losses, self.rates[name]) for name, losses in search.losses.items()}
         self.searched = True
         cost = self.state.cost
-        spent = sum((len(losses) - 1) * each * cost[name] for name, losses in found.losses.items())
-        expected = sum(len(losses) * each * cost[name] for name, losses in found.losses.items()) * self.state.rungs[-1]
-        self.taken += max(0.0, found.seconds * self.pool.workers - SLACK * expected)  # what was not allowed for
+        spent = sum((len(losses) - 1) * share * cost[name] for name, losses in search.losses.items())
+        expected = (
+            sum(len(losses) * share * cost[name] for name, losses in search.losses.items()) * self.state.rungs[-1]
+        )
+        self.taken += max(0.0, search.seconds * self.pool.workers - SLACK * expected)  # what was not allowed for
         self.state = replace(self.state, limit=self.state.limit - spent / sum(cost.values()))
 
     def screen(self) -> None:
@@ -277,8 +280,8 @@ class _Race:
             return
         rates = {name: screening_rate(rate, self.course) for name, rate in self.rates.items()}
         legs = [Leg(course, c.arch, (Replica(rates[c.name], 0),), (steps,), self.runs) for c in self.contenders]
-        found = self.pool.run(legs, lambda done, total: self.on_stage("screening", share * done / total))
-        self.screened = {c.name: record for c, ((record,),) in zip(self.contenders, found, strict=True)}
+        trained = self.pool.run(legs, lambda done, total: self.on_stage("screening", share * done / total))
+        self.screened = {c.name: record for c, ((record,),) in zip(self.contenders, trained, strict=True)}
         self.state = replace(self.state, screening=share)
 
     def run(self) -> Decision:
@@ -289,15 +292,12 @@ class _Race:
             decision = decide(self._in_time(), observed(seen), POLICY, WAY, known=known)
             if not decision.train:
                 return decision
-            legs = [
-                Leg(self.course, archs[name], (Replica(self.rates[name], 0),), self._next(name), self.runs)
-                for name in decision.train
-            ]
+            legs = [self._next_leg(name, archs[name]) for name in decision.train]
             cost = sum(self.state.cost_of(name) for name in decision.train)
-            found = self.pool.run(legs, partial(self._report_round, cost))
-            for name, (records,) in zip(decision.train, found, strict=True):
+            trained = self.pool.run(legs, partial(self._report_round, cost))
+            for name, (records,) in zip(decision.train, trained, strict=True):
                 self.records[name].append(records)
-            self._note_slowdown({name: records for name, (records,) in zip(decision.train, found, strict=True)})
+            self._note_slowdown({name: records for name, (records,) in zip(decision.train, trained, strict=True)})
             reached = {name: count + (name in decision.train) for name, count in self.state.reached.items()}
             self.state = replace(self.state, reached=reached)
             self._report("racing")
@@ -321,8 +321,11 @@ class _Race:
         left = max(0.0, SLACK * (state.limit - state.screening) * state.whole - self.taken)
         return replace(state, limit=min(state.limit, (state.spent + left / self.slowdown) / state.whole))
 
-    def _next(self, name: str) -> tuple[int, ...]:
-        return (self.rungs[self.state.reached[name]],)
+    def _next_leg(self, name: str, arch: Architecture) -> Leg:
+        """To the next rung from the one that was reached."""
+        rungs = [0, *self.rungs]
+        after, steps = rungs[self.state.reached[name] :][:2]
+        return Leg(self.course, arch, (Replica(self.rates[name], 0),), (steps,), self.runs, after)
 
     def _report_round(self, cost: float, done: float, total: float) -> None:
         self._report("racing", cost * done / total)

@@ -80,14 +80,14 @@ def search_rates(
             break
         first = len(FACTORS) / (len(FACTORS) + 1)  # of the search, by its first round
         begin, end = [(0.0, first), (first, 1.0), (1.0, 1.0)][min(round_, 2)]
-        found = pool.run(legs, partial(_report_share, on_share, begin, end))
-        for (c, stack), (records,) in zip(asked, found, strict=True):
+        trained = pool.run(legs, partial(_report_share, on_share, begin, end))
+        for (c, stack), (records,) in zip(asked, trained, strict=True):
             for replica, record in zip(stack, records, strict=True):
                 losses[c.name][replica.lr] = loss_of(record)
                 took[c.name].append(float(record.result["seconds"]))
-        seconds += seconds_of_all([sum(float(r.result["seconds"]) for r in leg[0]) for leg in found], pool.workers)
+        seconds += seconds_of_all([sum(float(r.result["seconds"]) for r in leg[0]) for leg in trained], pool.workers)
         wanted = {c.name: _rates_beyond(losses[c.name]) for c in contenders}
-    return Search(losses, dict(steps), {name: sum(each) / len(each) for name, each in took.items()}, seconds)
+    return Search(losses, dict(steps), {name: sum(times) / len(times) for name, times in took.items()}, seconds)
 
 
 def _report_share(on_share: Callable[[float], object], begin: float, end: float, done: float, total: float) -> None:

@@ -36,7 +36,7 @@ PART = 16  # the tokens of a step are divided by this
 SHORTEST = 128  # tokens of a sequence
 RATE = 0.35  # of a candidate's learning rate, for a sixteenth of the tokens: what the library's were trained with
 LIBRARY_TOKENS = 512  # per step of the library's screenings
-WHOLE_HALF = (1024, 4096)  # of its steps: where repeats are all of the score, and half of it
+ALL_HALF = (2048, 4096)  # of its steps: up to where all pieces have a copy, and from where every second has
 FEWEST_STEPS = 1024  # that a screening was measured at
 AT_MOST = 0.7  # of what a race may cost; where a screening takes more, there is none
 PIECES = (8, 33)  # tokens of a piece, from and below
@@ -50,15 +50,15 @@ def screening_course(course: Course, steps: int) -> Course:
     batch, seq_len = course.recipe.batch, course.recipe.seq_len
     fewer = max(1, batch // PART)
     shorter = min(seq_len, max(SHORTEST, batch * seq_len // (PART * fewer)))
-    share = repeats_share(steps * fewer * shorter)
+    share = copies_share(steps * fewer * shorter)
     return replace(course, recipe=replace(course.recipe, batch=fewer, seq_len=shorter), screening=share)
 
 
-def repeats_share(tokens: float) -> float:
-    """How much of the score of a screening of so many tokens is the loss of repeats. At first architectures differ in
-    when they begin to copy, and that tells most; when most of them do, those who copy well and are bad at everything
-    else would be ranked too high."""
-    first, last = (math.log(steps * LIBRARY_TOKENS) for steps in WHOLE_HALF)
+def copies_share(tokens: float) -> float:
+    """Of the pieces of a text that have a copy, in a screening of so many tokens. In a short one all have, so that
+    somebody begins to copy at all; in a long one every second, so that whoever copies only what has just been said is
+    told from who finds what to copy."""
+    first, last = (math.log(steps * LIBRARY_TOKENS) for steps in ALL_HALF)
     return float(np.interp(math.log(tokens), [first, last], [1.0, 0.5]))
 
 
@@ -69,24 +69,24 @@ def screening_rate(rate: float, course: Course) -> float:
 
 
 def screening_text(text: Text, share: float) -> Text:
-    """`share`: of the score, that the repeats have."""
+    """With copies of this share of its pieces, to be scored by its repeats."""
     repeats_NT = repeats(text.inputs_NT, text.targets_NT)
     if not repeats_NT.any():
         raise UserError("none of the held-out tokens repeat the context: the text is too short.")
-    windows, seq_len = repeats_NT.shape
-    weights_NT = (1 - share) / seq_len + share * repeats_NT * (windows / repeats_NT.sum())
-    return Text(copied(text.train), text.inputs_NT, text.targets_NT, weights_NT)
+    weights_NT = repeats_NT * (len(repeats_NT) / repeats_NT.sum())
+    return Text(copied(text.train, share), text.inputs_NT, text.targets_NT, weights_NT)
 
 
-def copied(tokens: np.ndarray) -> np.ndarray:
-    """Every piece followed by its copy."""
+def copied(tokens: np.ndarray, share: float) -> np.ndarray:
+    """The text in pieces, of which this share, drawn at random, is followed by a copy."""
     source = np.asarray(tokens[:SOURCE])
     rng = np.random.default_rng(SEED)
     lengths = rng.integers(*PIECES, size=len(source) // PIECES[0] + 1)
     begins = np.concatenate([[0], np.cumsum(lengths)])
     begins = np.append(begins[begins < len(source)], len(source))
     pieces = [source[a:b] for a, b in itertools.pairwise(begins.tolist())]
-    return np.concatenate([piece for piece in pieces for _ in range(2)])
+    twice = (rng.random(len(pieces)) < share).tolist()
+    return np.concatenate([piece for piece, again in zip(pieces, twice, strict=True) for _ in range(1 + again)])
 
 
 def repeats(inputs_NT: np.ndarray, targets_NT: np.ndarray) -> np.ndarray:

@@ -117,9 +117,9 @@ class Workers:
     ) -> list[float]:
         """Seconds of a training step of each architecture, on this course or that of all, timed with all workers busy
         as in training, for about `most` seconds in all."""
-        each = math.inf if most is None else most * self.workers / self._pool.times(len(archs)) / len(archs)
+        limit = math.inf if most is None else most * self.workers / self._pool.times(len(archs)) / len(archs)
         tasks = [
-            Task(f"time {place}", f"{__name__}:time_step", (arch.text, course or self.course, each), what=arch.text)
+            Task(f"time {place}", f"{__name__}:time_step", (arch.text, course or self.course, limit), what=arch.text)
             for place, arch in enumerate(archs)
         ]
         return self._pool.timed(tasks, most=math.inf if most is None else most)
@@ -173,7 +173,8 @@ class _Meter:
         self._last = -math.inf
 
     def at(self, key: str, step: Any) -> None:
-        self._done[key] = step * self._legs[key].course.tokens_per_step
+        # After a branch's decay the trunk goes on from before it.
+        self._done[key] = max(self._done.get(key, 0.0), self._legs[key].tokens_at(step))
         if time.perf_counter() - self._last > LOOK:
             self._last = time.perf_counter()
             self._on_tokens(sum(self._done.values()), self._total)

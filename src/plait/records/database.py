@@ -84,8 +84,8 @@ def resolve(url: str | None) -> URL:
         parsed = make_url(text)
     except ArgumentError:
         # A password may stand in what is no URL, so it is repeated only where it looks like a file's name.
-        given = f" Did you mean sqlite:///{text}?" if "@" not in text else ""
-        raise UserError(f"this is not the URL of a store.{given} {allowed}") from None
+        hint = f" Did you mean sqlite:///{text}?" if "@" not in text else ""
+        raise UserError(f"this is not the URL of a store.{hint} {allowed}") from None
     if parsed.drivername not in DRIVERS:
         raise UserError(f"no store for '{parsed.drivername}'. {allowed}")
     parsed = parsed.set(drivername=DRIVERS[parsed.drivername])
@@ -170,9 +170,9 @@ def _require_whole(connection: Connection, store: str) -> None:
     `plait runs verify`."""
     pages, size = (connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("page_count", "page_size"))
     if (pages or 0) * (size or 0) <= CHECKED_BYTES:
-        found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
-        if found != "ok":
-            raise UserError(f"the store {store} is damaged: {str(found).splitlines()[0]}. {REPAIR}")
+        problem = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
+        if problem != "ok":
+            raise UserError(f"the store {store} is damaged: {str(problem).splitlines()[0]}. {REPAIR}")
 
 
 VERSION = 1
@@ -222,13 +222,13 @@ def is_there(connection: Connection, store: str) -> bool:
         raise UserError(f"the store {store} is damaged: it has no table {records.name}. {REPAIR}")
     if connection.dialect.name == "sqlite":
         _require_whole(connection, store)
-    found = connection.scalar(select(func.max(versions.c.version)))
-    if found is not None and found > VERSION:
+    version = connection.scalar(select(func.max(versions.c.version)))
+    if version is not None and version > VERSION:
         raise UserError(
-            f"the store {store} has schema {found}; plait {plait.__version__} knows schemas up to {VERSION}. "
+            f"the store {store} has schema {version}; plait {plait.__version__} knows schemas up to {VERSION}. "
             "It was left unchanged: update plait, or choose another store."
         )
-    return found is not None
+    return version is not None
 
 
 def create(connection: Connection, store: str) -> None:

@@ -56,7 +56,8 @@ def write_json_list(documents: Iterable[Any], file: TextIO) -> int:
 
 
 def _write_json(documents: Iterable[Mapping[str, Any]], path: Path) -> int:
-    with path.open("w", encoding="utf-8") as file:
+    # A file's name that is no UTF-8 comes with surrogates, which JSON can only hold escaped.
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         return write_json_list(documents, file)
 
 
@@ -113,11 +114,15 @@ class _Rows:
         self._file: IO[str] = tempfile.TemporaryFile("w+", dir=folder, encoding="utf-8")  # noqa: SIM115
         for document in documents:
             row = flat(document)
+            text = json.dumps(row)
+            if "\\ud" in text:  # surrogates, which a cell cannot hold
+                text = json.dumps(row, ensure_ascii=False).encode("utf-8", "replace").decode()
+                row = json.loads(text)
             for name, value in row.items():
                 known, kind = self.kinds.get(name), _kind(value)
                 if kind != known:
                     self.kinds[name] = _merged(known or "", kind)
-            self._file.write(json.dumps(row) + "\n")
+            self._file.write(text + "\n")
             self.number += 1
 
     def __iter__(self) -> Iterator[dict[str, object]]:
@@ -141,23 +146,23 @@ def _kind(value: Any) -> str:
     if isinstance(value, dict) or any(isinstance(inner, (list, dict)) for inner in value):
         return "json"  # Parquet has lists of its own, but nothing for an empty dict
     inner = ""
-    for each in value:
-        inner = _merged(inner, _kind(each))
+    for element in value:
+        inner = _merged(inner, _kind(element))
     return "json" if inner == "json" else f"list {inner}"
 
 
 _KINDS = {type(None): "", bool: "bool", float: "float", str: "text"}
 
 
-def _merged(one: str, other: str) -> str:
-    if one == other or not other:
-        return one
-    if not one:
-        return other
-    if one.startswith("list ") and other.startswith("list "):
-        inner = _merged(one[5:], other[5:])
+def _merged(left: str, right: str) -> str:
+    if left == right or not right:
+        return left
+    if not left:
+        return right
+    if left.startswith("list ") and right.startswith("list "):
+        inner = _merged(left[5:], right[5:])
         return "json" if inner == "json" else f"list {inner}"
-    pair = {one, other}
+    pair = {left, right}
     if pair == {"int", "float"}:
         return "float"
     return "large" if pair == {"int", "large"} else "json"  # a column has one type

@@ -144,18 +144,18 @@ def published_store(
 
 def read_jobs(store: Store) -> list[Job]:
     """Those that run first, then those that stopped within a day; damaged rows are left out."""
-    here, found = this_machine(), []
+    here, jobs = this_machine(), []
     for row in store.job_rows():
         with suppress(TypeError, ValueError, RecursionError):
             running = row.age < SILENT and not has_died(row.owner)
             state = _state(json.loads(row.state))
-            found.append(Job(row.id, state, max(0.0, row.age), running, row.owner.startswith(f"{here}:")))
-    return sorted((job for job in found if job.running or job.age < FORGOTTEN), key=lambda job: not job.running)
+            jobs.append(Job(row.id, state, max(0.0, row.age), running, row.owner.startswith(f"{here}:")))
+    return sorted((job for job in jobs if job.running or job.age < FORGOTTEN), key=lambda job: not job.running)
 
 
-def _state(found: Mapping[str, Any]) -> JobState:
+def _state(fields: Mapping[str, Any]) -> JobState:
     """A state that can be shown; `TypeError` or `ValueError` where the row holds something else."""
-    state = JobState(**found)
+    state = JobState(**fields)
     texts = {name: getattr(state, name) for name in ("verb", "title", "host", "stage", "detail")}
     numbers = {name: getattr(state, name) for name in ("share", "seconds", "seconds_left")}
     if not all(isinstance(text, str) for text in texts.values()):
@@ -216,7 +216,7 @@ def _plain(document: Mapping[str, Any]) -> dict[str, object]:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
+        return {name: _finite(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_finite(each) for each in value]
+        return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -70,11 +70,11 @@ def provenance_of(started: float, seconds: float) -> Provenance:
 
 @cache
 def code_hash() -> str:
-    """A hash (16 hex digits) of all of plait's source, which distinguishes results of different versions of the
-    code."""
+    """A hash (16 hex digits) of all of plait's source and the data that comes with it, which distinguishes results of
+    different versions of the code."""
     root = Path(plait.__file__).parent
     total = hashlib.sha256()
-    for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".txt")):
+    for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".txt", ".json")):
         content = path.read_bytes()
         # Name and length go in front, or moving a line from one file to the next would go unnoticed.
         total.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
@@ -214,19 +214,19 @@ def flat(document: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
     A name that has a dot of its own is quoted, so that no two fields share a name: `models."gpt2-1.5b".loss`.
     """
-    found: dict[str, Any] = {}
-    _flatten(document, before, found)
-    return found
+    fields: dict[str, Any] = {}
+    _flatten(document, before, fields)
+    return fields
 
 
-def _flatten(document: Mapping[str, Any], before: str, found: dict[str, Any]) -> None:
+def _flatten(document: Mapping[str, Any], before: str, fields: dict[str, Any]) -> None:
     for plain, value in document.items():
         name = before + (json.dumps(plain) if "." in plain or '"' in plain else plain)
         # Whether something is a Mapping takes long to find out: hardly any value needs the question.
         if type(value) not in _LEAVES and isinstance(value, Mapping) and value:
-            _flatten(value, f"{name}.", found)
+            _flatten(value, f"{name}.", fields)
         else:
-            found[name] = value
+            fields[name] = value
 
 
 _LEAVES = frozenset((str, int, float, bool, list, type(None)))
@@ -271,9 +271,9 @@ def damage(row: Any) -> str:
         return "a field is missing"
     if key_of(kind, config) != key:
         return "its key is not the one of its kind and config"
-    found = _SEAL.match(about)
-    if found is not None:
-        if found[1] != _checksum(key, kind, config, result, "{" + about[found.end() :]):
+    sealed = _SEAL.match(about)
+    if sealed is not None:
+        if sealed[1] != _checksum(key, kind, config, result, "{" + about[sealed.end() :]):
             return "its checksum is not the one written down"
         return ""
     for name, text in (("result", result), ("about", about)):  # of before: at least it is JSON

@@ -63,7 +63,7 @@ class Repaired(Result):
 
 
 @dataclass
-class _Found:
+class _Tally:
     whole: int = 0
     damaged: list[Damaged] = field(default_factory=list)
     unreadable: int = 0
@@ -71,19 +71,19 @@ class _Found:
 
 def verify(store: Store) -> Verified:
     """Check every record, and the database file."""
-    found = _Found()
+    tally = _Tally()
     if store.file is None:
-        for _ in _server_rows(store, found):
+        for _ in _server_rows(store, tally):
             pass
-        return Verified(store.name, found.whole, tuple(found.damaged), 0)
+        return Verified(store.name, tally.whole, tuple(tally.damaged), 0)
     if schema.is_missing(store.file):
         return Verified(store.name, 0, (), 0)
     with _copy_of(store.file) as connection:
         begins = "" if _begins_well(store.file) else "the file does not begin as a SQLite file does"
         problems = tuple(problem for problem in (begins, *_problems(connection)) if problem)
-        for _ in _file_rows(connection, found):
+        for _ in _file_rows(connection, tally):
             pass
-    return Verified(store.name, found.whole, tuple(found.damaged), found.unreadable, problems)
+    return Verified(store.name, tally.whole, tuple(tally.damaged), tally.unreadable, problems)
 
 
 def repair(store: Store) -> Repaired:
@@ -106,7 +106,7 @@ def _rewrite(path: Path, name: str, seen: Verified) -> Path:
     draft.unlink(missing_ok=True)
     try:
         with Store(f"sqlite:///{draft}") as fresh, _copy_of(path) as connection:
-            for rows in _file_rows(connection, _Found()):
+            for rows in _file_rows(connection, _Tally()):
                 fresh.restore(rows)
         # The log belongs to the file it was written for: both move.
         for ending in ("-wal", "-shm"):
@@ -159,15 +159,15 @@ def _begins_well(path: Path) -> bool:
 
 def _problems(connection: sqlite3.Connection) -> list[str]:
     try:
-        found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
+        lines = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
     except sqlite3.Error as wrong:
         return [str(wrong)]
-    return [line for text in found for line in text.splitlines() if text != "ok"]
+    return [line for text in lines for line in text.splitlines() if text != "ok"]
 
 
-def _file_rows(connection: sqlite3.Connection, found: _Found) -> Iterator[list[dict[str, object]]]:
+def _file_rows(connection: sqlite3.Connection, tally: _Tally) -> Iterator[list[dict[str, object]]]:
     """The whole rows, some at a time, by way of the table alone: an index may be damaged. What is wrong goes into
-    `found`."""
+    `tally`."""
     asked = f"SELECT id, {', '.join(FIELDS)} FROM {records.name} NOT INDEXED WHERE id > ? ORDER BY id LIMIT ?"
     last, size, failed = -1, AT_ONCE, 0
     end = _last_id(connection)
@@ -180,12 +180,12 @@ def _file_rows(connection: sqlite3.Connection, found: _Found) -> Iterator[list[d
         if in_order:
             if not rows:
                 return
-            yield _whole([SimpleNamespace(**dict(zip(("id", *FIELDS), row, strict=True))) for row in rows], found)
+            yield _whole([SimpleNamespace(**dict(zip(("id", *FIELDS), row, strict=True))) for row in rows], tally)
             last, failed = rows[-1][0], 0
         elif size > 1:
             size = 1  # up to the one that cannot be read
         else:
-            found.unreadable += last >= 0
+            tally.unreadable += last >= 0
             last, failed = last + 1, failed + 1
             if last >= end:
                 return
@@ -205,16 +205,16 @@ def _last_id(connection: sqlite3.Connection) -> int:
 # ---- a server
 
 
-def _server_rows(store: Store, found: _Found) -> Iterator[list[dict[str, object]]]:
+def _server_rows(store: Store, tally: _Tally) -> Iterator[list[dict[str, object]]]:
     asked, last = select(records).order_by(records.c.id).limit(AT_ONCE), -1
     while rows := store.raw_rows(asked.where(records.c.id > last)):
-        yield _whole(rows, found)
+        yield _whole(rows, tally)
         last = rows[-1].id
 
 
 def _take_out(store: Store, seen: Verified) -> Path:
     backup = _free_name(Path("plait-records"))
-    keys = [one.key for one in seen.damaged]
+    keys = [record.key for record in seen.damaged]
     rows = store.raw_rows(select(records).where(records.c.key.in_(keys)))
     try:
         with backup.open("w", encoding="utf-8") as opened:
@@ -226,12 +226,12 @@ def _take_out(store: Store, seen: Verified) -> Path:
     return backup
 
 
-def _whole(rows: Any, found: _Found) -> list[dict[str, object]]:
+def _whole(rows: Any, tally: _Tally) -> list[dict[str, object]]:
     kept = []
     for row in rows:
         if wrong := damage(row):
-            found.damaged.append(Damaged(str(row.key), str(row.kind), wrong))
+            tally.damaged.append(Damaged(str(row.key), str(row.kind), wrong))
         else:
-            found.whole += 1
+            tally.whole += 1
             kept.append({"id": row.id, **{name: getattr(row, name) for name in FIELDS}})
     return kept

@@ -76,8 +76,8 @@ class Store(Database):
     # ---- records
 
     def get(self, key: str) -> Record | None:
-        found = self._rows(select(*_RECORD).where(records.c.key == key))
-        return record_of(found[0], self.name) if found else None
+        rows = self._rows(select(*_RECORD).where(records.c.key == key))
+        return record_of(rows[0], self.name) if rows else None
 
     def has(self, keys: Iterable[str]) -> set[str]:
         """Those of the keys that are in the store."""
@@ -112,12 +112,12 @@ class Store(Database):
         """The record of this config; if it is not there, `compute` gives its result, which is stored. Where another
         process has computed it meanwhile, theirs counts."""
         key, started = record_key(kind, config), time.time()
-        found = self.get(key)
-        if found is None:
+        record = self.get(key)
+        if record is None:
             self.put(Record.of(kind, config, compute(), provenance_of(started, time.time() - started)))
-            found = self.get(key)
-            assert found is not None
-        return found
+            record = self.get(key)
+            assert record is not None
+        return record
 
     def find(
         self, kind: str | None = None, where: Mapping[str, Any] | None = None, limit: int | None = None
@@ -176,12 +176,12 @@ class Store(Database):
 
     def full_key(self, start: str) -> str:
         """The one key that begins with `start`; a `UserError` if there is none or more than one."""
-        found = self._rows(select(records.c.key).where(records.c.key.startswith(start, autoescape=True)).limit(3))
-        if len(found) == 1:
-            return str(found[0].key)
-        if not found:
+        rows = self._rows(select(records.c.key).where(records.c.key.startswith(start, autoescape=True)).limit(3))
+        if len(rows) == 1:
+            return str(rows[0].key)
+        if not rows:
             raise UserError(f"no record in {self.name} has a key that begins with '{start}'; see `plait runs list`.")
-        some = ", ".join(row.key[: len(start) + 4] + "…" for row in found)
+        some = ", ".join(row.key[: len(start) + 4] + "…" for row in rows)
         raise UserError(f"more than one key begins with '{start}' ({some}); give more of it.")
 
     # ---- claims: who computes what
@@ -227,8 +227,8 @@ class Store(Database):
 
     def owner_of(self, key: str) -> str | None:
         """The owner of the claim on a key, expired or not."""
-        found = self._rows(select(claims.c.owner).where(claims.c.key == key))
-        return str(found[0].owner) if found else None
+        rows = self._rows(select(claims.c.owner).where(claims.c.key == key))
+        return str(rows[0].owner) if rows else None
 
     def is_claimed(self, key: str) -> bool:
         """Whether an unexpired claim on the key is held."""

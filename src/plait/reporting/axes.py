@@ -72,11 +72,11 @@ class Axis:
         if not self.log:
             apart = 56 if scale.first < scale.last else 44  # pixels
             about = max(3, int(abs(scale.last - scale.first) / apart))
-            found = svg.round_numbers(scale.low, scale.high, about)
-            return found if len(found) > 2 else svg.round_numbers(scale.low, scale.high, 2 * about)
+            ticks = svg.round_numbers(scale.low, scale.high, about)
+            return ticks if len(ticks) > 2 else svg.round_numbers(scale.low, scale.high, 2 * about)
         doubled = values and all(value > 0 and math.log2(value).is_integer() for value in values)
-        found = scale.ticks() if doubled else svg.decades(scale.low, scale.high)
-        return _legible_ticks(found or [scale.low, scale.high], scale)
+        ticks = scale.ticks() if doubled else svg.decades(scale.low, scale.high)
+        return _legible_ticks(ticks or [scale.low, scale.high], scale)
 
 
 def _legible_ticks(ticks: Sequence[float], scale: Scale) -> list[float]:

@@ -96,15 +96,15 @@ def figure(panels: Sequence[Panel], *, title: str, below: str = "", columns: int
     head = 48.0 + (18 if below else 0)
     top = head + LEGEND_ROW * len(rows)
     above = 26.0 if any(panel.title for panel in panels) else 0.0
-    each = above + high + BOTTOM
-    drawing = Drawing(width, top + down * each, title)
+    row_height = above + high + BOTTOM
+    drawing = Drawing(width, top + down * row_height, title)
     drawing.text(LEFT, 26, cut(title, int((width - LEFT - 12) / TITLE_CHARACTER)), size=15, bold=True)
     if below:
         drawing.text(LEFT, 44, cut(below, int((width - LEFT - 12) / 5.9)), size=11, colour=FILE.pale)
     draw_legend(drawing, rows, LEFT, width - RIGHT, head, FILE)
     for place, panel in enumerate(panels):
         left = LEFT + (place % across) * (LEFT + wide + RIGHT)
-        y = top + (place // across) * each + above
+        y = top + (place // across) * row_height + above
         if panel.title:
             drawing.text(left, y - 10, cut(panel.title, int(wide / 6.6)), bold=True, size=12)
         _draw(drawing, panel, numbers, (left, left + wide), (y + high, y))

@@ -49,10 +49,10 @@ def bibtex(references: Mapping[str, str]) -> str:
     papers: dict[str, list[str]] = defaultdict(list)
     authors: dict[str, str] = {}
     for mixer, text in references.items():
-        for one in text.split(";"):
-            if found := ARXIV.search(one):
-                papers[found[1]].append(mixer)
-                authors[found[1]] = one.partition(",")[0].strip()
+        for reference in text.split(";"):
+            if match := ARXIV.search(reference):
+                papers[match[1]].append(mixer)
+                authors[match[1]] = reference.partition(",")[0].strip()
     return "\n".join(
         f"@misc{{arxiv{paper.replace('.', '')},\n  author = {{{re.sub(r' [0-9]{4}$', '', authors[paper])}}},\n"
         f"  year = {{{_year(authors[paper], paper)}}},\n  eprint = {{{paper}}},\n  archivePrefix = {{arXiv}},\n"

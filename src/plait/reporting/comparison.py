@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -31,10 +32,10 @@ def ranked(document: Document) -> list[dict[str, Any]]:
 def comparison_rows(document: Document) -> list[dict[str, Any]]:
     """A flat row per architecture, with its difference from the lowest loss."""
     ordered = ranked(document)
-    found = []
+    rows = []
     for row in ordered:
         against = _against(document, row["name"], ordered[0]["name"])
-        found.append(
+        rows.append(
             {
                 "name": row["name"],
                 "loss": row["loss"],
@@ -46,13 +47,13 @@ def comparison_rows(document: Document) -> list[dict[str, Any]]:
                 "flops_per_token": row["flops_per_token"],
                 "seeds": row["seeds"],
                 "diverged": row["diverged"],
-                "difference": against["difference"],
-                **_ends("difference", against["interval"]),
-                "verdict": against["verdict"],
+                "difference": against.difference,
+                **_ends("difference", against.interval),
+                "verdict": against.verdict,
                 "spec": row["spec"],
             }
         )
-    return found
+    return rows
 
 
 def _ends(name: str, interval: Sequence[float] | None) -> dict[str, float | None]:
@@ -60,19 +61,27 @@ def _ends(name: str, interval: Sequence[float] | None) -> dict[str, float | None
     return {f"{name}_low": low, f"{name}_high": high}
 
 
-def _against(document: Document, name: str, best: str) -> dict[str, Any]:
-    """How far the loss of `name` is above that of `best`, with interval and verdict."""
+@dataclass(frozen=True)
+class _Against:
+    """How far a loss is above the lowest."""
+
+    verdict: str
+    difference: float | None = None
+    interval: Sequence[float] | None = None
+
+
+def _against(document: Document, name: str, best: str) -> _Against:
+    """The loss of `name` against that of `best`."""
     losses = {row["name"]: row["loss"] for row in document["architectures"]}
     if losses[name] is None:
-        return {"difference": None, "interval": None, "verdict": DIVERGED}
+        return _Against(DIVERGED)
     if name == best:
-        only = len(document["architectures"]) == 1
-        return {"difference": None, "interval": None, "verdict": "alone" if only else "lowest loss"}
+        return _Against("alone" if len(document["architectures"]) == 1 else "lowest loss")
     pair = next(pair for pair in document["paired"] if {pair["a"], pair["b"]} == {name, best})
     sign = 1 if pair["a"] == name else -1
     difference = None if pair["difference"] is None else sign * pair["difference"]
     interval = None if pair["interval"] is None else sorted(sign * end for end in pair["interval"])
-    return {"difference": difference, "interval": interval, "verdict": WORSE if pair["verdict"] == best else SAME}
+    return _Against(WORSE if pair["verdict"] == best else SAME, difference, interval)
 
 
 def verdict_sentence(document: Document) -> str:
@@ -98,7 +107,7 @@ def _tokens(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def learning_curves(document: Document) -> list[Series]:
     """Losses over tokens; the last one has the interval that the table states."""
-    found = []
+    curves = []
     for row in document["architectures"]:
         points = [point for point in row["curve"] if point[1] is not None]
         if not points:
@@ -107,8 +116,8 @@ def learning_curves(document: Document) -> list[Series]:
         low, high = list(losses), list(losses)
         if row["interval"] is not None and points[-1][0] == row["tokens"]:
             low[-1], high[-1] = row["interval"]
-        found.append(Series(row["name"], [tokens for tokens, _ in points], losses, low=low, high=high))
-    return found
+        curves.append(Series(row["name"], [tokens for tokens, _ in points], losses, low=low, high=high))
+    return curves
 
 
 def _chances(document: Document) -> list[Series]:
@@ -262,14 +271,14 @@ def chance_plot(
 def _lines(series: Sequence[Series], order: Mapping[str, int], keys: Mapping[str, str]) -> list[page_charts.Line]:
     return [
         page_charts.Line(
-            one.name,
-            list(zip(one.x, one.y, strict=True)),
-            order[one.name],
+            curve.name,
+            list(zip(curve.x, curve.y, strict=True)),
+            order[curve.name],
             dots=True,
-            key=keys.get(one.name, one.name),
-            ends={x: (low, high) for x, low, high in zip(one.x, one.low, one.high, strict=False) if low < high},
+            key=keys.get(curve.name, curve.name),
+            ends={x: (low, high) for x, low, high in zip(curve.x, curve.low, curve.high, strict=False) if low < high},
         )
-        for one in series
+        for curve in series
     ]
 
 
@@ -284,11 +293,11 @@ def _plots(document: Document) -> list[Element]:
         "Bars are 95 % intervals over seeds."
     )
     drawn = learning_curve_plot(document, order)
-    made = [section("Learning curves", note(words), card(drawn), names())]
+    sections = [section("Learning curves", note(words), card(drawn), names())]
     if document["foresight"]:
         drawn = chance_plot(document, order, max(row["tokens"] for row in document["architectures"]))
-        made.append(section("At other budgets", note(sentence(document["foresight_text"])), card(drawn), names()))
-    return made
+        sections.append(section("At other budgets", note(sentence(document["foresight_text"])), card(drawn), names()))
+    return sections
 
 
 def _pairs(document: Document) -> Element:

@@ -99,15 +99,15 @@ def mixer_colours(cost: ModelCost) -> dict[str, str]:
 
 
 def _folded(nodes: Sequence[str | Repeat[str]], known: dict[str, Box], times: int) -> tuple[Box | Group, ...]:
-    made: list[Box | Group] = []
+    boxes: list[Box | Group] = []
     for node in nodes:
         if isinstance(node, str):
-            made.append(_counted(known[node], 1, times))
+            boxes.append(_counted(known[node], 1, times))
         elif len(node.items) == 1 and isinstance(node.items[0], str):
-            made.append(_counted(known[node.items[0]], node.count, times))
+            boxes.append(_counted(known[node.items[0]], node.count, times))
         else:
-            made.append(Group(_folded(node.items, known, times * node.count), node.count))
-    return tuple(made)
+            boxes.append(Group(_folded(node.items, known, times * node.count), node.count))
+    return tuple(boxes)
 
 
 def _counted(box: Box, count: int, times: int) -> Box:

@@ -69,7 +69,7 @@ def _drawer() -> Callable[[str, Path], None]:
     try:
         import cairosvg  # noqa: F401
     except (ImportError, OSError):  # its library may be missing
-        browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+        browser = next((program for name in BROWSERS if (program := shutil.which(name))), None)
         if browser is None:
             raise UserError(NEEDED) from None
         return lambda drawn, path: _by_browser(browser, drawn, path)

@@ -29,10 +29,10 @@ HOLDS, FLAGGED = 0, 1  # series
 PALETTE = dict(re.findall(r"--(\w+): ([^;]+);", STYLE.partition("@media")[0]))
 
 
-def front_chart(found: dict[str, Any]) -> str:
-    """`found` is the document of `plait search --json`."""
-    y_name, x_name = _axes(found)
-    shown = [*found["front"], *found["over_limit"]]
+def front_chart(document: dict[str, Any]) -> str:
+    """`document` is that of `plait search --json`."""
+    y_name, x_name = _axes(document)
+    shown = _shown(document)
     scales = {name: axis_scale(name, [value_of(row, name) for row in shown]) for name in (y_name, x_name)}
     (x_unit, x_suffix), (y_unit, y_suffix) = scales[x_name], scales[y_name]
     marks = [
@@ -40,17 +40,17 @@ def front_chart(found: dict[str, Any]) -> str:
             x=value_of(row, x_name) / x_unit,
             y=value_of(row, y_name) / y_unit,
             series=FLAGGED if row["within"] is False else HOLDS,
-            hint=hint_of(row, found),
+            hint=hint_of(row, document),
             measured=row["measurement"] is not None or x_name not in on_device(),
             span=_span(row, x_name),
         )
         for row in shown
     ]
-    limit = found["limits"].get(x_name)
+    limit = document["limits"].get(x_name)
     if limit is not None:
         limit *= quantity(x_name).scale if x_name in on_device() else 1 / x_unit
     ends = [end for mark in marks for end in (mark.x, *(mark.span or ()))]
-    title = f"{found['space']} by {found['method']}: {len(found['front'])} of {found['on_front']} models on the front"
+    title = _title(document)
     drawing = Drawing(WIDTH, HEIGHT, title, background=PAGE.paper)
     drawing.text(24, 30, title, size=15, bold=True, colour=PAGE.ink)
     chart = scatter(
@@ -68,9 +68,21 @@ def front_chart(found: dict[str, Any]) -> str:
     return re.sub(r"var\(--(\w+)\)", lambda name: PALETTE.get(name[1], name[0]), str(drawing))
 
 
-def _axes(found: dict[str, Any]) -> tuple[str, str]:
+def _title(document: dict[str, Any]) -> str:
+    shown = f"{len(document['front'])} of {document['on_front']} models on the front"
+    return f"{document['space']} by {document['method']}: {shown}"
+
+
+def _shown(document: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = [*document["front"], *document["over_limit"]]
+    if not rows:
+        raise UserError("there is nothing to draw: the front is empty.")
+    return rows
+
+
+def _axes(document: dict[str, Any]) -> tuple[str, str]:
     """The quantities of the y axis and the x axis."""
-    names = [objective.rpartition(":")[2] for objective in found["objectives"]]
+    names = [objective.rpartition(":")[2] for objective in document["objectives"]]
     if len(names) < 2:
         raise UserError(f"a figure needs two objectives; this search had one, {names[0]}.")
     return names[0], "latency" if "latency" in names[1:] else names[1]
@@ -102,19 +114,22 @@ def axis_scale(name: str, values: list[float]) -> tuple[float, str]:
 
 
 def axis_start(values: list[float]) -> float:
-    """Where an axis begins: at 0, unless all values are far from it and near each other, as losses are."""
+    """Where an axis begins: at 0, unless all values are far from it and near each other, as losses are, or some are
+    below it, as minus the loss is."""
     least, most = min(values), max(values)
+    if least < 0:
+        return least - 0.25 * (most - least or -least)
     return 0.0 if least < most / 2 or least == most else max(0.0, least - 0.25 * (most - least))
 
 
-def hint_of(row: dict[str, Any], found: dict[str, Any]) -> str:
+def hint_of(row: dict[str, Any], document: dict[str, Any]) -> str:
     lines = [row["spec"]]
-    for name in (objective.rpartition(":")[2] for objective in found["objectives"]):
+    for name in (objective.rpartition(":")[2] for objective in document["objectives"]):
         if name not in on_device():
             step, suffix = axis_scale(name, [row[name]])
             lines.append(f"{name.replace('_', ' ')}: {row[name] / step:.3g}{suffix}")
-    for name, each in in_rows([row]).items():
-        entry, unit, parts = row[each.column], each.unit, []
+    for name, device_quantity in in_rows([row]).items():
+        entry, unit, parts = row[device_quantity.column], device_quantity.unit, []
         if entry["measured"] is not None:
             ends = entry.get("measured_interval")
             reach = f" ({ends[0]:.3g} to {ends[1]:.3g})" if ends else ""
@@ -124,7 +139,7 @@ def hint_of(row: dict[str, Any], found: dict[str, Any]) -> str:
             parts.append(f"{entry['predicted']:.3g} ± {half:.2g} {unit} predicted")
         if parts:
             lines.append(f"{name}: {', '.join(parts)}{', noisy' if entry.get('noisy') else ''}")
-    return "\n".join([*lines, *(f"above a limit: {each}" for each in row["exceeded"])])
+    return "\n".join([*lines, *(f"above a limit: {limit}" for limit in row["exceeded"])])
 
 
 def _legend(drawing: Drawing, marks: list[Mark]) -> None:
@@ -187,17 +202,17 @@ def cube_drawing(models: Sequence[Model], axes: Sequence[str], title: str) -> El
     return drawing.inline("chart")
 
 
-def search_cube(found: dict[str, Any]) -> str:
-    """The first three objectives of a search; `found` is the document of `plait search --json`."""
-    names = [objective.rpartition(":")[2] for objective in found["objectives"]][:3]
+def search_cube(document: dict[str, Any]) -> str:
+    """The first three objectives of a search; `document` is that of `plait search --json`."""
+    names = [objective.rpartition(":")[2] for objective in document["objectives"]][:3]
     if len(names) < 3:
         raise UserError(f"a 3-D figure needs three objectives; this search had {', '.join(names)}.")
-    rows = [*found["front"], *found["over_limit"]]
+    rows = _shown(document)
     scales = [axis_scale(name, [value_of(row, name) for row in rows]) for name in names]
     models = [
         Model(
             (_at(row, names, scales, 0), _at(row, names, scales, 1), _at(row, names, scales, 2)),
-            hint_of(row, found),
+            hint_of(row, document),
             on_front=row["within"] is not False,
         )
         for row in rows
@@ -205,7 +220,7 @@ def search_cube(found: dict[str, Any]) -> str:
     axes = [
         f"{name.replace('_', ' ')}{f',{unit}' if unit else ''}" for name, (_, unit) in zip(names, scales, strict=True)
     ]
-    title = f"{found['space']} by {found['method']}: {len(found['front'])} of {found['on_front']} models on the front"
+    title = _title(document)
     return cube_chart(models, axes, title)
 
 

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypedDict
 from xml.etree.ElementTree import Element
 
 from plait.core.errors import UserError
@@ -59,14 +59,19 @@ def linked_sheets(sheets: Sequence[ModelSheet], address: Callable[[int], str]) -
     return [json_script(shown, id="models")]
 
 
-def _plain(sheet: ModelSheet) -> dict[str, Any]:
+def _plain(sheet: ModelSheet) -> dict[str, str | list[str]]:
     spec = shlex.quote(sheet.spec)
     mixers = mixers_option([sheet.spec])
     commands = [f"plait show {spec}{mixers}", f"plait train {spec} --data {shlex.quote(sheet.data)} --time 10m{mixers}"]
     return {"name": sheet.name, "spec": sheet.spec, "commands": commands}
 
 
-def sheet_details(sheet: ModelSheet) -> dict[str, Any]:
+class SheetDetails(TypedDict):
+    facts: list[tuple[str, str]]
+    drawing: str
+
+
+def sheet_details(sheet: ModelSheet) -> SheetDetails:
     """Facts with the exact cost, and the drawing."""
     cost = cost_of(sheet.spec, sheet.seq)
     return {"facts": [*sheet.facts, *cost_facts(cost)], "drawing": drawing_of(sheet.spec, sheet.seq)}

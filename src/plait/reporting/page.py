@@ -25,8 +25,8 @@ Child = Element | str
 
 def tag(name: str, /, *children: Child, **attributes: str | int) -> Element:
     """An element. `class_` and the like lose their last underscore, others become hyphens: `aria_label`."""
-    made = Element(name, {key.rstrip("_").replace("_", "-"): str(value) for key, value in attributes.items()})
-    return add(made, *children)
+    element = Element(name, {key.rstrip("_").replace("_", "-"): str(value) for key, value in attributes.items()})
+    return add(element, *children)
 
 
 def add(parent: Element, *children: Child) -> Element:
@@ -125,9 +125,9 @@ def grid(*children: Child) -> Element:
 
 def tiles(figures: Sequence[tuple[str, str, str]]) -> Element:
     """Key figures as (label, value, note)."""
-    made = (tag("div", tag("span", what), tag("b", much), tag("span", beside), class_="card tile")
-            for what, much, beside in figures)  # fmt: skip
-    return tag("div", *made, class_="tiles")
+    cards = (tag("div", tag("span", what), tag("b", much), tag("span", beside), class_="card tile")
+             for what, much, beside in figures)  # fmt: skip
+    return tag("div", *cards, class_="tiles")
 
 
 def legend(entries: Sequence[tuple[Element, str]], keys: Mapping[str, str] | None = None) -> Element:
@@ -148,7 +148,7 @@ def table(
     On a phone a cell says its column, unless it is empty or the first one and no number."""
     sides = ["right" if column.startswith(">") else "left" for column in columns]
     names = [column.lstrip(">") for column in columns]
-    heads = [tag("th", each, class_=side, scope="col") for each, side in zip(names, sides, strict=True)]
+    heads = [tag("th", heading, class_=side, scope="col") for heading, side in zip(names, sides, strict=True)]
     body = []
     for number, row in enumerate(rows):
         cells = [
@@ -156,17 +156,17 @@ def table(
                 "td",
                 cell,
                 class_=side,
-                **({"data_label": each} if each and (place or side == "right") and cell != "" else {}),
+                **({"data_label": heading} if heading and (place or side == "right") and cell != "" else {}),
             )
-            for place, (cell, side, each) in enumerate(zip(row, sides, names, strict=True))
+            for place, (cell, side, heading) in enumerate(zip(row, sides, names, strict=True))
         ]
-        made = tag("tr", *cells, class_="chosen" if number == chosen else "plain")
+        line = tag("tr", *cells, class_="chosen" if number == chosen else "plain")
         if keys:
-            made.set("data-key", keys[number])
-        body.append(made)
+            line.set("data-key", keys[number])
+        body.append(line)
     head = [tag("thead", tag("tr", *heads))] if any(names) else []
-    made = tag("table", *head, tag("tbody", *body), data_name=name)
-    return tag("div", made, class_="fixed scroll" if fixed else "scroll")
+    element = tag("table", *head, tag("tbody", *body), data_name=name)
+    return tag("div", element, class_="fixed scroll" if fixed else "scroll")
 
 
 def link(address: str, *words: Child) -> Element:

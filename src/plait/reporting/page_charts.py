@@ -73,7 +73,7 @@ def scatter(
     elif limit is not None:
         drawing.text(right, top + 10, f"{limit_label}, far beyond →", size=11, anchor="end", colour=PAGE.limit)
     # The chosen one last, so that nothing covers it.
-    for mark in sorted(marks, key=lambda one: (one.chosen, one.measured, one.series is not None)):
+    for mark in sorted(marks, key=lambda m: (m.chosen, m.measured, m.series is not None)):
         _draw_mark(drawing, mark, x_of(mark.x), y_of(mark.y), [x_of(end) for end in mark.span or ()])
     return drawing.inline("chart")
 
@@ -97,13 +97,14 @@ def curves(
     `until` a vertical one, such as where training ended."""
     drawing = Drawing(720, 320, title, background="")
     left, right, top, bottom = 52.0, 706.0, 16.0, 272.0
-    found = [[(x, y) for x, y in line.points if math.isfinite(x) and math.isfinite(y)] for line in lines]
-    xs = [x for some in found for x, _ in some] or [1.0]
-    ys = [y for some in found for _, y in some] + ([floor] if floor is not None else []) or [0.0, 1.0]
+    finite = [[(x, y) for x, y in line.points if math.isfinite(x) and math.isfinite(y)] for line in lines]
+    xs = [x for some in finite for x, _ in some] or [1.0]
+    ys = [y for some in finite for _, y in some] + ([floor] if floor is not None else []) or [0.0, 1.0]
     ys += [end for line in lines for ends in line.ends.values() for end in ends]
     room = 0.06 * (max(ys) - min(ys) or 1.0)
     x_of = Scale(min(xs) if log else 0, max(xs), left, right, log=log)
-    y_of = Scale(max(0.0, min(ys) - room), max(ys) + room, bottom, top)
+    low = min(ys) - room
+    y_of = Scale(low if min(ys) < 0 else max(0.0, low), max(ys) + room, bottom, top)
     ticks = Axis(log=True).tick_values(x_of, xs) if log else None
     draw_axes(drawing, x_of, y_of, x_label, y_label, PAGE, x_ticks=ticks)
     if until is not None:
@@ -112,7 +113,7 @@ def curves(
     if floor is not None:
         drawing.line(left, y_of(floor), right, y_of(floor), PAGE.limit, dashed=True, width=1.5)
         drawing.text(right, y_of(floor) - 6, floor_label, size=11, anchor="end", colour=PAGE.limit)
-    for line, some in zip(lines, found, strict=True):
+    for line, some in zip(lines, finite, strict=True):
         drawing.path([(x_of(x), y_of(y)) for x, y in some], colour(line.series), width=1 if line.faint else 2)
         for x, y in some if line.dots else ():
             if ends := line.ends.get(x):

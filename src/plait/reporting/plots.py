@@ -44,7 +44,7 @@ def scatter_plot(
         {"name": name, "number": number, "hollow": hollow, "points": [_point_of(mark) for mark in some]}
         for (name, number, hollow), some in groups.items()
     ]
-    data: dict[str, Any] = {
+    data: dict[str, object] = {
         "title": title,
         "height": HIGH,
         "x": {"label": x_label, "from": x_from},
@@ -127,8 +127,8 @@ def cube_plot(drawn: Element, points: Sequence[Mapping[str, Any]], axes: Sequenc
     return tag("figure", drawn, json_script(data), class_="cube")
 
 
-def _point_of(mark: Mark) -> dict[str, Any]:
-    found = {
+def _point_of(mark: Mark) -> dict[str, object]:
+    fields = {
         "x": _digits(mark.x),
         "y": _digits(mark.y),
         "key": mark.key or None,
@@ -137,7 +137,7 @@ def _point_of(mark: Mark) -> dict[str, Any]:
         "chosen": mark.chosen or None,
         "span": [_digits(end) for end in mark.span] if mark.span else None,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _digits(value: float) -> float:
@@ -146,12 +146,12 @@ def _digits(value: float) -> float:
 
 def panel_plot(panel: Panel, numbers: Mapping[str, int]) -> Element:
     """A panel of a figure as an interactive chart; `numbers` are the series numbers that the page's legend uses."""
-    found = []
+    series_data = []
     for series in panel.series:
         name = series.like or series.name
         number = numbers[name]
         places = [i for i, (x, y) in enumerate(zip(series.x, series.y, strict=True)) if _is_on_axes(panel, x, y)]
-        found.append(
+        series_data.append(
             {
                 "name": name,
                 "number": number if number >= 0 else None,
@@ -168,7 +168,7 @@ def panel_plot(panel: Panel, numbers: Mapping[str, int]) -> Element:
         "height": LOW,
         "x": {"label": panel.x.label, "log": panel.x.log},
         "y": {"label": panel.y.label, "log": panel.y.log},
-        "series": found,
+        "series": series_data,
         "lines": marker,
         "known_to": panel.known_to,
     }
@@ -179,11 +179,11 @@ def _is_on_axes(panel: Panel, x: float, y: float) -> bool:
     return panel.x.keeps(x) and panel.y.keeps(y)
 
 
-def _point_in(panel: Panel, series: Series, name: str, i: int) -> dict[str, Any]:
+def _point_in(panel: Panel, series: Series, name: str, i: int) -> dict[str, object]:
     x, y = series.x[i], series.y[i]
     text = f"{series.name}\n{panel.x.label}: {x:.4g}\n{panel.y.label}: {y:.4g}"
-    point = {"x": _digits(x), "y": _digits(y), "key": name, "name": name}
-    point["hint"] = series.hints[i] if len(series.hints) else text
+    hint = series.hints[i] if len(series.hints) else text
+    point: dict[str, object] = {"x": _digits(x), "y": _digits(y), "key": name, "name": name, "hint": hint}
     if len(series.low) and panel.y.keeps(series.low[i]) and panel.y.keeps(series.high[i]):
         point["ends"] = [_digits(series.low[i]), _digits(series.high[i])]
     return point

@@ -45,7 +45,7 @@ def records_page(
     keys, so each is shown in detail."""
     title = f"{len(records):,} record{'s' * (len(records) != 1)} of {source}"
     close = close_records(records, named)
-    inside = Context(context.get, lambda key: f"#{key}" if any(key == one.key for one in close) else "")
+    inside = Context(context.get, lambda key: f"#{key}" if any(key == record.key for record in close) else "")
     kinds: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         kinds[record.kind].append(record)
@@ -77,9 +77,9 @@ def close_records(records: Sequence[Record], named: bool) -> list[Record]:
 
 def _record_article(record: Record, view: View, context: Context) -> Element:
     parts = whole_view(record, view, context)
-    made = tag("article", heading(record, view), *parts, id=record.key, data_scope=record.key)
-    made.find("header/h1").tag = "h2"  # type: ignore[union-attr]
-    return made
+    article = tag("article", heading(record, view), *parts, id=record.key, data_scope=record.key)
+    article.find("header/h1").tag = "h2"  # type: ignore[union-attr]
+    return article
 
 
 def _sheets(views: Mapping[str, View]) -> list[ModelSheet]:
@@ -120,15 +120,15 @@ def _trainings(kind: str, records: Sequence[Record], context: Context) -> Elemen
     ]
     columns = ("model", "text", ">validation loss, nats per token", ">tokens", ">parameters", ">time")
     keys = [record.key[:8] for record in records[:LISTED]]
-    made: list[Child] = [table(columns, rows, keys=keys, name="trainings")]
+    parts: list[Child] = [table(columns, rows, keys=keys, name="trainings")]
     if lines:
         chart = curve_plot(lines, title="Validation loss", x_label="tokens", y_label=LOSS_AXIS, unit="token")
         shown = "" if len(drawn) == len(records) else f" The newest {len(drawn)} of {len(records)} are drawn."
-        made.insert(
+        parts.insert(
             0,
             card(chart, line_legend(lines), note(f"On validation text.{shown}")),
         )
-    return section("Trainings", *made)
+    return section("Trainings", *parts)
 
 
 def _named(record: Record, context: Context) -> Element:
@@ -180,16 +180,16 @@ def _probes(kind: str, records: Sequence[Record], context: Context) -> Element:
 
 def _measurements(kind: str, records: Sequence[Record], context: Context) -> Element:
     flats = [flat(record.result) for record in records[:LISTED]]
-    wanted = {name: words for name, words in MEASURED.items() if any(name in one for one in flats)}
+    wanted = {name: words for name, words in MEASURED.items() if any(name in fields for fields in flats)}
     rows: list[list[Child]] = [
         [
             _named(record, context),
             *(
-                "" if (value := number(one.get(name))) is None else number_text(factor * value)
+                "" if (value := number(fields.get(name))) is None else number_text(factor * value)
                 for name, (_, factor) in wanted.items()
             ),
         ]
-        for record, one in zip(records[:LISTED], flats, strict=True)
+        for record, fields in zip(records[:LISTED], flats, strict=True)
     ]
     return section("Measurements", table(["model", *(f">{words}" for words, _ in wanted.values())], rows, name=kind))
 
@@ -218,9 +218,9 @@ def _answers(kind: str, records: Sequence[Record], context: Context) -> Element:
     """Records with a verdict in words."""
     rows: list[list[Child]] = []
     for record in records[:LISTED]:
-        found, address = summary(record), context.address(record.key)
-        words = found.words or found.name
-        rows.append([link(address, words) if address else words, found.name, found.source, started_text(record)])
+        fields, address = summary(record), context.address(record.key)
+        words = fields.words or fields.name
+        rows.append([link(address, words) if address else words, fields.name, fields.source, started_text(record)])
     title = TITLES.get(kind, kind)
     return section(title, table(("result", "what", "data", "started"), rows, name=kind))
 
@@ -232,11 +232,11 @@ TITLES = {"compare": "Comparisons", "design": "Designs", "probe-verdict": "Probe
 def _others(kind: str, records: Sequence[Record], context: Context) -> Element:
     """Kinds without a section of their own: a table of the results' commonest numbers."""
     flats = [flat(record.result) for record in records[:LISTED]]
-    common = Counter(name for one in flats for name, value in one.items() if number(value) is not None)
+    common = Counter(name for fields in flats for name, value in fields.items() if number(value) is not None)
     wanted = [name for name, _ in common.most_common(6)]
     rows: list[list[Child]] = [
-        [_named(record, context), *(number_text(one.get(name)) for name in wanted)]
-        for record, one in zip(records[:LISTED], flats, strict=True)
+        [_named(record, context), *(number_text(fields.get(name)) for name in wanted)]
+        for record, fields in zip(records[:LISTED], flats, strict=True)
     ]
     cut = [note(f"The newest {LISTED} of {len(records):,}.")] if len(records) > LISTED else []
     return section(f"{kind}", *cut, table(["record", *(f">{name}" for name in wanted)], rows, name=kind))

@@ -8,12 +8,12 @@ C.1, and probe scores against the loss at scale its Figure 5.1 (Poli et al. 2024
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from plait.analysis.scaling_document import shown
-from plait.analysis.scaling_frontier import Parabola
 from plait.analysis.scaling_laws import Estimate, Law, Laws
 from plait.analysis.scaling_runs import ALL
 from plait.reporting.axes import Axis
@@ -38,12 +38,12 @@ def scaling_figure(laws: Laws) -> str:
 def isoflop_panel(laws: Laws, law: Law) -> Panel:
     """Runs of each budget over their size, the parabola through them, and its lowest point."""
     series = []
-    for one in law.groups:
-        name = f"{one.flops:.2g} FLOPs".replace("e+", "e")
-        params, loss = laws.runs.params[one.runs], laws.runs.loss[one.runs]
+    for group in law.groups:
+        name = f"{group.flops:.2g} FLOPs".replace("e+", "e")
+        params, loss = laws.runs.params[group.runs], laws.runs.loss[group.runs]
         order = np.argsort(params)
         series.append(Series(name, params[order].tolist(), loss[order].tolist(), joined="none"))
-        x, y = parabola_curve(one, params, loss)
+        x, y = parabola_curve(params, loss)
         series.append(Series("", x, y, like=name))
     series += _without_parabola(laws, law)
     return Panel(series, Axis(PARAMS, log=True), Axis(LOSS), title="" if law.name == ALL else law.name)
@@ -52,7 +52,7 @@ def isoflop_panel(laws: Laws, law: Law) -> Panel:
 def _without_parabola(laws: Laws, law: Law) -> list[Series]:
     """Runs of budgets with fewer than three sizes, by budget."""
     runs = laws.runs
-    drawn = {int(run) for one in law.groups for run in one.runs}
+    drawn = {int(run) for group in law.groups for run in group.runs}
     by_budget: dict[str, list[int]] = {}
     for run in runs.of(law.name).tolist():
         if run not in drawn:
@@ -63,7 +63,7 @@ def _without_parabola(laws: Laws, law: Law) -> list[Series]:
     ]
 
 
-def parabola_curve(one: Parabola, params: np.ndarray, loss: np.ndarray) -> tuple[list[float], list[float]]:
+def parabola_curve(params: np.ndarray, loss: np.ndarray) -> tuple[list[float], list[float]]:
     n = np.log(params)
     fitted = np.polynomial.Polynomial.fit(n, loss, 2)
     x = np.linspace(n.min(), n.max(), POINTS)
@@ -76,37 +76,37 @@ def frontier_panels(laws: Laws) -> list[Panel]:
     tokens: list[Series] = []
     for law in laws.laws.values():
         budgets = _budgets(laws, law)
-        found = [law.surface.optimum(flops, law.cost) for flops in budgets]
-        sizes.append(Series(law.name, budgets, [float(one[0]) for one in found]))
-        tokens.append(Series(law.name, budgets, [float(one[1]) for one in found]))
+        optima = [law.surface.optimum(flops, law.cost) for flops in budgets]
+        sizes.append(Series(law.name, budgets, [float(optimum[0]) for optimum in optima]))
+        tokens.append(Series(law.name, budgets, [float(optimum[1]) for optimum in optima]))
         target = law.frontier_estimates()
         for series, key in ((sizes, "N_star"), (tokens, "D_star")):
             series.append(_marks(law.name, "at the target", [laws.target], [target[key]]))
-        good = [one for one in law.groups if one.bracketed]
-        n = [Estimate.of(np.exp(one.best_n), np.exp(one.best_n_B)) for one in good]
-        at = [one.flops for one in good]
+        good = [group for group in law.groups if group.bracketed]
+        n = [Estimate.of(np.exp(group.best_n), np.exp(group.best_n_B)) for group in good]
+        at = [group.flops for group in good]
         sizes.append(_marks(law.name, "by a parabola", at, n))
         d = [
             Estimate.of(
-                law.cost.tokens(np.asarray(one.flops), np.exp(one.best_n)),
-                law.cost.tokens(np.asarray(one.flops), np.exp(one.best_n_B)),
+                law.cost.tokens(np.asarray(group.flops), np.exp(group.best_n)),
+                law.cost.tokens(np.asarray(group.flops), np.exp(group.best_n_B)),
             )
-            for one in good
+            for group in good
         ]
         tokens.append(_marks(law.name, "by a parabola", at, d))
     x = Axis(FLOPS, log=True)
-    marker = _range(laws)
-    return [
-        Panel(sizes, x, Axis("N*, parameters", log=True), title="Best size", **marker),
-        Panel(tokens, x, Axis("D*, tokens", log=True), title="Best number of tokens", **marker),
+    panels = [
+        Panel(sizes, x, Axis("N*, parameters", log=True), title="Best size"),
+        Panel(tokens, x, Axis("D*, tokens", log=True), title="Best number of tokens"),
     ]
+    return [_with_target(panel, laws) for panel in panels]
 
 
 def _marks(name: str, words: str, x: Sequence[float], y: Sequence[Estimate]) -> Series:
     """Estimates with their intervals, in the colour of an architecture; the legend has it once."""
-    hints = [f"{name}, {words}\n{at:.3g} {FLOPS}: {shown(one)}" for at, one in zip(x, y, strict=True)]
-    low, high = ([getattr(one, end) for one in y] for end in ("low", "high"))
-    return Series("", list(x), [one.value for one in y], "none", low, high, hints, like=name)
+    hints = [f"{name}, {words}\n{at:.3g} {FLOPS}: {shown(estimate)}" for at, estimate in zip(x, y, strict=True)]
+    low, high = ([getattr(estimate, end) for estimate in y] for end in ("low", "high"))
+    return Series("", list(x), [estimate.value for estimate in y], "none", low, high, hints, like=name)
 
 
 def _budgets(laws: Laws, law: Law) -> list[float]:
@@ -114,9 +114,9 @@ def _budgets(laws: Laws, law: Law) -> list[float]:
     return [float(flops) for flops in np.geomspace(min(least, laws.target), max(law.largest, laws.target), POINTS)]
 
 
-def _range(laws: Laws) -> dict[str, Any]:
-    """The target, and where the trained budgets end."""
-    return {"marker": laws.target, "marker_label": "target", "known_to": float(laws.runs.flops.max())}
+def _with_target(panel: Panel, laws: Laws) -> Panel:
+    """With the target, and where the trained budgets end."""
+    return replace(panel, marker=laws.target, marker_label="target", known_to=float(laws.runs.flops.max()))
 
 
 def loss_panel(laws: Laws) -> Panel:
@@ -126,10 +126,10 @@ def loss_panel(laws: Laws) -> Panel:
         budgets = _budgets(laws, law)
         losses = [float(law.surface.optimum(flops, law.cost)[2]) for flops in budgets]
         series.append(Series(law.name, budgets, losses))
-        at = [*(one.flops for one in law.groups), laws.target]
-        found = [law.frontier_estimates(flops)["loss"] for flops in at]
-        series.append(_marks(law.name, "loss at the best size", at, found))
-    return Panel(series, Axis(FLOPS, log=True), Axis(LOSS), "Compute-optimal frontier", **_range(laws))
+        at = [*(group.flops for group in law.groups), laws.target]
+        estimates = [law.frontier_estimates(flops)["loss"] for flops in at]
+        series.append(_marks(law.name, "loss at the best size", at, estimates))
+    return _with_target(Panel(series, Axis(FLOPS, log=True), Axis(LOSS), "Compute-optimal frontier"), laws)
 
 
 def gap_panel(laws: Laws) -> Panel:
@@ -137,8 +137,8 @@ def gap_panel(laws: Laws) -> Panel:
     offsets = [float(offset) for offset in np.geomspace(1 / 8, 8, 13)]
     series = []
     for law in laws.laws.values():
-        found = [law.gap(offset) for offset in offsets]
-        values, low, high = ([getattr(one, end) for one in found] for end in ("value", "low", "high"))
+        gaps = [law.gap(offset) for offset in offsets]
+        values, low, high = ([getattr(gap, end) for gap in gaps] for end in ("value", "low", "high"))
         series.append(Series(law.name, offsets, values, low=low, high=high))
     axes = Axis("size, as a multiple of N*", log=True), Axis("loss above the best, nats per token")
     return Panel(series, *axes, title="Off the frontier, same FLOPs")
@@ -149,30 +149,30 @@ def state_panel(laws: Laws) -> Panel | None:
     series = []
     for name, curve in laws.state_curves.items():
         perplexity_BG = np.exp(curve.log_perplexity_BG)
-        found = [Estimate.of(perplexity_BG[0, g], perplexity_BG[1:, g]) for g in range(perplexity_BG.shape[1])]
-        values, low, high = ([getattr(one, end) for one in found] for end in ("value", "low", "high"))
+        estimates = [Estimate.of(perplexity_BG[0, g], perplexity_BG[1:, g]) for g in range(perplexity_BG.shape[1])]
+        values, low, high = ([getattr(estimate, end) for estimate in estimates] for end in ("value", "low", "high"))
         series.append(Series(name, np.exp(curve.log_state_BG[0]).tolist(), values, "none", low, high))
     axes = Axis("state per sequence, numbers", log=True), Axis("perplexity (↓ better)", log=True)
     return Panel(series, *axes, title="State-optimal frontier") if series else None
 
 
-def pitfall_panel(found: Mapping[str, Any]) -> Panel:
+def pitfall_panel(curves: Mapping[str, Any]) -> Panel:
     """MAD, Figure C.1: one group with a fixed batch, and with one that grows with the size."""
-    params = [float(n) for n in found["params"]]
+    params = [float(n) for n in curves["params"]]
     series = [
         Series(
-            f"{kind} batch", params, [float(loss) for loss in found[f"{kind}_loss"]],
-            note=f"N* {found[f'{kind}_best']:.3g}",
+            f"{kind} batch", params, [float(loss) for loss in curves[f"{kind}_loss"]],
+            note=f"N* {curves[f'{kind}_best']:.3g}",
         )
         for kind in ("fixed", "growing")
     ]  # fmt: skip
     return Panel(series, Axis(PARAMS, log=True), Axis(LOSS))
 
 
-def pitfall_figure(found: Mapping[str, Any], flops: float) -> str:
+def pitfall_figure(curves: Mapping[str, Any], flops: float) -> str:
     title = "A batch that grows inside an IsoFLOP group hides the best size"
     below = f"{flops:.3g} FLOPs, simulated from a known surface and the critical batch"
-    return figure([pitfall_panel(found)], title=title, below=below)
+    return figure([pitfall_panel(curves)], title=title, below=below)
 
 
 def probe_figure(rows: Sequence[Mapping[str, Any]], budget: float) -> str:

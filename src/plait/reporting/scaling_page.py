@@ -84,28 +84,28 @@ def laws_parts(laws: Laws) -> list[Child]:
 
 def _advice(laws: Laws) -> str:
     best = laws.best
-    found = best.frontier_estimates()
-    sizes = f"{number(found['N_star'].value)} parameters on {number(found['D_star'].value)} {laws.runs.unit}s"
-    if found["N_star"].wide:
+    estimates = best.frontier_estimates()
+    sizes = f"{number(estimates['N_star'].value)} parameters on {number(estimates['D_star'].value)} {laws.runs.unit}s"
+    if estimates["N_star"].wide:
         sizes = f"{CANNOT_SAY} how large"
     if best.name == ALL:
         return sizes
-    sure = all(one.sure for one in laws.comparisons if one.better == best.name)
-    if not sure and found["N_star"].wide:
+    sure = all(comparison.sure for comparison in laws.comparisons if comparison.better == best.name)
+    if not sure and estimates["N_star"].wide:
         return f"{CANNOT_SAY} which model, nor how large"
     return f"{best.name}, {sizes}" if sure else f"{best.name} or another ({CANNOT_SAY}), {sizes}"
 
 
 def _figures(laws: Laws) -> Element:
     best = laws.best
-    found = {**best.surface_estimates(), **best.frontier_estimates()}
+    estimates = {**best.surface_estimates(), **best.frontier_estimates()}
     whose = "" if best.name == ALL else best.name
-    rows = [("best size, parameters", "N_star"), (f"{laws.runs.unit}s to train it on", "D_star"),
-            ("loss there, nats", "loss"), ("lowest possible loss, E", "E")]  # fmt: skip
+    rows = [("best size, parameters", estimates["N_star"]), (f"{laws.runs.unit}s to train it on", estimates["D_star"]),
+            ("loss there, nats", estimates["loss"]), ("lowest possible loss, E", estimates["E"])]  # fmt: skip
     return tiles([
-        (what, "?" if found[key].wide else number(found[key].value),
-         f"{whose}: {CANNOT_SAY}".removeprefix(": ") if found[key].wide else f"{ends(found[key])} {whose}".strip())
-        for what, key in rows
+        (what, "?" if estimate.wide else number(estimate.value),
+         f"{whose}: {CANNOT_SAY}".removeprefix(": ") if estimate.wide else f"{ends(estimate)} {whose}".strip())
+        for what, estimate in rows
     ])  # fmt: skip
 
 
@@ -149,22 +149,33 @@ def _comparisons(laws: Laws) -> Child:
     if not laws.comparisons:
         return ""
     rows: list[list[Child]] = [
-        [one.better, one.worse, f"{one.probability:.2f}", shown(one.difference), one.verdict]
-        for one in laws.comparisons
+        [
+            comparison.better,
+            comparison.worse,
+            f"{comparison.probability:.2f}",
+            shown(comparison.difference),
+            comparison.verdict,
+        ]
+        for comparison in laws.comparisons
     ]
     columns = ["lower loss", "than", ">P(better)", ">lower by", "verdict"]
     return section("Pairwise differences at the target", table(columns, rows))
 
 
 def _findings(laws: Laws) -> Child:
-    found = findings(laws)
-    if not found:
+    tested = findings(laws)
+    if not tested:
         return ""
     rows: list[list[Child]] = [
-        [str(one.number), one.statement, one.verdict, "" if one.probability is None else f"{one.probability:.2f}",
-         one.detail]
-        for one in found
-    ]  # fmt: skip
+        [
+            str(finding.number),
+            finding.statement,
+            finding.verdict,
+            "" if finding.probability is None else f"{finding.probability:.2f}",
+            finding.detail,
+        ]
+        for finding in tested
+    ]
     words = (
         "Findings of Poli et al. 2024, section 4, tested on these runs; P is the fraction of bootstrap draws in which "
         "a finding holds."

@@ -71,13 +71,13 @@ def _differences(configs: Sequence[dict[str, Any]]) -> tuple[int, list[list[Chil
 
 def _numbers(records: Sequence[Record]) -> list[list[Child]]:
     """A row for each number of the results, those that most records have first."""
-    found = [
+    per_record = [
         {name: value for name, value in flat(record.result).items() if number(value) is not None} for record in records
     ]
-    names = list(dict.fromkeys(name for one in found for name in one))
-    names.sort(key=lambda name: -sum(name in one for one in found))
+    names = list(dict.fromkeys(name for numbers in per_record for name in numbers))
+    names.sort(key=lambda name: -sum(name in numbers for numbers in per_record))
     return [
-        [name.replace("_", " "), *(_text(one[name]) if name in one else "–" for one in found)]
+        [name.replace("_", " "), *(_text(numbers[name]) if name in numbers else "–" for numbers in per_record)]
         for name in names[:MOST_ROWS]
     ]
 

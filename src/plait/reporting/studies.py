@@ -133,9 +133,9 @@ def src_figure(cells: Sequence[Mapping[str, object]], subsets: str = "") -> str:
         (f"{cell['proxy']}, {cell['truth']}", cell["subset"]) if several else (cell["proxy"], cell["truth"])
         for cell in cells
     ]
-    found = {(str(row), str(column)): cell["src"] for (row, column), cell in zip(names, cells, strict=True)}
-    down, across = (list(dict.fromkeys(pair[side] for pair in found)) for side in (0, 1))
-    values = np.array([[found.get((row, column), math.nan) for column in across] for row in down], np.float64)
+    correlations = {(str(row), str(column)): cell["src"] for (row, column), cell in zip(names, cells, strict=True)}
+    down, across = (list(dict.fromkeys(pair[side] for pair in correlations)) for side in (0, 1))
+    values = np.array([[correlations.get((row, column), math.nan) for column in across] for row in down], np.float64)
     x_label = subsets if several else ""
     title = "Spearman's rank correlation"
     return heat_map(values, title=title, x_label=x_label, y_label="", x_ticks=across, y_ticks=down, low=-1.0)
@@ -231,14 +231,14 @@ def mixture_chart(choices: Sequence[Sequence[str]], panels: Sequence[LayerChoice
     names = list(dict.fromkeys(name for layer in choices for name in layer))
     left = 24 + CHARACTER * min(LONGEST_LABEL, max(map(len, names), default=0))
     across, down = CELL * len(choices), ROW * len(names)
-    each = down + BELOW_CELLS + BETWEEN
+    panel_height = down + BELOW_CELLS + BETWEEN
     # Few layers make for a narrow picture, whose titles and legend are wider than its cells.
     titles = CHARACTER * max([1.3 * len(title), *(len(panel.title) for panel in panels)])
-    drawing = Drawing(left + max(across, titles, LEGEND) + 24, TITLE_ROOM + each * len(panels), title)
+    drawing = Drawing(left + max(across, titles, LEGEND) + 24, TITLE_ROOM + panel_height * len(panels), title)
     drawing.text(left, 26, title, size=15, bold=True)
     _legend(drawing, left, 38)
     for number, panel in enumerate(panels):
-        _draw(drawing, choices, names, panel, left, TITLE_ROOM + each * number)
+        _draw(drawing, choices, names, panel, left, TITLE_ROOM + panel_height * number)
     return str(drawing)
 
 

@@ -31,20 +31,20 @@ class Summary:
 
 def summary(record: Record) -> Summary:
     """The summary of any record; of a malformed one, whatever could be read."""
-    found = SUMMARIES.get(record.kind, _other)(record)
-    name = " ".join(found.name.split())[:LONGEST] or record.key[:10]
-    return Summary(name, found.spec[:LONGEST], found.value, found.unit, found.words[:LONGEST], found.source[:LONGEST])
+    full = SUMMARIES.get(record.kind, _other)(record)
+    name = " ".join(full.name.split())[:LONGEST] or record.key[:10]
+    return Summary(name, full.spec[:LONGEST], full.value, full.unit, full.words[:LONGEST], full.source[:LONGEST])
 
 
 def spec_of(record: Record) -> str:
     """The spec of the record's model; empty where it has several or none."""
     for place in (record.result, record.config):
         for name in ("spec", "arch"):
-            found = place.get(name)
-            if isinstance(found, str):
-                return found
-            if isinstance(found, Mapping) and isinstance(found.get("spec"), str):
-                return str(found["spec"])
+            entry = place.get(name)
+            if isinstance(entry, str):
+                return entry
+            if isinstance(entry, Mapping) and isinstance(entry.get("spec"), str):
+                return str(entry["spec"])
     return ""
 
 
@@ -70,28 +70,28 @@ def sequence(value: object) -> Sequence[Any]:
 
 def number_text(value: object, digits: int = 4) -> str:
     """With so many digits, or as a whole number with separators where that is as short: 0.003125, 189,200."""
-    found = number(value)
-    if found is None:
+    amount = number(value)
+    if amount is None:
         return ""
-    return f"{found:,.0f}" if 10**digits <= abs(found) < 1e9 else f"{found:.{digits}g}"
+    return f"{amount:,.0f}" if 10**digits <= abs(amount) < 1e9 else f"{amount:.{digits}g}"
 
 
 def loss_text(value: object) -> str:
     """With four digits, zeros at the end included: 2.100 below 2.092."""
-    found = number(value)
-    return "" if found is None else f"{found:#.4g}"
+    amount = number(value)
+    return "" if amount is None else f"{amount:#.4g}"
 
 
 def whole_text(value: object) -> str:
-    found = number(value)
-    return "" if found is None else f"{found:,.0f}"
+    amount = number(value)
+    return "" if amount is None else f"{amount:,.0f}"
 
 
 def time_text(value: object) -> str:
-    found = number(value)
-    if found is None:
+    seconds = number(value)
+    if seconds is None:
         return ""
-    return f"{found:.3g} s" if found < 60 else duration(found)
+    return f"{seconds:.3g} s" if seconds < 60 else duration(seconds)
 
 
 def started_text(record: Record) -> str:
@@ -120,27 +120,27 @@ def task_of(record: Record) -> str:
 
 
 def _search(record: Record) -> Summary:
-    found = record.result
-    front = len(sequence(found.get("front")))
-    words = f"{front} on the front of {whole_text(found.get('evaluated'))}"
-    return Summary(f"{found.get('space')} by {found.get('method')}", "", float(front), "on the front", words)
+    result = record.result
+    front = len(sequence(result.get("front")))
+    words = f"{front} on the front of {whole_text(result.get('evaluated'))}"
+    return Summary(f"{result.get('space')} by {result.get('method')}", "", float(front), "on the front", words)
 
 
 def _document(record: Record) -> Summary:
     """A comparison, a probe's verdict: documents with a verdict in words."""
-    found = record.result
-    rows = sequence(found.get("architectures"))
-    source = found.get("data") or mapping(found.get("config")).get("data") or found.get("protocol") or ""
+    result = record.result
+    rows = sequence(result.get("architectures"))
+    source = result.get("data") or mapping(result.get("config")).get("data") or result.get("protocol") or ""
     names = ", ".join(str(mapping(row).get("name", "")) for row in rows)
-    return Summary(names, "", float(len(rows)), "architectures", str(found.get("verdict", "")), str(source))
+    return Summary(names, "", float(len(rows)), "architectures", str(result.get("verdict", "")), str(source))
 
 
 def _design(record: Record) -> Summary:
-    found = record.result
-    pick, trained = mapping(found.get("pick")), mapping(found.get("train"))
-    points = sequence(found.get("points"))
+    result = record.result
+    pick, trained = mapping(result.get("pick")), mapping(result.get("train"))
+    points = sequence(result.get("points"))
     loss = number(trained.get("loss"))
-    source = str(mapping(found.get("config")).get("data", ""))
+    source = str(mapping(result.get("config")).get("data", ""))
     words = str(points[0]) if points else ""
     return Summary(str(pick.get("pattern", "")), str(pick.get("spec", "")), loss, "nats per token", words, source)
 
@@ -168,11 +168,11 @@ def _eval(record: Record) -> Summary:
     fields["maps"] = len(sequence(record.result.get("maps"))) or None
     value, unit, words = None, "", ""
     for name, template in EVALUATED.items():
-        found = fields.get(name)
-        if isinstance(found, str) or number(found) is not None:
-            value, unit = number(found), " ".join(template.replace("{}", "").split())
+        entry = fields.get(name)
+        if isinstance(entry, str) or number(entry) is not None:
+            value, unit = number(entry), " ".join(template.replace("{}", "").split())
             shown = whole_text if name in ("mean.effective_length", "maps") else number_text
-            words = template.format(found if isinstance(found, str) else shown(found))
+            words = template.format(entry if isinstance(entry, str) else shown(entry))
             break
     return Summary(pattern_of(spec), spec, value, unit, words, str(record.config.get("evaluation", "")))
 

@@ -92,19 +92,19 @@ class Drawing:
         if shape != "circle":
             corners = " ".join(f"{x + radius * dx:.2f},{y + radius * dy:.2f}" for dx, dy in SHAPES[shape])
             place = {"points": corners}
-        made = self._add("circle" if shape == "circle" else "polygon", place | {"fill": fill, "stroke": stroke})
+        element = self._add("circle" if shape == "circle" else "polygon", place | {"fill": fill, "stroke": stroke})
         if hint:
-            made.attrib |= {"class": "hover", "tabindex": "0", "stroke-width": "1.5"}
-            ElementTree.SubElement(made, "title").text = hint
+            element.attrib |= {"class": "hover", "tabindex": "0", "stroke-width": "1.5"}
+            ElementTree.SubElement(element, "title").text = hint
 
     def rect(
         self, x: float, y: float, width: float, height: float, fill: str, *, stroke: str = "none", hint: str = "",
         radius: float = 0, key: str = "",
     ) -> None:  # fmt: skip
         place = {"x": x, "y": y, "width": width, "height": height} | ({"rx": radius} if radius else {})
-        made = self._add("rect", {**place, "fill": fill, "stroke": stroke, **({"data-key": key} if key else {})})
+        element = self._add("rect", {**place, "fill": fill, "stroke": stroke, **({"data-key": key} if key else {})})
         if hint:
-            ElementTree.SubElement(made, "title").text = hint
+            ElementTree.SubElement(element, "title").text = hint
 
     def bitmap(self, x: float, y: float, width: float, height: float, pixels_RC3: np.ndarray) -> None:
         data = base64.b64encode(png(pixels_RC3)).decode("ascii")

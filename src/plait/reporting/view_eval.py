@@ -52,28 +52,30 @@ def eval_view(record: Record, context: Context) -> View:
     result, config, spec = record.result, record.config, spec_of(record)
     name = str(config.get("evaluation", "evaluation"))
     plain = {key: value for key, value in flat(result).items() if not isinstance(value, (list, dict))}
-    maps = [mapping(one) for one in sequence(result.get("maps"))][:MOST_MAPS]
-    tasks = {task: mapping(one) for task, one in mapping(result.get("tasks")).items()}
-    grids = {mode: mapping(found) for mode, found in result.items() if sequence(mapping(found).get("exact"))}
+    maps = [mapping(head_map) for head_map in sequence(result.get("maps"))][:MOST_MAPS]
+    tasks = {task: mapping(task_result) for task, task_result in mapping(result.get("tasks")).items()}
+    grids = {mode: mapping(needle) for mode, needle in result.items() if sequence(mapping(needle).get("exact"))}
     parts: list[Child] = []
     figures: dict[str, Callable[[], str]] = {}
     rows: Sequence[Mapping[str, Any]] = [plain]
     if maps:
         parts.append(maps_section(maps))
         figures["maps"] = lambda: _maps_figure(maps)
-        rows = [{key: one.get(key) for key in ("layer", "head", "sharp", "distance", "memory")} for one in maps]
+        rows = [
+            {key: head_map.get(key) for key in ("layer", "head", "sharp", "distance", "memory")} for head_map in maps
+        ]
     elif tasks:
         parts += [_task_tiles(result), *_task_parts(result, tasks)]
         figures["accuracy"] = lambda: _task_figure(result, tasks, TITLES.get(name, name))
         rows = [
             {"task": task, **{key: point.get(key) for key in ("length", "score", "chance")}}
-            for task, one in tasks.items()
-            for point in _task_points(one)
+            for task, task_result in tasks.items()
+            for point in _task_points(task_result)
         ]
     elif grids:
-        parts += [section(f"Needles, {mode}", *_needle_parts(mode, found, result)) for mode, found in grids.items()]
-        for mode, found in grids.items():
-            figures[f"needle-{mode}"] = lambda mode=mode, found=found: _needle_figure(mode, found)  # type: ignore[misc]
+        parts += [section(f"Needles, {mode}", *_needle_parts(mode, needle, result)) for mode, needle in grids.items()]
+        for mode, needle in grids.items():
+            figures[f"needle-{mode}"] = lambda mode=mode, needle=needle: _needle_figure(mode, needle)  # type: ignore[misc]
     else:
         numbers = [(_label(key), number_text(value), "") for key, value in plain.items() if number(value) is not None]
         curves = curves_of(result)
@@ -108,18 +110,18 @@ Points = list[tuple[float, float]]
 def curves_of(result: Mapping[str, Any]) -> dict[str, dict[str, Points]]:
     """Fields that are lists of as many numbers, over the one among them that grows; and lists of pairs, over steps. By
     what they are over, then by name."""
-    found: dict[str, dict[str, Points]] = {}
+    curves: dict[str, dict[str, Points]] = {}
     lists: dict[int, dict[str, list[float]]] = {}
     for name, value in flat(result).items():
         values = sequence(value)
         if len(values) < 3 or name in NOT_DRAWN:
             continue
-        numbers = [number(each) for each in values]
-        plain = [each for each in numbers if each is not None]
+        numbers = [number(entry) for entry in values]
+        plain = [entry for entry in numbers if entry is not None]
         if len(plain) == len(values):
             lists.setdefault(len(values), {})[name] = plain
         elif pairs := curve_points(values):
-            found.setdefault("optimizer steps", {})[_label(name)] = pairs
+            curves.setdefault("optimizer steps", {})[_label(name)] = pairs
     for same in lists.values():
         over = next((name for name, x in same.items() if all(a < b for a, b in pairwise(x))), None)
         if over is None:
@@ -127,10 +129,10 @@ def curves_of(result: Mapping[str, Any]) -> dict[str, dict[str, Points]]:
         x = same.pop(over)
         shown = {name: y for name, y in same.items() if not _is_wider_than(name, x)}
         for name, y in list(shown.items())[:MOST_LINES]:
-            found.setdefault(_label(over), {})[_label(name)] = curve_points(
+            curves.setdefault(_label(over), {})[_label(name)] = curve_points(
                 [list(pair) for pair in zip(x, y, strict=True)]
             )
-    return found
+    return curves
 
 
 def _is_wider_than(name: str, x: Sequence[float]) -> bool:
@@ -169,8 +171,8 @@ def _curves_figure(curves: Mapping[str, Mapping[str, Points]], title: str) -> st
 # ---- questions about long texts
 
 
-def _task_points(one: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    points = (mapping(point) for point in sequence(one.get("points")))
+def _task_points(task_result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    points = (mapping(point) for point in sequence(task_result.get("points")))
     return [point for point in points if number(point.get("length")) and number(point.get("score")) is not None]
 
 
@@ -196,7 +198,7 @@ def _task_tiles(result: Mapping[str, Any]) -> Element:
 
 def _task_parts(result: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]]) -> list[Child]:
     mean = mapping(result.get("mean"))
-    scored = {task: one for task, one in tasks.items() if _task_points(one)}
+    scored = {task: task_result for task, task_result in tasks.items() if _task_points(task_result)}
     if not scored:
         return [note("No task fits into these lengths.")]
     what = "mean of the tasks" if len(scored) > 1 else next(iter(scored))
@@ -207,15 +209,22 @@ def _task_parts(result: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]
         unit="tokens", floor=number(result.get("threshold")), floor_label="threshold of an effective length",
         until=_trained_within(result, mean), until_label="trained length",
     )  # fmt: skip
-    made: list[Child] = [section("Accuracy by sequence length", note(words), card(plot, line_legend(lines)))]
+    sections: list[Child] = [section("Accuracy by sequence length", note(words), card(plot, line_legend(lines)))]
     if len(scored) > 1:
-        lengths = sorted({int(point["length"]) for one in scored.values() for point in _task_points(one)})
-        scores = {task: {f"{int(p['length']):,}": _score(p) for p in _task_points(one)} for task, one in scored.items()}
+        lengths = sorted(
+            {int(point["length"]) for task_result in scored.values() for point in _task_points(task_result)}
+        )
+        scores = {
+            task: {f"{int(p['length']):,}": _score(p) for p in _task_points(task_result)}
+            for task, task_result in scored.items()
+        }
         picture = heat_grid(scores, [f"{length:,}" for length in lengths])
         short = ", ".join(
-            f"{task} ({whole_text(one.get('shortest'))})" for task, one in tasks.items() if task not in scored
+            f"{task} ({whole_text(task_result.get('shortest'))})"
+            for task, task_result in tasks.items()
+            if task not in scored
         )
-        made.append(
+        sections.append(
             section(
                 "By task",
                 note("Accuracy; below it the 95 % interval. Columns: tokens of the text."),
@@ -223,24 +232,24 @@ def _task_parts(result: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]
                 *([note(f"Skipped, because a question needs more tokens: {short}.")] if short else []),
             )
         )
-    return made
+    return sections
 
 
 def _score(point: Mapping[str, Any]) -> Score:
     return Score(float(point["score"]), _interval(point), len(sequence(point.get("scores"))) or 1, {}, "questions")
 
 
-def _accuracy_line(name: str, one: Mapping[str, Any], place: int) -> Line:
-    points = _task_points(one)
-    ends = {float(point["length"]): found for point in points if (found := _interval(point)) is not None}
+def _accuracy_line(name: str, task_result: Mapping[str, Any], place: int) -> Line:
+    points = _task_points(task_result)
+    ends = {float(point["length"]): interval for point in points if (interval := _interval(point)) is not None}
     return Line(
         name, [(float(point["length"]), float(point["score"])) for point in points], place, dots=True, ends=ends
     )
 
 
-def _chance_line(one: Mapping[str, Any]) -> Line:
-    found = [(float(point["length"]), number(point.get("chance"))) for point in _task_points(one)]
-    return Line("chance", [(length, chance) for length, chance in found if chance is not None], 7, dots=True)
+def _chance_line(task_result: Mapping[str, Any]) -> Line:
+    points = [(float(point["length"]), number(point.get("chance"))) for point in _task_points(task_result)]
+    return Line("chance", [(length, chance) for length, chance in points if chance is not None], 7, dots=True)
 
 
 def _trained_within(result: Mapping[str, Any], mean: Mapping[str, Any]) -> float | None:
@@ -251,8 +260,10 @@ def _trained_within(result: Mapping[str, Any], mean: Mapping[str, Any]) -> float
 
 def _task_figure(result: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]], title: str) -> str:
     series = []
-    for name, one in ({"mean": mapping(result.get("mean"))} | dict(list(tasks.items())[: MOST_LINES - 1])).items():
-        points = _task_points(one)
+    for name, task_result in (
+        {"mean": mapping(result.get("mean"))} | dict(list(tasks.items())[: MOST_LINES - 1])
+    ).items():
+        points = _task_points(task_result)
         ends = [_interval(point) or (float(point["score"]),) * 2 for point in points]
         if points and not (name == "mean" and len(tasks) == 1):
             series.append(Series(name, [float(p["length"]) for p in points], [float(p["score"]) for p in points],
@@ -264,25 +275,25 @@ def _task_figure(result: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any
 # ---- needles
 
 
-def _needle_parts(mode: str, found: Mapping[str, Any], result: Mapping[str, Any]) -> list[Child]:
+def _needle_parts(mode: str, needle: Mapping[str, Any], result: Mapping[str, Any]) -> list[Child]:
     words = "How often greedy decoding writes the answer. Right: longer texts. Down: deeper needles."
     numbers = [
-        ("exact match", number_text(found.get("score"), 3), "the mean over depths and lengths"),
-        ("log-likelihood of the answer", number_text(found.get("mean_log_likelihood")), "nats per token"),
+        ("exact match", number_text(needle.get("score"), 3), "the mean over depths and lengths"),
+        ("log-likelihood of the answer", number_text(needle.get("mean_log_likelihood")), "nats per token"),
         ("trained length", f"{whole_text(result.get('trained_length'))} tokens", ""),
     ]
-    picture = tag("div", svg_element(_needle_figure(mode, found)), class_="drawing wide")
+    picture = tag("div", svg_element(_needle_figure(mode, needle)), class_="drawing wide")
     return [tiles(numbers), note(words), card(picture)]
 
 
-def _needle_figure(mode: str, found: Mapping[str, Any]) -> str:
-    exact = _matrix(found["exact"])
+def _needle_figure(mode: str, needle: Mapping[str, Any]) -> str:
+    exact = _matrix(needle["exact"])
     if exact is None:
         raise ValueError("the grid of a needle is not a table of numbers")
     return heat_map(
         exact, title=f"Needle, {mode}: fraction of exact answers", x_label="text length, tokens", y_label="depth",
-        x_ticks=[whole_text(length) for length in sequence(found.get("lengths"))],
-        y_ticks=[percent(float(depth)) for depth in sequence(found.get("depths"))],
+        x_ticks=[whole_text(length) for length in sequence(needle.get("lengths"))],
+        y_ticks=[percent(float(depth)) for depth in sequence(needle.get("depths"))],
     )  # fmt: skip
 
 
@@ -290,15 +301,15 @@ def _needle_figure(mode: str, found: Mapping[str, Any]) -> str:
 
 
 def maps_section(maps: Sequence[Mapping[str, Any]]) -> Element:
-    cards = [card(tag("div", *_map_images(one), class_="maps"), title=_place(one)) for one in maps]
+    cards = [card(tag("div", *_map_images(head_map), class_="maps"), title=_place(head_map)) for head_map in maps]
     rows: list[list[Child]] = [
         [
-            _place(one),
-            percent(number(one.get("sharp")) or 0),
-            number_text(one.get("distance"), 3),
-            number_text(one.get("memory"), 3) or "–",
+            _place(head_map),
+            percent(number(head_map.get("sharp")) or 0),
+            number_text(head_map.get("distance"), 3),
+            number_text(head_map.get("memory"), 3) or "–",
         ]
-        for one in maps
+        for head_map in maps
     ]
     columns = ("head", ">rows with A above 0.5", ">mean distance, tokens", ">tokens left by F")
     words = (
@@ -308,8 +319,8 @@ def maps_section(maps: Sequence[Mapping[str, Any]]) -> Element:
     return section("Gates and attention", note(words), grid(*cards), table(columns, rows, name="heads"))
 
 
-def _place(one: Mapping[str, Any]) -> str:
-    return f"layer {one.get('layer')}, head {one.get('head')}"
+def _place(head_map: Mapping[str, Any]) -> str:
+    return f"layer {head_map.get('layer')}, head {head_map.get('head')}"
 
 
 def _matrix(values: object) -> np.ndarray | None:
@@ -317,23 +328,23 @@ def _matrix(values: object) -> np.ndarray | None:
     return np.array(rows) if rows and rows[0] and len({len(row) for row in rows}) == 1 else None
 
 
-def _map_images(one: Mapping[str, Any]) -> list[Element]:
-    made = []
-    for name, values in (("F", one.get("forget")), ("A", one.get("attention"))):
+def _map_images(head_map: Mapping[str, Any]) -> list[Element]:
+    images = []
+    for name, values in (("F", head_map.get("forget")), ("A", head_map.get("attention"))):
         matrix = _matrix(values)
         if matrix is None:
             continue
-        drawing = Drawing(SIDE, SIDE, f"{name} of {_place(one)}", background="")
+        drawing = Drawing(SIDE, SIDE, f"{name} of {_place(head_map)}", background="")
         drawing.bitmap(0, 0, SIDE, SIDE, shades(matrix**SHADE_POWER))
         words = "F, forget gates" if name == "F" else "A, attention"
-        made.append(tag("div", tag("span", words), drawing.inline("chart")))
-    return made
+        images.append(tag("div", tag("span", words), drawing.inline("chart")))
+    return images
 
 
 def _maps_figure(maps: Sequence[Mapping[str, Any]]) -> str:
     panels = []
-    for one in maps:
-        for name, values in (("F", one.get("forget")), ("A", one.get("attention"))):
+    for head_map in maps:
+        for name, values in (("F", head_map.get("forget")), ("A", head_map.get("attention"))):
             if (matrix := _matrix(values)) is not None:
-                panels.append(Matrix(f"{name}, {_place(one)}", matrix))
+                panels.append(Matrix(f"{name}, {_place(head_map)}", matrix))
     return matrices(panels, title="Gates and attention", x_label="key", y_label="query", columns=4, power=SHADE_POWER)

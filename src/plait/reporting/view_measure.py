@@ -18,16 +18,16 @@ MEMORY = {"weights": "weights", "state": "state of the sequences", "activations"
 
 def measure_view(record: Record, context: Context) -> View:
     result, config, spec = record.result, record.config, spec_of(record)
-    found = {name: mapping(result.get(name)) for name in ("latency", "memory", "energy")}
-    shown = [_timing(found["latency"]), _memory(found["memory"]), _energy(found["energy"])]
+    measured = {name: mapping(result.get(name)) for name in ("latency", "memory", "energy")}
+    shown = [_timing(measured["latency"]), _memory(measured["memory"]), _energy(measured["energy"])]
     parts: list[Child] = [tiles([tile for tile in shown if tile[1]])]
-    if found["latency"].get("noisy"):
+    if measured["latency"].get("noisy"):
         parts.append(note("The machine was busy during the measurement: the latency is only a rough estimate."))
-    peak = number(found["memory"].get("peak"))
+    peak = number(measured["memory"].get("peak"))
     rows: list[list[Child]] = [
         [words, quantity("memory").shown(part), percent(part / peak)]
         for name, words in MEMORY.items()
-        if peak and (part := number(found["memory"].get(name))) is not None
+        if peak and (part := number(measured["memory"].get(name))) is not None
     ]
     if rows:
         parts.append(section("Peak memory by part", table(("part", ">at the peak", ">share"), rows, name="memory")))

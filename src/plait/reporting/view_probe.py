@@ -66,8 +66,8 @@ def score_of(seeds: Sequence[Mapping[str, Any]], items: float) -> Score | None:
     lengths: dict[str, list[float]] = defaultdict(list)
     for seed in seeds:
         for factor, value in mapping(seed.get("lengths")).items():
-            if (found := number(value)) is not None:
-                lengths[factor].append(found)
+            if (accuracy := number(value)) is not None:
+                lengths[factor].append(accuracy)
     return Score(
         sum(values) / len(values), interval, len(values), {f: sum(some) / len(some) for f, some in lengths.items()}
     )
@@ -82,7 +82,7 @@ def scores_of(records: Sequence[Record]) -> tuple[Scores, int]:
     for record in records:
         same = json.dumps([record.config.get(name) for name in ("task", "training", "precision")], sort_keys=True)
         settings[task_of(record)][same][pattern_of(spec_of(record))].append(record)
-    found: Scores = defaultdict(dict)
+    scores: Scores = defaultdict(dict)
     used = 0
     for task, by_setting in settings.items():
         largest = max(by_setting.values(), key=len)
@@ -91,8 +91,8 @@ def scores_of(records: Sequence[Record]) -> tuple[Scores, int]:
             seeds = [mapping(seed) for record in mine for seed in _seeds(record)]
             tested = number(mapping(mine[0].config.get("training")).get("evaluation")) or 1.0
             if (score := score_of(seeds, tested * len(seeds))) is not None:
-                found[name][task] = score
-    return dict(found), len(records) - used
+                scores[name][task] = score
+    return dict(scores), len(records) - used
 
 
 def _seeds(record: Record) -> Sequence[Any]:
@@ -153,9 +153,9 @@ def heat_grid(scores: Mapping[str, Mapping[str, Score]], tasks: Sequence[str]) -
         drawing.text(*place, cut(name, LONGEST), anchor=anchor, colour=PAGE.ink)
         for at, task in enumerate(tasks):
             _draw_cell(drawing, name, task, scores[name].get(task), left + wide * at, y, wide)
-    made = drawing.inline("chart")
-    made.set("width", f"{drawing.width:.0f}")
-    return made
+    chart = drawing.inline("chart")
+    chart.set("width", f"{drawing.width:.0f}")
+    return chart
 
 
 def _draw_cell(drawing: Drawing, name: str, task: str, score: Score | None, x: float, y: float, wide: float) -> None:
@@ -204,12 +204,12 @@ def probe_view(record: Record, context: Context) -> View:
     seeds = [mapping(seed) for seed in _seeds(record)]
     training = mapping(record.config.get("training"))
     score = score_of(seeds, (number(training.get("evaluation")) or 1.0) * len(seeds))
-    replicas = [mapping(each) for each in sequence(result.get("replicas"))]
+    replicas = [mapping(replica) for replica in sequence(result.get("replicas"))]
     chosen = {seed.get("chosen") for seed in seeds}
     lines = [
-        Line(_replica_name(each, n, n in chosen), points, n % MOST_LINES, dots=n in chosen or len(points) < FEW)
-        for n, each in enumerate(replicas)
-        if (points := curve_points(each.get("validation")))
+        Line(_replica_name(replica, n, n in chosen), points, n % MOST_LINES, dots=n in chosen or len(points) < FEW)
+        for n, replica in enumerate(replicas)
+        if (points := curve_points(replica.get("validation")))
     ]
     ceiling = number(seeds[0].get("ceiling")) if seeds else None
     ends = score.interval if score else None
@@ -233,37 +233,37 @@ def probe_view(record: Record, context: Context) -> View:
         parts += [section("On longer sequences", *length_parts({pattern_of(spec): {task: score}})[1:])]
     rows: list[list[Child]] = [
         [
-            str(each.get("seed")),
-            number_text(each.get("lr")),
-            number_text(each.get("weight_decay")),
-            str(each.get("steps")),
-            str(each.get("stopped") or ""),
-            number_text(sequence(each.get("test"))[0] if sequence(each.get("test")) else None),
+            str(replica.get("seed")),
+            number_text(replica.get("lr")),
+            number_text(replica.get("weight_decay")),
+            str(replica.get("steps")),
+            str(replica.get("stopped") or ""),
+            number_text(sequence(replica.get("test"))[0] if sequence(replica.get("test")) else None),
         ]
-        for each in replicas
+        for replica in replicas
     ]
     columns = (">seed", ">rate", ">weight decay", ">steps", "stopped", ">test accuracy")
     if rows:
         parts.append(section("Trainings", table(columns, rows, name="replicas")))
     flat_rows = [
         {
-            "seed": each.get("seed"),
-            "lr": each.get("lr"),
-            "weight_decay": each.get("weight_decay"),
+            "seed": replica.get("seed"),
+            "lr": replica.get("lr"),
+            "weight_decay": replica.get("weight_decay"),
             "step": x,
             "accuracy": y,
         }
-        for each in replicas
-        for x, y in curve_points(each.get("validation"))
+        for replica in replicas
+        for x, y in curve_points(replica.get("validation"))
     ]
     figures = {"accuracy": lambda: _curves_figure(lines, task)} if lines else {}
     title = f"{pattern_of(spec)} on {task}"
     return View(title, _task_words(record), parts, figures, flat_rows, spec=spec, seq=PROBED)
 
 
-def _replica_name(each: Mapping[str, Any], place: int, tested: bool) -> str:
-    rate, decay = number_text(each.get("lr"), 2), number_text(each.get("weight_decay"), 2)
-    return f"{place}: seed {each.get('seed')}, rate {rate}, decay {decay}{', tested' if tested else ''}"
+def _replica_name(replica: Mapping[str, Any], place: int, tested: bool) -> str:
+    rate, decay = number_text(replica.get("lr"), 2), number_text(replica.get("weight_decay"), 2)
+    return f"{place}: seed {replica.get('seed')}, rate {rate}, decay {decay}{', tested' if tested else ''}"
 
 
 def _task_words(record: Record) -> str:
@@ -282,22 +282,22 @@ def _curves_figure(lines: Sequence[Line], task: str) -> str:
 
 
 def verdict_view(record: Record, context: Context) -> View:
-    found = record.result
-    rows = [mapping(row) for row in sequence(found["architectures"])]
+    result = record.result
+    rows = [mapping(row) for row in sequence(result["architectures"])]
     tasks = list(dict.fromkeys(task for row in rows for task in mapping(row.get("tasks"))))
     scores: Scores = {
         str(row["name"]): {
             task: Score(
-                float(one["accuracy"]),
-                (float(one["interval"][0]), float(one["interval"][1])) if one.get("interval") else None,
-                int(one.get("seeds") or 1),
-                {str(f): float(v) for f, v in mapping(one.get("lengths")).items()},
+                float(estimate["accuracy"]),
+                (float(estimate["interval"][0]), float(estimate["interval"][1])) if estimate.get("interval") else None,
+                int(estimate.get("seeds") or 1),
+                {str(f): float(v) for f, v in mapping(estimate.get("lengths")).items()},
             )
-            for task, one in mapping(row["tasks"]).items()
+            for task, estimate in mapping(row["tasks"]).items()
         }
         for row in rows
     }
-    ran, cost = mapping(found.get("ran")), mapping(found.get("cost"))
+    ran, cost = mapping(result.get("ran")), mapping(result.get("cost"))
     listed: list[list[Child]] = [
         [
             code(str(row["spec"]), str(row["name"])),
@@ -320,7 +320,7 @@ def verdict_view(record: Record, context: Context) -> View:
                 note("Test accuracy per task, the mean over seeds: 1 is perfect; below it the 95 % interval if known."),
                 card(tag("div", heat_grid(scores, tasks), class_="scroll wide")),
                 table(columns, listed, chosen=0, keys=[str(row["name"]) for row in rows], name="probe"),
-                *(note(sentence(str(words))) for words in sequence(found.get("notes")))),
+                *(note(sentence(str(words))) for words in sequence(result.get("notes")))),
         *([section("Longer sequences", *longer)] if (longer := length_parts(scores)[1:]) else []),
     ]  # fmt: skip
     values = np.array([[getattr(scores[name].get(task), "accuracy", math.nan) for task in tasks] for name in scores])
@@ -345,8 +345,8 @@ def verdict_view(record: Record, context: Context) -> View:
             values, title="Test accuracy (↑ better)", x_label="task", y_label="", x_ticks=tasks, y_ticks=list(scores)
         )
     }
-    lead = sentence(f"{found.get('protocol')} protocol, on {found.get('device')}")
-    return View(str(found["verdict"]), lead, parts, drawn, flat_rows, sheets)
+    lead = sentence(f"{result.get('protocol')} protocol, on {result.get('device')}")
+    return View(str(result["verdict"]), lead, parts, drawn, flat_rows, sheets)
 
 
 def _ends(interval: object) -> str:

@@ -64,11 +64,11 @@ class Quantified:
         return f"{self.of(row):.4g} {self.unit}".strip()
 
 
-def objectives_of(found: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Quantified]:
+def objectives_of(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Quantified]:
     """Those that all rows have a number of."""
-    made = []
-    for each in sequence(found.get("objectives")):
-        name = str(mapping(each).get("objective", each)).rpartition(":")[2]
+    quantities = []
+    for objective in sequence(result.get("objectives")):
+        name = str(mapping(objective).get("objective", objective)).rpartition(":")[2]
         values = [number(row.get(name)) for row in rows]
         if not values or any(value is None for value in values):
             continue
@@ -77,8 +77,8 @@ def objectives_of(found: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -
         else:
             largest = max(abs(value) for value in values if value is not None)
             scale, unit = next(((1 / size, prefix) for size, prefix in PREFIXES if largest >= size), (1.0, ""))
-        made.append(Quantified(name, bool(mapping(each).get("maximise")), scale, unit))
-    return made
+        quantities.append(Quantified(name, bool(mapping(objective).get("maximise")), scale, unit))
+    return quantities
 
 
 def mixers_of(spec: str) -> tuple[str, ...]:
@@ -88,26 +88,26 @@ def mixers_of(spec: str) -> tuple[str, ...]:
 
 
 def search_view(record: Record, context: Context) -> View:
-    found = record.result
-    every = [row for row in sequence(found.get("front")) if isinstance(mapping(row).get("spec"), str)]
+    result = record.result
+    every = [row for row in sequence(result.get("front")) if isinstance(mapping(row).get("spec"), str)]
     rows = every[:: max(1, -(-len(every) // MOST_MODELS))]
-    title = f"{found.get('space')}, searched by {found.get('method')}"
+    title = f"{result.get('space')}, searched by {result.get('method')}"
     lead = (
-        f"{len(every):,} models on the Pareto front of {whole_text(found.get('evaluated'))} that were compared, "
-        f"{whole_text(found.get('proposed'))} that were proposed."
+        f"{len(every):,} models on the Pareto front of {whole_text(result.get('evaluated'))} that were compared, "
+        f"{whole_text(result.get('proposed'))} that were proposed."
     )
     if len(rows) < len(every):
         lead += f" {len(rows):,} of them, evenly sampled, are shown here; the CSV has all."
-    seq = int(number(mapping(found.get("setting")).get("seq")) or 1024)
-    asked = objectives_of(found, rows)
+    seq = int(number(mapping(result.get("setting")).get("seq")) or 1024)
+    asked = objectives_of(result, rows)
     groups = _groups(rows)
-    parts: list[Child] = [_tiles(record, asked, every), *_fronts(rows, asked, groups), *_choices(found)]
+    parts: list[Child] = [_tiles(record, asked, every), *_fronts(rows, asked, groups), *_choices(result)]
     figures: dict[str, Callable[[], str]] = {}
     if len(asked) > 1:
         figures["front"] = lambda: _figure(rows, asked, groups, title)
     if len(asked) > 2:
-        figures["cube"] = lambda: cube_chart(_models(rows, asked), [one.label for one in asked[:3]], title)
-    if (drawn := _mixture(found)) is not None:
+        figures["cube"] = lambda: cube_chart(_models(rows, asked), [objective.label for objective in asked[:3]], title)
+    if (drawn := _mixture(result)) is not None:
         figures["layers"] = drawn
     sheets = [
         ModelSheet(row["spec"], " + ".join(mixers_of(row["spec"]))[:80], row["spec"], _facts(row, asked), seq)
@@ -121,24 +121,24 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _facts(row: Mapping[str, Any], asked: Sequence[Quantified]) -> list[tuple[str, str]]:
-    return [(one.words, one.text(row)) for one in asked]
+    return [(objective.words, objective.text(row)) for objective in asked]
 
 
 def _tiles(record: Record, asked: Sequence[Quantified], rows: Sequence[Mapping[str, Any]]) -> Element:
-    found = record.result
-    limits = mapping(found.get("limits"))
+    result = record.result
+    limits = mapping(result.get("limits"))
     held_to = ", ".join(
         f"{name} {quantity(name).text(value) if name in on_device() else value}" for name, value in limits.items()
     )
     best = [
-        (f"{'most' if one.maximise else 'least'} {one.words}",
-         one.best_text(rows), "on the front")
-        for one in asked[:3]
+        (f"{'most' if objective.maximise else 'least'} {objective.words}",
+         objective.best_text(rows), "on the front")
+        for objective in asked[:3]
     ]  # fmt: skip
-    cost = mapping(found.get("cost"))
+    cost = mapping(result.get("cost"))
     seconds = cost.get("search_seconds", cost.get("seconds"))
     return tiles([
-        ("on the front", f"{len(rows):,}", f"of {whole_text(found.get('evaluated'))} compared"),
+        ("on the front", f"{len(rows):,}", f"of {whole_text(result.get('evaluated'))} compared"),
         *best,
         ("limits", str(len(limits) or "none"), held_to),
         ("time to search", time_text(seconds) or "?", f"profiling {time_text(cost.get('profile_seconds')) or 'none'}"),
@@ -162,7 +162,7 @@ def _numbers(groups: Mapping[str, str]) -> dict[str, int | None]:
 
 
 def _hint(row: Mapping[str, Any], asked: Sequence[Quantified]) -> str:
-    return "\n".join([row["spec"], *(f"{one.words}: {one.text(row)}" for one in asked)])
+    return "\n".join([row["spec"], *(f"{objective.words}: {objective.text(row)}" for objective in asked)])
 
 
 def _fronts(rows: Sequence[Mapping[str, Any]], asked: Sequence[Quantified], groups: Mapping[str, str]) -> list[Child]:
@@ -184,9 +184,9 @@ def _fronts(rows: Sequence[Mapping[str, Any]], asked: Sequence[Quantified], grou
         )  # fmt: skip
         drawn.append(card(plot, title=f"{up.words} against {across.words}"))
     if len(asked) > 2:
-        axes = [one.label for one in asked[:3]]
+        axes = [objective.label for objective in asked[:3]]
         points = [
-            {"v": [one.of(row) for one in asked[:3]], "key": row["spec"], "hint": _hint(row, asked),
+            {"v": [objective.of(row) for objective in asked[:3]], "key": row["spec"], "hint": _hint(row, asked),
              "number": numbers[groups[row["spec"]]], "group": groups[row["spec"]]}
             for row in rows
         ]  # fmt: skip
@@ -201,9 +201,10 @@ def _fronts(rows: Sequence[Mapping[str, Any]], asked: Sequence[Quantified], grou
     known = {row["spec"]: list(mixers_of(row["spec"])) for row in rows}
     explorer = card(tag("div", json_script(known), data_explore="front"), title="Filter and compare")
     listed: list[list[Child]] = [
-        [code(row["spec"], " + ".join(known[row["spec"]])), *(f"{one.of(row):.4g}" for one in asked)] for row in rows
+        [code(row["spec"], " + ".join(known[row["spec"]])), *(f"{objective.of(row):.4g}" for objective in asked)]
+        for row in rows
     ]
-    columns, keys = ["model", *(f">{one.label}" for one in asked)], [row["spec"] for row in rows]
+    columns, keys = ["model", *(f">{objective.label}" for objective in asked)], [row["spec"] for row in rows]
     first = table(columns, listed[:FIRST], keys=keys[:FIRST], name="front")
     rest = table(columns, listed[FIRST:], keys=keys[FIRST:], name="front-rest")
     return [
@@ -236,8 +237,8 @@ def _figure(
 # ---- a supernet's choices over its layers
 
 
-def _mixture(found: Mapping[str, Any]) -> Callable[[], str] | None:
-    choices, seeds = sequence(found.get("choices")), sequence(found.get("seeds"))
+def _mixture(result: Mapping[str, Any]) -> Callable[[], str] | None:
+    choices, seeds = sequence(result.get("choices")), sequence(result.get("seeds"))
     if not choices or not seeds or not all(sequence(mapping(seed).get("probabilities")) for seed in seeds):
         return None
     names = [[str(name) for name in sequence(layer)] for layer in choices]
@@ -252,8 +253,8 @@ def _mixture(found: Mapping[str, Any]) -> Callable[[], str] | None:
     return lambda: mixture_chart(names, panels, title="What each layer chose")
 
 
-def _choices(found: Mapping[str, Any]) -> list[Child]:
-    drawn = _mixture(found)
+def _choices(result: Mapping[str, Any]) -> list[Child]:
+    drawn = _mixture(result)
     if drawn is None:
         return []
     rows: list[list[Child]] = [
@@ -265,7 +266,7 @@ def _choices(found: Mapping[str, Any]) -> list[Child]:
             percent(number(seed.get("settled")) or 0),
             number_text(seed.get("retrained_loss")),
         ]
-        for seed in map(mapping, sequence(found.get("seeds")))
+        for seed in map(mapping, sequence(result.get("seeds")))
     ]
     columns = ("seed", "most likely model", ">loss in its supernet", ">steps", ">settled layers", ">retrained loss")
     words = "Layers across, choices down; darker is more likely. Letters show the choice taken."

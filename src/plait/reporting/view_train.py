@@ -32,14 +32,14 @@ MOST_POINTS = 600
 
 def curve_points(points: object) -> list[tuple[float, float]]:
     """Pairs of finite numbers, thinned where there are many."""
-    found = []
+    pairs = []
     for point in sequence(points):
         pair = sequence(point)[:2]
         x, y = (number(pair[0]), number(pair[1])) if len(pair) == 2 else (None, None)
         if x is not None and y is not None:
-            found.append((x, y))
-    every = max(1, math.ceil(len(found) / MOST_POINTS))
-    return found if every == 1 else [*found[:-1:every], found[-1]]
+            pairs.append((x, y))
+    every = max(1, math.ceil(len(pairs) / MOST_POINTS))
+    return pairs if every == 1 else [*pairs[:-1:every], pairs[-1]]
 
 
 def curve_of(record: Record) -> list[tuple[float, float]]:
@@ -90,7 +90,7 @@ def train_tiles(result: Mapping[str, Any]) -> Child:
     mfu, bits = number(result.get("mfu")), number(result.get("bits_per_character"))
     spelled = f"perplexity {number_text(result.get('perplexity'), 3)}" if number(result.get("perplexity")) else ""
     speed = number(result.get("tokens_per_second"))
-    found = [
+    figures = [
         ("held-out loss", loss_text(result.get("loss")), "nats per token"),
         ("perplexity", number_text(result.get("perplexity")), f"{bits:.3g} bits per character" if bits else spelled),
         ("tokens", short(number(result.get("tokens")) or 0), f"{whole_text(result.get('steps'))} steps"),
@@ -98,14 +98,14 @@ def train_tiles(result: Mapping[str, Any]) -> Child:
         ("time", time_text(result.get("seconds")), f"{speed:,.0f} tokens per second" if speed else ""),
         ("MFU", percent(mfu) if mfu is not None else "", "of the device's peak"),
     ]
-    return tiles([row for row in found if row[1] and row[1] != "0"])
+    return tiles([row for row in figures if row[1] and row[1] != "0"])
 
 
 def track_view(record: Record, context: Context) -> View:
     """One annealed training of a comparison or a race, at one budget, rate and seed."""
     result, config, spec = record.result, record.config, spec_of(record)
     recipe = mapping(config.get("recipe"))
-    windows = [loss for loss in (number(each) for each in sequence(result.get("windows"))) if loss is not None]
+    windows = [loss for loss in (number(window) for window in sequence(result.get("windows"))) if loss is not None]
     lead = (
         f"A training of a comparison or a race: {whole_text(result.get('tokens'))} tokens, rate "
         f"{number_text(recipe.get('lr'))}, seed {config.get('seed', 0)}."

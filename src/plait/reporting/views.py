@@ -116,11 +116,11 @@ def view_page(view: View, document: Mapping[str, Any], file: str) -> str:
 
 def plain_view(record: Record) -> View:
     """Of any record: its numbers, and all fields."""
-    found = summary(record)
+    headline = summary(record)
     fields = flat(record.result)
     return View(
-        found.name,
-        found.words,
+        headline.name,
+        headline.words,
         [section("Result", field_table(fields, "result"))],
         rows=[{name: value for name, value in fields.items() if not isinstance(value, (list, dict))}],
         spec=spec_of(record),
@@ -188,10 +188,10 @@ def architecture_parts(view: View) -> list[Child]:
 
 def svg_element(document: str) -> Element:
     """An SVG document as part of a page."""
-    made = ElementTree.fromstring(document)
-    for each in made.iter():  # HTML knows SVG's elements by their plain names
-        each.tag = each.tag.rpartition("}")[2]
-    return made
+    root = ElementTree.fromstring(document)
+    for element in root.iter():  # HTML knows SVG's elements by their plain names
+        element.tag = element.tag.rpartition("}")[2]
+    return root
 
 
 PROVENANCE = {

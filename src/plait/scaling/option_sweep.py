@@ -52,7 +52,7 @@ def option_values(records: Iterable[Record], mixer: str, option: str, kind: str)
     """All values, setting by setting, the best first; a `UserError` if no setting has two values."""
     _require(mixer, option)
     quality, sign = QUALITY[kind]
-    found: dict[tuple[str, int], dict[str, ByTask]] = {}
+    by_setting: dict[tuple[str, int], dict[str, ByTask]] = {}
     for record in records:
         arch = architecture(str(record.config["spec"]))
         values = {str(getattr(layer, option)) for layer in arch.layers if layer.name == mixer}
@@ -60,9 +60,11 @@ def option_values(records: Iterable[Record], mixer: str, option: str, kind: str)
             continue
         task = json.dumps(record.config["task"], sort_keys=True) if kind == "probe" else ""
         setting = _setting(record, arch, mixer, option), arch.header.d
-        by_task = found.setdefault(setting, {}).setdefault(values.pop(), {})
+        by_task = by_setting.setdefault(setting, {}).setdefault(values.pop(), {})
         by_task.setdefault(task, []).append(float(record.result[quality]))
-    rows = [row for (setting, width), values in found.items() for row in _rows(setting, values, sign, option, width)]
+    rows = [
+        row for (setting, width), values in by_setting.items() for row in _rows(setting, values, sign, option, width)
+    ]
     if not rows:
         raise UserError(f"no {kind} records differ in {mixer}.{option} alone; make some that are alike but for that.")
     return rows

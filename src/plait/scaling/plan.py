@@ -180,50 +180,52 @@ def wanted_sizes(
 ) -> list[float]:
     """Parameter counts spread around the size that reads `per_parameter` tokens per parameter at this budget."""
     costs = family.token_flops(seq_len)
-    ratio = [math.log(flops / each / n) for each, n in zip(costs, family.params, strict=True)]
+    ratio = [math.log(flops / cost / n) for cost, n in zip(costs, family.params, strict=True)]
     # Tokens per parameter fall as the size grows; np.interp wants rising values, hence the signs.
     middle = float(np.interp(-math.log(per_parameter), [-r for r in ratio], np.log(family.params)))
     return [float(n) for n in np.exp(middle + np.linspace(-math.log(span), math.log(span), sizes))]
 
 
 def _run(name: str, arch: Architecture, params: int, flops: float, recipe: Recipe, seed: int) -> PlannedRun:
-    each = token_flops(arch, recipe.seq_len)
+    per_token = token_flops(arch, recipe.seq_len)
     per_step = recipe.batch * recipe.seq_len
-    steps = max(1, round(flops / each / per_step))
+    steps = max(1, round(flops / per_token / per_step))
     tokens = steps * per_step
-    return PlannedRun(name, flops, arch.text, params, tokens, steps, tokens * each, recipe, seed)
+    return PlannedRun(name, flops, arch.text, params, tokens, steps, tokens * per_token, recipe, seed)
 
 
 def warnings(plan: Plan, corpus_tokens: int | None = None) -> list[str]:
     """Everything about the plan that would bias the laws fitted to it, in words for the user."""
-    found = _growing_batches(plan)
+    caveats = _growing_batches(plan)
     short = [run for run in plan.runs if run.steps < LEAST_STEPS]
     if short:
         least = min(run.steps for run in short)
-        found.append(
+        caveats.append(
             f"{len(short)} of {len(plan.runs)} runs have fewer than {LEAST_STEPS} steps, the shortest {least}: they "
             "are not on the law of longer ones, and E comes out wrong. A smaller batch or larger budgets help"
         )
     off = [run for run in plan.runs if abs(run.flops / run.budget - 1) > 0.05]
     if off:
-        found.append(f"{len(off)} runs miss their budget by more than 5 %, as steps are whole: make the batch smaller")
+        caveats.append(
+            f"{len(off)} runs miss their budget by more than 5 %, as steps are whole: make the batch smaller"
+        )
     groups: dict[tuple[str, float], int] = {}
     for run in plan.runs:
         groups[run.architecture, run.budget] = groups.get((run.architecture, run.budget), 0) + (run.seed == 0)
     few = [f"{name} at {flops:.3g}" for (name, flops), count in groups.items() if count < 3]
     if few:
-        found.append(
+        caveats.append(
             f"fewer than three sizes for {', '.join(few[:4])}: a parabola needs three. The sizes wanted lie between "
             "those the architecture has; larger budgets, or narrower heads in the spec, give more"
         )
     if len(plan.budgets) < 3:
-        found.append("fewer than three groups: the exponents will be unsure")
+        caveats.append("fewer than three groups: the exponents will be unsure")
     repeated = [run for run in plan.runs if corpus_tokens and run.tokens > corpus_tokens]
     if repeated and corpus_tokens:
         most = max(run.tokens for run in repeated) / corpus_tokens
         times = f"{most:,.{1 if most < 100 else 0}f}"
-        found.append(f"{len(repeated)} runs read the text more than once, up to {times} times: D is not new tokens")
-    return found
+        caveats.append(f"{len(repeated)} runs read the text more than once, up to {times} times: D is not new tokens")
+    return caveats
 
 
 def _growing_batches(plan: Plan) -> list[str]:
@@ -295,11 +297,11 @@ def _timed(plan: Plan, name: str, corpus: Corpus, device: str) -> Speed:
     seconds: list[float] = []
     for place in places:
         run = own[place]
-        each = run.flops / run.tokens
-        per_token = seconds[-1] * each / flops[-1] if flops else each / _FIRST_GUESS
-        if flops and (per_token * run.recipe.batch * run.recipe.seq_len > LONGEST_STEP or each <= flops[-1]):
+        cost = run.flops / run.tokens
+        per_token = seconds[-1] * cost / flops[-1] if flops else cost / _FIRST_GUESS
+        if flops and (per_token * run.recipe.batch * run.recipe.seq_len > LONGEST_STEP or cost <= flops[-1]):
             continue
-        flops.append(each)
+        flops.append(cost)
         seconds.append(_token_seconds(run, plan, corpus, device))
     return Speed(flops, seconds)
 

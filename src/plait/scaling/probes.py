@@ -38,14 +38,14 @@ class Probed:
 
 def probed(store: Store) -> list[Probed]:
     """All probed architectures of a store; a `UserError` if there are none."""
-    found: dict[str, dict[str, list[float]]] = {}
+    by_spec: dict[str, dict[str, list[float]]] = {}
     for record in store.find(KIND):
         spec, task = str(record.config["spec"]), str(record.config["task"]["task"])
         key = _core(spec)
-        found.setdefault(key, {}).setdefault(task, []).append(float(record.result["accuracy"]))
-    if not found:
+        by_spec.setdefault(key, {}).setdefault(task, []).append(float(record.result["accuracy"]))
+    if not by_spec:
         raise UserError(f"{store.name} has no probes: `plait probe --suite mad21` makes them.")
-    return [_probed(spec, scores) for spec, scores in found.items()]
+    return [_probed(spec, scores) for spec, scores in by_spec.items()]
 
 
 def _core(spec: str) -> str:
@@ -66,17 +66,17 @@ def _probed(core: str, scores: Mapping[str, list[float]]) -> Probed:
 def scores_by_pattern(models: list[Probed]) -> dict[str, dict[str, float]]:
     """Scores of each pattern; of patterns that were probed with several settings, those of the best one."""
     best: dict[str, Probed] = {}
-    for one in sorted(models, key=lambda each: each.mean):
-        best[one.pattern] = one
-    return {pattern: one.scores for pattern, one in best.items()}
+    for model in sorted(models, key=lambda model: model.mean):
+        best[model.pattern] = model
+    return {pattern: model.scores for pattern, model in best.items()}
 
 
 def order_pairs(models: list[Probed]) -> list[tuple[Probed, Probed]]:
     """Pairs of hybrids with the same mixers in opposite orders: attention last, then attention first."""
-    by_order = {one.order: one for one in models}
+    by_order = {model.order: model for model in models}
     pairs = []
-    for order, one in by_order.items():
+    for order, model in by_order.items():
         turned = tuple(reversed(order))
         if turned != order and turned in by_order and "attn" in order[-1] and "attn" not in order[0]:
-            pairs.append((one, by_order[turned]))
+            pairs.append((model, by_order[turned]))
     return pairs

@@ -135,11 +135,14 @@ def train_planned(worker: Worker, run: PlannedRun, plan: Plan, runs: Path, devic
 def _store_study(plan: Plan, corpus: Corpus, outcomes: list[RunOutcome], store: Store, started: float) -> None:
     """Store which trainings form this study, and each one's architecture and budget. Only once the whole plan is
     trained: a stored record cannot be changed afterwards."""
-    if any(one.result is None and one.why != DIVERGED for one in outcomes):
+    if any(outcome.result is None and outcome.why != DIVERGED for outcome in outcomes):
         return
-    rows = [{"key": one.key, "architecture": one.run.architecture, "budget": one.run.budget} for one in outcomes]
+    rows = [
+        {"key": outcome.key, "architecture": outcome.run.architecture, "budget": outcome.run.budget}
+        for outcome in outcomes
+    ]
     config = {"protocol": PROTOCOL, "data": corpus.as_dict(), "runs": sorted(rows, key=lambda row: str(row["key"]))}
-    diverged = [one.key for one in outcomes if one.result is None]
+    diverged = [outcome.key for outcome in outcomes if outcome.result is None]
     result = {"diverged": diverged, "text": corpus.name, PER_BYTE: tokens_per_byte(corpus)}
     store.put(Record.of(KIND, config, result, provenance_of(started, time.time() - started)))
 
@@ -150,8 +153,8 @@ TRAINED = "train"
 def stored_runs(store: Store) -> Table:
     studied = _studied(store)
     records: Iterable[Record | None] = map(store.get, studied) if studied else reversed(store.find(TRAINED))
-    found = _newest_sources([record for record in records if record is not None], studied)
-    rows = [run_row(record, *studied.get(record.key, ())) for record in found]
+    newest = _newest_sources([record for record in records if record is not None], studied)
+    rows = [run_row(record, *studied.get(record.key, ())) for record in newest]
     if not rows:
         raise UserError(f"{store.name} has no trainings; see `plait scale plan` and `plait scale run`.")
     return Table.of(store.name, rows)
@@ -159,11 +162,11 @@ def stored_runs(store: Store) -> Table:
 
 def _studied(store: Store) -> dict[str, tuple[str, float | None]]:
     """Key of a training → the architecture's name and tokens per byte, for all studies on the newest one's text."""
-    found = store.find("scale")
+    studies = store.find("scale")
     return {
         row["key"]: (row["architecture"], record.result.get(PER_BYTE))
-        for record in reversed(found)
-        if _text(record) == _text(found[0])
+        for record in reversed(studies)
+        if _text(record) == _text(studies[0])
         for row in record.config["runs"]
     }
 

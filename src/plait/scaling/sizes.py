@@ -58,35 +58,35 @@ def token_flops(arch: Architecture, seq_len: int) -> float:
     return 3 * model_cost(arch, seq=seq_len).flops / seq_len
 
 
-def family(given: str, vocab: int, depth_power: float = DEPTH_POWER) -> Family:
-    """`given` is the name of a family of presets, a spec to grow, or NAME=SPEC. All members get this vocabulary."""
-    name, text = _split_name(given)
-    of_presets = [(int(found["millions"]), preset) for found, preset in _sized_presets() if found["family"] == text]
+def family(source: str, vocab: int, depth_power: float = DEPTH_POWER) -> Family:
+    """`source` is the name of a family of presets, a spec to grow, or NAME=SPEC. All members get this vocabulary."""
+    name, text = _split_name(source)
+    of_presets = [(int(sized["millions"]), preset) for sized, preset in _sized_presets() if sized["family"] == text]
     if of_presets:
         members = tuple(architecture(preset) for _, preset in sorted(of_presets))
     else:
         try:
             base = architecture(text)
         except UserError as wrong:
-            families = dict.fromkeys(found["family"] for found, _ in _sized_presets())
+            families = dict.fromkeys(sized["family"] for sized, _ in _sized_presets())
             near = did_you_mean(text, families)
-            raise UserError(f"--arch {given}: neither a family of presets nor a spec.{near} {wrong}") from None
+            raise UserError(f"--arch {source}: neither a family of presets nor a spec.{near} {wrong}") from None
         members = grown(base, depth_power)
     fitted = tuple(Architecture(arch.header.with_vocabulary(vocab), arch.layers) for arch in members)
     return Family(name or (text if of_presets else pattern_of(fitted[0])), fitted)
 
 
-def _split_name(given: str) -> tuple[str, str]:
+def _split_name(source: str) -> tuple[str, str]:
     """Name and spec of `striped=d=64 | …`; no name where the first word is a key of the spec's header, as in `d=64`."""
-    name, _, text = given.partition("=")
-    known = {each.name for each in dataclasses.fields(Header)}
+    name, _, text = source.partition("=")
+    known = {option.name for option in dataclasses.fields(Header)}
     if text and re.fullmatch(r"[A-Za-z][\w.+-]*", name.strip()) and name.strip() not in known:
         return name.strip(), text.strip()
-    return "", given.strip()
+    return "", source.strip()
 
 
 def _sized_presets() -> list[tuple[re.Match[str], str]]:
-    return [(found, name) for name in presets.names() if (found := _SIZED.fullmatch(name)) is not None]
+    return [(sized, name) for name in presets.names() if (sized := _SIZED.fullmatch(name)) is not None]
 
 
 def grown(base: Architecture, depth_power: float = DEPTH_POWER) -> tuple[Architecture, ...]:
@@ -98,7 +98,7 @@ def grown(base: Architecture, depth_power: float = DEPTH_POWER) -> tuple[Archite
     heads = math.gcd(*(getattr(o, name) for o in mixers for name in HEADS if getattr(o, name, 0))) or _steps_of_eight(d)
     period = _period(base.layers)
     periods = len(base.layers) // len(period)
-    made = []
+    members = []
     for k in range(1, MOST_WIDTHS + 1):
         width = d * k // heads
         depth = max(1, round(periods * (width / d) ** depth_power))
@@ -108,10 +108,10 @@ def grown(base: Architecture, depth_power: float = DEPTH_POWER) -> tuple[Archite
                 options.check(width)
         except UserError:
             continue  # some option does not allow this width
-        made.append(Architecture(dataclasses.replace(base.header, d=width), layers))
-    if not made:
+        members.append(Architecture(dataclasses.replace(base.header, d=width), layers))
+    if not members:
         raise UserError(f"{base.text}: no other width fits its options.")
-    return tuple(sorted(made, key=lambda arch: model_cost(arch, seq=1).active_params))
+    return tuple(sorted(members, key=lambda arch: model_cost(arch, seq=1).active_params))
 
 
 def _steps_of_eight(d: int) -> int:
@@ -120,7 +120,7 @@ def _steps_of_eight(d: int) -> int:
 
 
 def _widened(options: MixerOptions, width: int, d: int) -> MixerOptions:
-    names = {each.name for each in dataclasses.fields(options)}
+    names = {option.name for option in dataclasses.fields(options)}
     change = {name: getattr(options, name) * width // d for name in HEADS if getattr(options, name, 0)}
     for name in WIDTHS:
         if name in names and getattr(options, name):

@@ -50,12 +50,12 @@ def scale_view(record: Record, context: Context) -> View:
 
 
 def _rows(record: Record, context: Context) -> list[RunRow]:
-    found = []
-    for each in record.config["runs"]:
-        run = context.get(str(each["key"]))
+    rows = []
+    for planned in record.config["runs"]:
+        run = context.get(str(planned["key"]))
         if run is not None:
-            found.append(run_row(run, each.get("architecture"), record.result.get(PER_BYTE)))
-    return found
+            rows.append(run_row(run, planned.get("architecture"), record.result.get(PER_BYTE)))
+    return rows
 
 
 def _laws(rows: Sequence[RunRow]) -> Laws:
@@ -85,7 +85,7 @@ def _drawn(rows: Sequence[RunRow]) -> list[Child]:
 
 
 def _table(rows: Sequence[RunRow], context: Context) -> Child:
-    made: list[list[Child]] = [
+    cells: list[list[Child]] = [
         [
             code(row["spec"], row["architecture"]),
             power_of_ten(float(row["flops"])),
@@ -96,4 +96,4 @@ def _table(rows: Sequence[RunRow], context: Context) -> Child:
         ]
         for row in rows
     ]
-    return table(("model", ">FLOPs", ">parameters", ">tokens", ">loss", "training"), made, name="scaling-runs")
+    return table(("model", ">FLOPs", ">parameters", ">tokens", ">loss", "training"), cells, name="scaling-runs")

@@ -74,11 +74,13 @@ class Capability(Objective):
             )
         self.records = len(used)
         self._hash = hashlib.sha256("\n".join(sorted(used)).encode()).hexdigest()[:16]
-        self.kinds = tuple(sorted({options.name for one in self.probed for options in one.arch.layers}))
-        kinds_NL = compositions.padded([[self.kinds.index(o.name) for o in one.arch.layers] for one in self.probed])
+        self.kinds = tuple(sorted({options.name for probed in self.probed for options in probed.arch.layers}))
+        kinds_NL = compositions.padded(
+            [[self.kinds.index(o.name) for o in probed.arch.layers] for probed in self.probed]
+        )
         self._ridge = Ridge(
-            compositions.features(self.kinds, kinds_NL, np.array([one.state for one in self.probed])),
-            np.stack([one.accuracy_T for one in self.probed]),
+            compositions.features(self.kinds, kinds_NL, np.array([probed.state for probed in self.probed])),
+            np.stack([probed.accuracy_T for probed in self.probed]),
         )
 
     @classmethod

@@ -80,14 +80,14 @@ def may_hold(row: Row, limits: Limits) -> bool:
     """Whether it is not measured yet and not predicted above a limit."""
     if row["measurement"] or row["exceeded"]:
         return False
-    predicted = {name: row[each.column]["predicted"] for name, each in in_rows([row]).items()}
+    predicted = {name: row[q.column]["predicted"] for name, q in in_rows([row]).items()}
     limited = {name: predicted[name] / quantity(name).scale for name in limits.on_device if predicted.get(name)}
     return not limits.exceeded(limited)
 
 
 def direction(record: Record, by: str, row: Row) -> tuple[str, bool]:
     """The column to compare by, and whether more is better."""
-    objectives = {each["objective"]: bool(each["maximise"]) for each in record.result["objectives"]}
+    objectives = {objective["objective"]: bool(objective["maximise"]) for objective in record.result["objectives"]}
     if not by:
         return next(iter(objectives.items()))
     numbers = [name for name, value in row.items() if isinstance(value, int | float) and not isinstance(value, bool)]
@@ -101,7 +101,7 @@ def should_hold(row: Row, limits: Limits) -> bool:
     """Whether it is not measured yet and its prediction intervals are within every limit."""
     if row["measurement"] or row["exceeded"]:
         return False
-    interval = {name: row[each.column]["interval"] for name, each in in_rows([row]).items()}
+    interval = {name: row[q.column]["interval"] for name, q in in_rows([row]).items()}
     highest = {name: interval[name][1] / quantity(name).scale for name in limits.on_device if interval.get(name)}
     return len(highest) == len(limits.on_device) and not limits.exceeded(highest)
 
@@ -111,7 +111,7 @@ def nothing_holds(rows: list[Row], limits: Limits) -> str:
     shown = in_rows(rows)
     least = {name: min((v for row in rows if (v := value_of(row, name)) is not None), default=None) for name in shown}
     wanted = ", ".join(constraint.replace("_high", "") for constraint in limits.constraints())
-    attained = " and ".join(f"{readable(least[name])} {each.unit}" for name, each in shown.items())
+    attained = " and ".join(f"{readable(least[name])} {q.unit}" for name, q in shown.items())
     return f"no model of this front is within {wanted}; its lowest are {attained}. Search again with these limits."
 
 

@@ -41,14 +41,14 @@ def score_config(objective: ProxyObjective, spec: str) -> dict[str, object]:
 
 def stored_score(objective: ProxyObjective, spec: str, store: Store) -> float:
     """The score from the store, or computed and stored."""
-    found = store.computed(KIND, score_config(objective, spec), lambda: {"score": objective.score(spec)})
-    return float(found.result["score"])
+    record = store.computed(KIND, score_config(objective, spec), lambda: {"score": objective.score(spec)})
+    return float(record.result["score"])
 
 
 @contextmanager
 def scored_by_workers(search: Search, scoring: Scoring, store: Store, stop: threading.Event) -> Iterator[None]:
     """A context in which workers compute the search's proxies; setting `stop` raises `KeyboardInterrupt`."""
-    proxies = [each for each in search.evaluator.objectives if isinstance(each, ProxyObjective)]
+    proxies = [objective for objective in search.evaluator.objectives if isinstance(objective, ProxyObjective)]
     setup = Setup.of(store, tuple(search.space.mixer_sources.values()))
     with Pool(scoring.place, setup, store, local_workers=scoring.place.local_workers(), apart=True) as pool:
 

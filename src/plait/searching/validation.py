@@ -141,11 +141,11 @@ class _FrontMeasurements:
         within_N = np.ones(len(self.front), dtype=np.bool_)
         within_N[list(self.taken)] = False
         for name, limit in self.limits.on_device.items():
-            each = quantity(name)
-            measured = row[each.column]["measured"]
-            if measured is not None and measured > each.scale * limit:
+            q = quantity(name)
+            measured = row[q.column]["measured"]
+            if measured is not None and measured > q.scale * limit:
                 predicted_N = np.array(self.front.column(name))
-                within_N &= predicted_N <= predicted_N[index] * each.scale * limit / measured
+                within_N &= predicted_N <= predicted_N[index] * q.scale * limit / measured
         if not within_N.any():
             return None
         return int(np.where(within_N, _distances(scaled_NM, wanted), np.inf).argmin())
@@ -173,21 +173,21 @@ def describe(row: Row, limits: Limits, record: Record | None) -> DocumentRow:
     within = None if set(limits.on_device) - set(measured) else not exceeded
     # Optional quantities have a column only if they were predicted, measured or limited.
     known = {**row, **measured, **limits.as_dict()}
-    shown = [each for name, each in on_device().items() if not each.optional or name in known]
-    both = {each.column: _entry(row, each, record) for each in shown}
+    shown = [q for name, q in on_device().items() if not q.optional or name in known]
+    both = {q.column: _entry(row, q, record) for q in shown}
     return {**exact, **both, "within": within, "exceeded": exceeded, "measurement": record.key if record else None}
 
 
-def _entry(row: Row, each: Quantity, record: Record | None) -> Entry:
+def _entry(row: Row, q: Quantity, record: Record | None) -> Entry:
     """Prediction and measurement of one quantity, in the quantity's unit."""
     entry: Entry = {"predicted": None, "interval": None, "measured": None}
-    if each.name in row:
-        mean, high = each.scale * row[each.name], each.scale * row[each.upper]
+    if q.name in row:
+        mean, high = q.scale * row[q.name], q.scale * row[q.upper]
         entry |= {"predicted": mean, "interval": [max(0.0, 2 * mean - high), high]}
-    if record is not None and (measured := record.result.get(each.name)):
-        entry["measured"] = each.scale * measured[each.value]
+    if record is not None and (measured := record.result.get(q.name)):
+        entry["measured"] = q.scale * measured[q.value]
         if "low" in measured:
-            entry["measured_interval"] = [each.scale * measured["low"], each.scale * measured["high"]]
+            entry["measured_interval"] = [q.scale * measured["low"], q.scale * measured["high"]]
             entry["noisy"] = measured["noisy"]
     return entry
 
@@ -214,7 +214,10 @@ def document(record: Record, validated: Validated) -> dict[str, object]:
     return {
         "key": record.key,
         **{name: result[name] for name in ("space", "method", "limits", "setting")},
-        "objectives": [f"{'max' if each['maximise'] else 'min'}:{each['objective']}" for each in result["objectives"]],
+        "objectives": [
+            f"{'max' if objective['maximise'] else 'min'}:{objective['objective']}"
+            for objective in result["objectives"]
+        ],
         "profile": result["profile"]["hash"] if result["profile"] else None,
         "front": validated.rows,
         "over_limit": validated.over_limit,

@@ -217,8 +217,8 @@ def _download(text: str, kind: str, name: str, headers: dict[str, str] | None = 
     from starlette.responses import Response
 
     plain = "".join(c if c.isalnum() or c in "-." else "-" for c in name)
-    given = {"content-disposition": f'attachment; filename="{plain}"', "cache-control": "no-store", **(headers or {})}
-    return Response(text, media_type=kind, headers=given)
+    headers = {"content-disposition": f'attachment; filename="{plain}"', "cache-control": "no-store", **(headers or {})}
+    return Response(text, media_type=kind, headers=headers)
 
 
 def _csv(rows: Any) -> str:

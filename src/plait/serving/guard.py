@@ -112,8 +112,8 @@ class Guard:
         if self.token is None:
             return None
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
-        given = dict(query).get("token")
-        if given is not None and self._is_token(given):
+        token = dict(query).get("token")
+        if token is not None and self._is_token(token):
             # The token leaves the address at once, so that it stays out of bookmarks, history and screenshots.
             rest = urlencode([(name, value) for name, value in query if name != "token"])
             path = "/" + scope["path"].lstrip("/")
@@ -131,8 +131,8 @@ class Guard:
             {"www-authenticate": "Bearer"},
         )
 
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode("utf-8", "replace"), str(self.token).encode())
+    def _is_token(self, text: str) -> bool:
+        return hmac.compare_digest(text.encode("utf-8", "replace"), str(self.token).encode())
 
 
 def urlsplit_host(origin: str) -> str:
@@ -152,19 +152,19 @@ def _name(host: str) -> str:
 
 def _headers(scope: Scope) -> dict[str, str]:
     """By name. A header that is sent twice is joined with a comma, so that it passes no check."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        found[key] = f"{found[key]},{text}" if key in found else text
-    return found
+        headers[key] = f"{headers[key]},{text}" if key in headers else text
+    return headers
 
 
 def _cookie(text: str) -> str:
     try:
-        found = SimpleCookie(text).get(COOKIE)
+        cookie = SimpleCookie(text).get(COOKIE)
     except CookieError:
         return ""
-    return "" if found is None else found.value
+    return "" if cookie is None else cookie.value
 
 
 def _ascii_path(path: str) -> str:

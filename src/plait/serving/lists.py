@@ -8,8 +8,8 @@ from xml.etree.ElementTree import Element
 
 from plait.records.record import Record
 from plait.reporting.page import Child, link, table, tag
-from plait.reporting.summaries import started_text, summary, time_text
-from plait.serving.record_index import Found, Line
+from plait.reporting.summaries import number, started_text, summary, time_text
+from plait.serving.record_index import Line, Matches
 
 PAGE = 50  # records of a page of a list
 #: What a list can be sorted by, and the headings of that.
@@ -22,10 +22,9 @@ def record_address(key: str) -> str:
 
 
 def record_line(record: Record) -> Line:
-    found = summary(record)
-    seconds = record.provenance.get("seconds")
-    return Line(record.key, record.kind, found.name, found.spec, found.source, found.value, found.unit, found.words,
-                started_text(record), seconds if isinstance(seconds, float) else None)  # fmt: skip
+    fields = summary(record)
+    return Line(record.key, record.kind, fields.name, fields.spec, fields.source, fields.value, fields.unit,
+                fields.words, started_text(record), number(record.provenance.get("seconds")))  # fmt: skip
 
 
 def _cells(line: Line) -> list[Child]:
@@ -41,11 +40,11 @@ def _cells(line: Line) -> list[Child]:
 
 def short_list(lines: Sequence[Line]) -> Element:
     columns = [f">{words}" if name == "seconds" else words for name, words in COLUMNS]
-    made = table(columns, [_cells(line) for line in lines], fixed=True)
-    for row in made.iter("tr"):
+    listing = table(columns, [_cells(line) for line in lines], fixed=True)
+    for row in listing.iter("tr"):
         row[0].set("class", "left what")
-    made.set("class", "fixed scroll lines")
-    return made
+    listing.set("class", "fixed scroll lines")
+    return listing
 
 
 def records_table(lines: Sequence[Line], kept: Mapping[str, str], sort: str, up: bool) -> Element:
@@ -65,25 +64,25 @@ def records_table(lines: Sequence[Line], kept: Mapping[str, str], sort: str, up:
             side = "right" if name == "seconds" else "left what" if name == "name" else "left"
             cells.append(tag("td", cell, class_=side, **({} if name == "name" else {"data_label": words})))
         body.append(tag("tr", *cells, class_="plain"))
-    made = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *body))
-    return tag("div", made, class_="fixed scroll lines")
+    rows = tag("tbody", *body)
+    return tag("div", tag("table", tag("thead", tag("tr", *heads)), rows), class_="fixed scroll lines")
 
 
-def kind_chips(found: Found, kept: Mapping[str, str]) -> Element:
+def kind_chips(matches: Matches, kept: Mapping[str, str]) -> Element:
     rest = {name: value for name, value in kept.items() if name != "kind"}
     now = kept.get("kind", "")
-    total = sum(found.kinds.values())
-    chips = [("", "all", total), *((kind, kind, count) for kind, count in found.kinds.items())]
-    made = [
+    total = sum(matches.kinds.values())
+    chips = [("", "all", total), *((kind, kind, count) for kind, count in matches.kinds.items())]
+    links = [
         tag("a", f"{words} {count:,}", href=f"/records?{urlencode({**rest, **({'kind': kind} if kind else {})})}",
             class_="chip", **({"aria_current": "true"} if kind == now else {}))
         for kind, words, count in chips
     ]  # fmt: skip
-    return tag("div", *made, class_="chips")
+    return tag("div", *links, class_="chips")
 
 
-def page_links(found: Found, kept: Mapping[str, str], sort: str, up: bool, page: int) -> Child:
-    last = max(1, -(-found.total // PAGE))
+def page_links(matches: Matches, kept: Mapping[str, str], sort: str, up: bool, page: int) -> Child:
+    last = max(1, -(-matches.total // PAGE))
     if last == 1:
         return ""
     same = {**kept, **({"sort": sort} if sort != "newest" else {}), **({"up": "1"} if up else {})}

@@ -154,9 +154,9 @@ class Pages:
     def _latest(self) -> list[Record]:
         """The newest results, without the trainings and plans that they consist of unless there is nothing else."""
         whole = [kind for kind in self.store.kinds() if kind not in PARTS]
-        found = [record for kind in whole for record in self.store.find(kind, limit=NEWEST)]
-        found.sort(key=lambda record: str(record.provenance.get("started", "")), reverse=True)
-        return found[:NEWEST] or self.store.find(limit=NEWEST)
+        newest = [record for kind in whole for record in self.store.find(kind, limit=NEWEST)]
+        newest.sort(key=lambda record: str(record.provenance.get("started", "")), reverse=True)
+        return newest[:NEWEST] or self.store.find(limit=NEWEST)
 
     def _claims(self) -> list[tuple[str, str]]:
         """(key, owner) of every record that is being computed now."""
@@ -174,37 +174,39 @@ class Pages:
         sort, up = query.get("sort", "newest"), query.get("up") == "1"
         page = int(query["page"]) if query.get("page", "").isdecimal() and len(query["page"]) < 8 else 1
         page = max(1, page)
-        found = self.index.find(kind, words, sort, not up, (page - 1) * PAGE, PAGE)
+        matches = self.index.find(kind, words, sort, not up, (page - 1) * PAGE, PAGE)
         kept = {name: value for name, value in (("kind", kind), ("q", words)) if value}
-        title = f"{found.total:,} record{'s' * (found.total != 1)}"
-        reading = f" {found.read:,} of {found.there:,} have been read so far." if found.read < found.there else ""
+        title = f"{matches.total:,} record{'s' * (matches.total != 1)}"
+        reading = (
+            f" {matches.read:,} of {matches.there:,} have been read so far." if matches.read < matches.there else ""
+        )
         form = tag(
             "form",
-            records_table(found.lines, kept, sort, up),
-            tag("p", tag("button", "Compare the selected", type="submit"), class_="actions") if found.lines else "",
+            records_table(matches.lines, kept, sort, up),
+            tag("p", tag("button", "Compare the selected", type="submit"), class_="actions") if matches.lines else "",
             action="/beside", method="get",
         )  # fmt: skip
         return self.page(
             title,
             tag("header", tag("h1", title), tag("p", filter_text(kind, words) + reading, class_="lead")),
-            kind_chips(found, kept),
-            form if found.lines else note("No matches. A search finds records that contain all its words."),
-            page_links(found, kept, sort, up, page),
+            kind_chips(matches, kept),
+            form if matches.lines else note("No matches. A search finds records that contain all its words."),
+            page_links(matches, kept, sort, up, page),
             here="/records", words=words,
         )  # fmt: skip
 
     def kind(self, kind: str) -> str:
-        found = self.store.find(kind, limit=GALLERY)
-        if not found:
+        records = self.store.find(kind, limit=GALLERY)
+        if not records:
             raise UserError(f"no records of kind '{kind[:80]}'.")
-        total = self.store.kinds().get(kind, len(found))
-        lead = f"The newest {len(found):,} of {total:,}." if len(found) < total else f"{total:,} in total."
+        total = self.store.kinds().get(kind, len(records))
+        lead = f"The newest {len(records):,} of {total:,}." if len(records) < total else f"{total:,} in total."
         every = f"/records?{urlencode({'kind': kind})}"
         return self.page(
             kind,
             tag("header", tag("h1", f"Records of kind {kind}"),
                 tag("p", f"{lead} ", link(every, "As a list"), class_="lead")),
-            kind_section(kind, found, self.context),
+            kind_section(kind, records, self.context),
         )  # fmt: skip
 
     # ---- records
@@ -235,23 +237,23 @@ class Pages:
             known = self._views.get(record.key)
         if known is not None and known[0] == record:
             return known[1]
-        made = view_of(record, self.context)
+        view = view_of(record, self.context)
         with self._lock:
-            self._views[record.key] = record, made
+            self._views[record.key] = record, view
             while len(self._views) > KEPT:
                 self._views.pop(next(iter(self._views)))
-        return made
+        return view
 
     def beside(self, starts: Sequence[str]) -> str:
-        found = [record for start in dict.fromkeys(starts[:MOST_BESIDE]) if (record := self.get(start)) is not None]
-        if len(found) < 2:
+        records = [record for start in dict.fromkeys(starts[:MOST_BESIDE]) if (record := self.get(start)) is not None]
+        if len(records) < 2:
             words = "Select two or more records in a list, or give their keys: /beside?key=…&key=…"
             return self.page("Side by side", tag("header", tag("h1", "Side by side")), note(words), here="/records")
-        names = " and ".join(record.key[:8] for record in found)
+        names = " and ".join(record.key[:8] for record in records)
         return self.page(
             f"{names} side by side",
             tag("header", tag("h1", "Side by side"), tag("p", names, class_="lead")),
-            *side_by_side(found, self.context),
+            *side_by_side(records, self.context),
         )
 
     # ---- trainings by their folders
@@ -305,18 +307,18 @@ class Pages:
 def _download_links(record: Record, view: View) -> list[Child]:
     """Download links of a record: offline page, JSON, CSV, figures."""
     address = record_address(record.key)
-    made: list[Child] = [
+    links: list[Child] = [
         " · ",
         link(f"{address}/report.html", "offline page"),
         " · ",
         link(f"{address}/record.json", "JSON"),
     ]
     if view.rows:
-        made += [" · ", link(f"{address}/numbers.csv", "CSV")]
+        links += [" · ", link(f"{address}/numbers.csv", "CSV")]
     for name in view.figures:
-        made += [" · ", link(f"{address}/figure/{quote(name, safe='')}.svg", f"{name}.svg")]
-    return made
+        links += [" · ", link(f"{address}/figure/{quote(name, safe='')}.svg", f"{name}.svg")]
+    return links
 
 
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+def _count(number: int, singular: str, plural: str = "") -> str:
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

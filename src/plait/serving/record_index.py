@@ -47,7 +47,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Found:
+class Matches:
     """One page of the `total` matching lines; `read` of the `there` records of the store have been read so far."""
 
     lines: Sequence[Line]
@@ -140,10 +140,10 @@ class RecordIndex:
             self._add(self._store.raw_rows(select(*_ROW).where(records.c.id.in_(late[i : i + AT_ONCE]))))
 
     def _add(self, rows: Iterable[Any]) -> None:
-        made = [_line(row) for row in rows]
+        lines = [_line(row) for row in rows]
         holes = ", ".join("?" * len(COLUMNS))
         with self._lock:
-            self._lines.executemany(f"INSERT OR REPLACE INTO lines VALUES ({holes})", made)
+            self._lines.executemany(f"INSERT OR REPLACE INTO lines VALUES ({holes})", lines)
 
     def finished_since(self, when: float) -> dict[str, int]:
         """How many of each kind ended after `when` (as `time.time` counts), among the newest."""
@@ -160,39 +160,39 @@ class RecordIndex:
             return int(self._lines.execute("SELECT count(*) FROM lines").fetchone()[0])
 
     def there(self) -> int:
-        found = self._store.raw_rows(select(func.count().label("number")).select_from(records))
-        return int(found[0].number) if found else 0
+        rows = self._store.raw_rows(select(func.count().label("number")).select_from(records))
+        return int(rows[0].number) if rows else 0
 
     # ---- finding
 
     def find(
         self, kind: str = "", words: str = "", sort: str = "newest", down: bool = True, offset: int = 0, limit: int = 50
-    ) -> Found:
+    ) -> Matches:
         """A page of the lines of a kind (empty: all) that contain all the words, sorted."""
         self.refresh()
-        conditions, given = _conditions(words)
+        conditions, patterns = _conditions(words)
         column = SORTS.get(sort, "id")
         order = f"{column} IS NULL, {column} {'DESC' if down else 'ASC'}, id DESC"
-        only, and_kind = (f"{conditions} AND kind = ?", [*given, kind]) if kind else (conditions, given)
+        only, and_kind = (f"{conditions} AND kind = ?", [*patterns, kind]) if kind else (conditions, patterns)
         shown = ", ".join(COLUMNS[1:-1])
         with self._lock:
             counted = f"SELECT kind, count(*) FROM lines WHERE {conditions} GROUP BY kind ORDER BY kind"
-            kinds = dict(self._lines.execute(counted, given))
+            kinds = dict(self._lines.execute(counted, patterns))
             lines = self._lines.execute(
                 f"SELECT {shown} FROM lines WHERE {only} ORDER BY {order} LIMIT ? OFFSET ?", [*and_kind, limit, offset]
             ).fetchall()
         total = kinds.get(kind, 0) if kind else sum(kinds.values())
         read = self.read()
         there = read if self._whole else self.there()
-        return Found([Line(*line) for line in lines], total, kinds, read, there)
+        return Matches([Line(*line) for line in lines], total, kinds, read, there)
 
 
 _ROW = (records.c.id, records.c.key, records.c.kind, records.c.config, records.c.result, records.c.about)
 
 
 def _conditions(words: str) -> tuple[str, list[str]]:
-    given = [f"%{_escaped(word)}%" for word in words.lower().split()[:16]]
-    return " AND ".join(["1", *(["text LIKE ? ESCAPE '\\'"] * len(given))]), given
+    patterns = [f"%{_escaped(word)}%" for word in words.lower().split()[:16]]
+    return " AND ".join(["1", *(["text LIKE ? ESCAPE '\\'"] * len(patterns))]), patterns
 
 
 def _escaped(word: str) -> str:
@@ -205,7 +205,7 @@ def _line(row: Any) -> tuple[Any, ...]:
         parts = [json.loads(text) for text in (row.config, row.result, row.about)]
         config, result, about = (part if isinstance(part, dict) else {} for part in parts)
         record = Record(str(row.key), str(row.kind), config, result, about)
-        found = summary(record)
+        fields = summary(record)
     except (TypeError, ValueError, LookupError, AttributeError, RecursionError):
         return (
             row.id,
@@ -222,6 +222,6 @@ def _line(row: Any) -> tuple[Any, ...]:
             f"{row.key} {row.kind}".lower(),
         )
     started, seconds = str(about.get("started", ""))[:19], number(about.get("seconds"))
-    text = " ".join((record.key, record.kind, found.name, found.spec, found.source, found.words)).lower()
-    return (row.id, record.key, record.kind, found.name, found.spec, found.source, found.value, found.unit,
-            found.words, started, seconds, text)  # fmt: skip
+    text = " ".join((record.key, record.kind, fields.name, fields.spec, fields.source, fields.words)).lower()
+    return (row.id, record.key, record.kind, fields.name, fields.spec, fields.source, fields.value, fields.unit,
+            fields.words, started, seconds, text)  # fmt: skip

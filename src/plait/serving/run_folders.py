@@ -59,13 +59,13 @@ class RunState:
 
 def run_states(root: Path) -> list[RunState]:
     """Running ones first, then the most recently written."""
-    found = []
+    states = []
     locked = _locked()
     for folder in _folders(root):
         state = read_run(root, folder, locked)
         if state is not None:
-            found.append(state)
-    return sorted(found, key=lambda state: (-state.running, -state.seen))
+            states.append(state)
+    return sorted(states, key=lambda state: (-state.running, -state.seen))
 
 
 def _folders(root: Path) -> list[str]:
@@ -129,10 +129,10 @@ def run_curves(root: Path, name: str) -> tuple[Points, Points]:
 
 def _last(path: Path) -> dict[str, Any]:
     """The latest value of each number in the log."""
-    found: dict[str, Any] = {}
+    latest: dict[str, Any] = {}
     for row in _rows(_text(path, TAIL)):
-        found |= {name: value for name, value in row.items() if number(value) is not None}
-    return found
+        latest |= {name: value for name, value in row.items() if number(value) is not None}
+    return latest
 
 
 def _rows(text: str) -> Iterator[dict[str, Any]]:
@@ -158,10 +158,10 @@ def _text(path: Path, most: int) -> str:
 
 def _object(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(_text(path, MOST_LOG))
+        document = json.loads(_text(path, MOST_LOG))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _written(path: Path) -> float:

@@ -116,15 +116,15 @@ def _socket(host: str, port: int) -> socket.socket:
         kind, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (OSError, UnicodeError, OverflowError) as wrong:
         raise UserError(f"--host {host}: {wrong}.") from None
-    made = socket.socket(kind, socket.SOCK_STREAM)
+    listener = socket.socket(kind, socket.SOCK_STREAM)
     try:
         if sys.platform != "win32":
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(place)
-        made.listen(128)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.listen(128)
     except OSError as wrong:
-        made.close()
+        listener.close()
         raise UserError(
             f"cannot listen on {host}:{port}: {wrong.strerror}. Give another --port; 0 uses a free one."
         ) from None
-    return made
+    return listener

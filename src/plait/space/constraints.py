@@ -98,8 +98,8 @@ class Constraint:
         return np.where(holds, 1.0, np.where(np.isfinite(ratio) & (ratio > 1), ratio, np.inf))
 
 
-def as_constraint(given: str | Constraint) -> Constraint:
-    return given if isinstance(given, Constraint) else Constraint.parse(given)
+def as_constraint(constraint: str | Constraint) -> Constraint:
+    return constraint if isinstance(constraint, Constraint) else Constraint.parse(constraint)
 
 
 def check_names(constraint: Constraint, known: Collection[str]) -> None:
@@ -232,8 +232,8 @@ class Limits:
     def __init__(self, **limits: float | None) -> None:
         for name in limits:
             QUANTITIES.require(name)
-        given = ((name, limits[name]) for name in QUANTITIES if name in limits)
-        object.__setattr__(self, "values", tuple((name, limit) for name, limit in given if limit is not None))
+        ordered = ((name, limits[name]) for name in QUANTITIES if name in limits)
+        object.__setattr__(self, "values", tuple((name, limit) for name, limit in ordered if limit is not None))
 
     @classmethod
     def read(cls, tokens_per_second: float | None = None, /, **limits: str | float | None) -> Limits:
@@ -242,11 +242,16 @@ class Limits:
         if tokens_per_second is not None:
             if limits.get("token_time") is not None:
                 raise UserError("--tokens-per-second and --token-time mean the same: give one of them.")
+            if not 0 < tokens_per_second < math.inf:
+                raise UserError(f"--tokens-per-second {tokens_per_second:g}: must be greater than 0 and finite.")
             limits["token_time"] = 1 / tokens_per_second
 
         def value(name: str, limit: str | float | None) -> float | None:
+            QUANTITIES.require(name)
             if isinstance(limit, str):
                 return parse(limit, quantity(name).dimension, name)
+            if limit is not None and not 0 <= limit < math.inf:
+                raise UserError(f"{name} {limit:g} given; a limit is finite and not negative.")
             return None if limit is None else float(limit)
 
         return cls(**{name: value(name, limit) for name, limit in limits.items()})

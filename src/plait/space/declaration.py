@@ -78,9 +78,9 @@ def layers_of(pattern: str) -> tuple[MixerOptions | None, ...]:
     bare = options_of(Layer(name))
     choices: dict[str, tuple[Value, ...]] = {}
     for item in filter(None, (part.strip() for part in inside.split(","))):
-        key, equals, given = (piece.strip() for piece in item.partition("="))
+        key, equals, value = (piece.strip() for piece in item.partition("="))
         key = option_key(name, key)
-        choices[key] = _recommended(bare, key) if given == "*" else values_of(given) if equals else (True,)
+        choices[key] = _recommended(bare, key) if value == "*" else values_of(value) if equals else (True,)
     layers = (Layer.of(name, **dict(zip(choices, row, strict=True))) for row in itertools.product(*choices.values()))
     distinct = tuple(dict.fromkeys(options_of(layer) for layer in itertools.islice(layers, MAX_VALUES + 1)))
     if len(distinct) > MAX_VALUES:
@@ -255,16 +255,18 @@ class Headers:
         if "d" in declared.vary:
             raise UserError(f"{declared.name}: give the widths as d, not among the header keys that vary.")
         self.base = parse(f"{declared.header} | identity").header
-        self.choices = {key: _coerced(declared.name, key, given) for key, given in declared.header_choices().items()}
+        self.choices = {
+            key: _coerced(declared.name, key, choices) for key, choices in declared.header_choices().items()
+        }
         rows = itertools.product(*self.choices.values())
         self.all = [_header_or_none(self.base, dict(zip(self.choices, row, strict=True))) for row in rows]
         if not any(self.all):
             keys = ", ".join(self.choices)
             raise UserError(f"{declared.name}: no choice of {keys} gives a valid header.")
         self.legal = np.array([header is not None for header in self.all])
-        given = {f.name: getattr(self.base, f.name) for f in dataclasses.fields(self.base)}
+        values = {f.name: getattr(self.base, f.name) for f in dataclasses.fields(self.base)}
         #: Header values shared by all candidates.
-        self.fixed = {k: v for k, v in given.items() if isinstance(v, int | float) and k not in self.choices}
+        self.fixed = {k: v for k, v in values.items() if isinstance(v, int | float) and k not in self.choices}
 
     @property
     def positions(self) -> float:
@@ -289,10 +291,10 @@ class Headers:
         return sum(header is not None and header.d == d for header in self.all)
 
 
-def _coerced(space: str, key: str, given: tuple[Value, ...]) -> tuple[Value, ...]:
+def _coerced(space: str, key: str, values: tuple[Value, ...]) -> tuple[Value, ...]:
     """The values converted to the key's type. A value that no header accepts is an error, whatever the others are."""
     try:
-        return tuple(coerce(key, value) for value in given)
+        return tuple(coerce(key, value) for value in values)
     except HeaderError as wrong:
         raise UserError(f"{space}: {wrong}") from None
 

@@ -32,8 +32,8 @@ OBJECTIVES: Table[type[Any]] = Table(
         ),
         # predicted from a profile of the device
         **{
-            name: Entry("plait.algorithms.objectives:Predicted", f"{each.what}; predicted, in {each.dimension}")
-            for name, each in on_device().items()
+            name: Entry("plait.algorithms.objectives:Predicted", f"{quantity.what}; predicted, in {quantity.dimension}")
+            for name, quantity in on_device().items()
         },
         # measured by the probe, or predicted from its records
         "capability": Entry(

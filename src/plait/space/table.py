@@ -20,6 +20,7 @@ in the same folder.
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import ClassVar
 
@@ -38,37 +39,37 @@ ALIASES = {"rules": "constraints", "seq": "seq_len", "memory": "context"}  # key
 
 def read_space(text: str, name: str, folder: Path = Path()) -> Space:
     """The space that a text declares, called `name` unless the text names it. Its files are looked up in the folder."""
-    given = _read_lines(text, name)
+    values = _read_lines(text, name)
     varying = [f.name for f in dataclasses.fields(Header) if f.name != "d"]
-    for key in given:
+    for key in values:
         if key not in KEYS and key not in varying:
             near = did_you_mean(key, (*KEYS, *varying))
             raise UserError(f"{name}: unknown key '{key}'.{near} Known: {', '.join(KEYS)}, and the keys of a header.")
-    if missing := [key for key in REQUIRED if key not in given]:
+    if missing := [key for key in REQUIRED if key not in values]:
         raise UserError(f"{name}: a space needs {', '.join(REQUIRED)}; missing: {', '.join(missing)}.")
-    for file in split_list(given.get("files", "")):
+    for file in split_list(values.get("files", "")):
         load_mixer(folder / file)
-    slots = [split_list(given[key]) for key in ("mixers", "channel") if key in given]
+    slots = [split_list(values[key]) for key in ("mixers", "channel") if key in values]
     return Space(
         Declaration(
-            name=given.get("name", name),
-            layers=_alternatives(given["layers"]),
-            d=_alternatives(given["d"]),
+            name=values.get("name", name),
+            layers=_alternatives(values["layers"]),
+            d=_alternatives(values["d"]),
             slots=slots,
-            header=given.get("header", ""),
-            vary={key: _alternatives(text) for key, text in given.items() if key in varying},
-            alike=_truth(given.get("alike", "false"), name),
-            constraints=_constraints(given.get("constraints", "")),
-            seq=_number(given, "seq_len", 1024, name),
-            memory=_number(given, "context", 0, name),
-            about=given.get("about", ""),
+            header=values.get("header", ""),
+            vary={key: _alternatives(text) for key, text in values.items() if key in varying},
+            alike=_truth(values.get("alike", "false"), name),
+            constraints=_constraints(values.get("constraints", "")),
+            seq=_number(values, "seq_len", 1024, name),
+            memory=_number(values, "context", 0, name),
+            about=values.get("about", ""),
         )
     )
 
 
 def _read_lines(text: str, name: str) -> dict[str, str]:
     """Key → value; items after dashes are joined by commas, constraints by newlines."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     key = ""
     for number, line in enumerate(text.splitlines(), start=1):
         content = line.split("#")[0].strip()
@@ -77,16 +78,16 @@ def _read_lines(text: str, name: str) -> dict[str, str]:
         if content.startswith("- "):
             if not key:
                 raise UserError(f"{name}, line {number}: an item without a key above it.")
-            found[key] += content[2:].strip().strip("\"'") + ("\n" if key == "constraints" else ",")
+            values[key] += content[2:].strip().strip("\"'") + ("\n" if key == "constraints" else ",")
             continue
         key, colon, value = (piece.strip() for piece in content.partition(":"))
         key = ALIASES.get(key, key)
         if not colon:
             raise UserError(f"{name}, line {number}: '{content[:60]}' is neither KEY: VALUE nor - ITEM.")
-        if key in found:
+        if key in values:
             raise UserError(f"{name}, line {number}: '{key}' is given twice.")
-        found[key] = value.strip("\"'")
-    return found
+        values[key] = value.strip("\"'")
+    return values
 
 
 def _alternatives(text: str) -> str:
@@ -105,8 +106,8 @@ def _truth(text: str, name: str) -> bool:
     return text == "true"
 
 
-def _number(given: dict[str, str], key: str, default: int, name: str) -> int:
-    text = given.get(key, str(default))
+def _number(values: dict[str, str], key: str, default: int, name: str) -> int:
+    text = values.get(key, str(default))
     if not text.isdecimal():
         raise UserError(f"{name}: {key} is a number of tokens, not '{text}'.")
     return int(text)
@@ -137,28 +138,28 @@ SPACES: Table[type[Space]] = Table(
 names = SPACES.names
 
 
-def load_space(given: str) -> Space:
+def load_space(name: str) -> Space:
     """A space of the table, of a text file in the format above, or of a Python file: `my_space.py[:Class]`."""
-    if given in SPACES:
-        return SPACES.load(given)()
-    file = split_path(given)
+    if name in SPACES:
+        return SPACES.load(name)()
+    file = split_path(name)
     if file is not None:
         mine = class_from_file(file[0], Space, file[1])
         if not hasattr(mine, "declaration"):
             raise UserError(f"{file[0]}: {mine.__name__} has no `declaration`; add it as a class attribute.")
         return mine()
-    path = Path(given)
-    if path.is_file():
+    path = Path(name)
+    if os.path.isfile(path):
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             raise UserError(f"{path} cannot be read as text; a space is a short text file or a .py file.") from None
         return read_space(text, path.stem, path.parent)
-    SPACES.discover(given)
-    if given in SPACES:
-        return SPACES.load(given)()
-    near = did_you_mean(given, SPACES)
-    raise UserError(f"there is no space or file '{given}'.{near} Known: {', '.join(SPACES)}; or give a file.")
+    SPACES.discover(name)
+    if name in SPACES:
+        return SPACES.load(name)()
+    near = did_you_mean(name, SPACES)
+    raise UserError(f"there is no space or file '{name}'.{near} Known: {', '.join(SPACES)}; or give a file.")
 
 
 SEQUENCE_MIXERS = (

@@ -7,6 +7,7 @@ canonical text canonical.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Mapping
@@ -164,9 +165,8 @@ class Header:
 
     def replace(self, values: Mapping[str, object]) -> Header:
         """This header with the given keys set."""
-        given = {key: coerce(key, value) for key, value in values.items()}
-        current: dict[str, Any] = {spec.name: getattr(self, spec.name) for spec in fields(self)}
-        return Header(**{**current, **given})
+        changed: dict[str, Any] = {key: coerce(key, value) for key, value in values.items()}
+        return dataclasses.replace(self, **changed)
 
     def check(self) -> None:
         """Every rule that one key alone cannot state; the message names the key to change."""
@@ -236,17 +236,17 @@ _FIELDS = {spec.name: spec for spec in fields(Header)}
 _TAKES = {bool: "true or false", int: "a whole number", float: "a number", tuple: "whole numbers such as 2000/10000"}
 
 
-def coerce(key: str, given: object) -> Value:
-    """`given` as the type of the key's default; an int may stand for a float or for a list of one."""
+def coerce(key: str, raw: object) -> Value:
+    """`raw` as the type of the key's default; an int may stand for a float or for a list of one."""
     if key not in _FIELDS:
         hint = did_you_mean(key, _FIELDS) or f" Known keys: {', '.join(_FIELDS)}."
         raise HeaderError(f"unknown header key {quoted(key)}.{hint}", key)
     choices: tuple[str, ...] = _FIELDS[key].metadata["choices"]
     kind: type = type(_FIELDS[key].default)
-    if kind is tuple and given in ((), []):
+    if kind is tuple and raw in ((), []):
         return ()
     try:
-        value = check_value(given)
+        value = check_value(raw)
     except UserError as error:
         raise HeaderError(f"{key}: {error}", key) from None
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):

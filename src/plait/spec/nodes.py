@@ -97,7 +97,7 @@ class Layer:
 
     def at(self, where: Where | None) -> Layer:
         """The same layer, all of it standing at one place in the text."""
-        return replace(self, where=where, option_where={}, branches=tuple(one.at(where) for one in self.branches))
+        return replace(self, where=where, option_where={}, branches=tuple(branch.at(where) for branch in self.branches))
 
     @cached_property
     def text(self) -> str:

@@ -179,15 +179,15 @@ def _mixer(kind: str, data: Mapping[str, Any], d: int | None) -> dict[str, objec
     if kind in RECURRENT:
         heads = data.get("num_heads") if kind in ("gla", "linear_attn", "retnet") else None
         width = data.get("head_dim") if kind in ("delta_net", "gated_deltanet", "rwkv6", "rwkv7", "mamba2") else None
-        given = {"heads": heads, "head_dim": width}
-        return {"mixer": RECURRENT[kind], **{key: value for key, value in given.items() if isinstance(value, int)}}
+        sizes = {"heads": heads, "head_dim": width}
+        return {"mixer": RECURRENT[kind], **{key: value for key, value in sizes.items() if isinstance(value, int)}}
     own = data.get("attn") if isinstance(data.get("attn"), Mapping) else {}
     assert isinstance(own, Mapping)
     heads = own.get("num_heads", data.get("num_attention_heads", data.get("num_heads")))
     groups = own.get("num_kv_heads", data.get("num_key_value_heads"))
     window = own.get("window_size", data.get("sliding_window") if kind != "full_attention" else None)
     width, theta = data.get("head_dim"), data.get("rope_theta")
-    found = {"mixer": "attn", "heads": heads, "window": window, "theta": theta}
-    found["kv_heads"] = groups if groups != heads else None
-    found["head_dim"] = width if isinstance(heads, int) and d is not None and width != d // heads else None
-    return {key: value for key, value in found.items() if value is not None}
+    options = {"mixer": "attn", "heads": heads, "window": window, "theta": theta}
+    options["kv_heads"] = groups if groups != heads else None
+    options["head_dim"] = width if isinstance(heads, int) and d is not None and width != d // heads else None
+    return {key: value for key, value in options.items() if value is not None}

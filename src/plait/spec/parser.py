@@ -54,24 +54,24 @@ HeaderValues = dict[str, tuple[Value, int]]  # key -> value, and where the key s
 
 def load(text_or_path: str | os.PathLike[str]) -> Spec:
     """A spec from a file (.json, .yaml, .yml, .txt, .plait), from JSON text, or from spec text."""
-    given = os.fspath(text_or_path)
-    if re.fullmatch(r"\S+\.py(:\w+)?", given):
+    text = os.fspath(text_or_path)
+    if re.fullmatch(r"\S+\.py(:\w+)?", text):
         raise SpecError(
-            f"{quoted(Path(given).name)} is a Python file, but a spec is needed here. Load your own mixer with "
+            f"{quoted(Path(text).name)} is a Python file, but a spec is needed here. Load your own mixer with "
             "--mixers, or in Python with `plait.load_mixer`, and use its name in a spec"
         )
-    looks_like_file = given.lower().endswith(SUFFIXES) and "|" not in given and "\n" not in given
-    if isinstance(text_or_path, os.PathLike) or (looks_like_file and os.path.exists(given)):
+    looks_like_file = text.lower().endswith(SUFFIXES) and "|" not in text and "\n" not in text
+    if isinstance(text_or_path, os.PathLike) or (looks_like_file and os.path.exists(text)):
         from plait.spec.serial import from_file
 
-        return from_file(Path(given))
-    if given.lstrip().startswith(("{", '["')):
+        return from_file(Path(text))
+    if text.lstrip().startswith(("{", '["')):
         from plait.spec.serial import from_json
 
-        return from_json(given)
-    if looks_like_file and not any(character.isspace() for character in given):
-        raise SpecError(f"there is no file {quoted(given)}")
-    return parse(given)
+        return from_json(text)
+    if looks_like_file and not any(character.isspace() for character in text):
+        raise SpecError(f"there is no file {quoted(text)}")
+    return parse(text)
 
 
 def parse(text: str) -> Spec:
@@ -303,7 +303,7 @@ class Scanner:
 
     @cached_property
     def _line_starts(self) -> list[int]:
-        return [0, *(found.end() for found in re.finditer("\n", self.text))]
+        return [0, *(newline.end() for newline in re.finditer("\n", self.text))]
 
     def where(self, at: int | None = None) -> Where:
         at = self.at if at is None else at

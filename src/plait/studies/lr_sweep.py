@@ -70,9 +70,9 @@ class RateSweep:
             if missing:
                 self._train(arch, missing, store, partial(self._report, on_progress, place))
             for (rate, seed), config in wanted.items():
-                found = store.get(record_key(KIND, config))
-                assert found is not None
-                result: TrainedReplica = cast("TrainedReplica", found.result)
+                record = store.get(record_key(KIND, config))
+                assert record is not None
+                result: TrainedReplica = cast("TrainedReplica", record.result)
                 rows.append({"spec": arch.text, "lr": rate, "seed": seed, **result})
         on_progress("done", len(self.archs), len(self.archs))
         return SweepFindings(self, rows)
@@ -111,8 +111,8 @@ class RateSweep:
         fleet.run(report=lambda now: on_progress(now.step / self.steps))
         took = (time.time() - started) / len(members)
         size = model_cost(arch, seq=self.seq_len).decoder_params
-        for (rate, seed), found in zip(replicas, fleet.records, strict=True):
-            result = {"loss": _loss(found), "stopped": found.stopped, "steps": found.steps, "decoder_params": size}
+        for (rate, seed), record in zip(replicas, fleet.records, strict=True):
+            result = {"loss": _loss(record), "stopped": record.stopped, "steps": record.steps, "decoder_params": size}
             store.put(Record.of(KIND, self._config(arch, rate, seed), result, provenance_of(started, took)))
 
     @cached_property
@@ -165,8 +165,8 @@ class SweepFindings:
             losses.setdefault((row["spec"], row["lr"]), []).append(loss)
         sizes = {row["spec"]: row["decoder_params"] for row in self.rows}
         return [
-            {"spec": spec, "lr": rate, "loss": float(np.mean(found)), "decoder_params": sizes[spec]}
-            for (spec, rate), found in losses.items()
+            {"spec": spec, "lr": rate, "loss": float(np.mean(seed_losses)), "decoder_params": sizes[spec]}
+            for (spec, rate), seed_losses in losses.items()
         ]
 
     @cached_property
@@ -178,7 +178,7 @@ class SweepFindings:
     @property
     def winner(self) -> float:
         """The rate that is the best of the most architectures; the smaller one of two that tie."""
-        return max(self.study.rates, key=lambda one: (one.wins, -one.rate)).rate
+        return max(self.study.rates, key=lambda row: (row.wins, -row.rate)).rate
 
     @property
     def noise(self) -> float | None:
@@ -201,7 +201,7 @@ class SweepFindings:
         noise = "one seed: the noise between seeds is unknown, so no rate is significantly better"
         if self.noise is not None:
             noise = f"noise between seeds {self.noise:.4f}, and {self.clear} have a best rate by more than that"
-        most = next(one for one in self.study.rates if one.rate == self.winner)
+        most = next(row for row in self.study.rates if row.rate == self.winner)
         return (
             f"{percent(most.share)} of {len(self.study.models)} architectures do best with {most.rate:g}; SRC of "
             f"decoder parameters is {most.src:.2f} at that rate and {self.study.src_best:.2f} at each one's best; "
@@ -215,7 +215,7 @@ class SweepFindings:
             "data": self.sweep.corpus.name,
             "steps": self.sweep.steps,
             "seeds": self.sweep.seeds,
-            "rates": [{name: _plain(value) for name, value in vars(one).items()} for one in study.rates],
+            "rates": [{name: _plain(value) for name, value in vars(row).items()} for row in study.rates],
             "src_best": _plain(study.src_best),
             "noise": self.noise,
             "clear": self.clear,
@@ -225,9 +225,9 @@ class SweepFindings:
         }
 
 
-def _loss(found: MemberRecord) -> float | None:
+def _loss(record: MemberRecord) -> float | None:
     """None if it diverged: JSON has no infinities."""
-    return float(found.test[1]) if found.test is not None and math.isfinite(found.test[1]) else None
+    return float(record.test[1]) if record.test is not None and math.isfinite(record.test[1]) else None
 
 
 def _split(parts: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Split:

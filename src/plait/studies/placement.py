@@ -84,7 +84,7 @@ class Pattern:
 
 
 def patterns_of(
-    corpus: Corpus, shape: Shape, ps: Sequence[float] = PS, given: Sequence[str] = (), k: int | None = None
+    corpus: Corpus, shape: Shape, ps: Sequence[float] = PS, texts: Sequence[str] = (), k: int | None = None
 ) -> list[Pattern]:
     """The patterns to train: interleaved, a sandwich, the PAR rule at every p, then the given specs."""
     pairs = shape.layers // 2
@@ -92,7 +92,7 @@ def patterns_of(
     patterns = {INTERLEAVED: f"sandwich(k=0,n={pairs})", f"sandwich k={k}": f"sandwich(k={k},n={pairs})"}
     patterns |= {f"par p={p:g}": f"par(n={shape.layers},p={p!r})" for p in ps}
     specs = {name: shape.spec(pattern) for name, pattern in patterns.items()}
-    specs |= {f"given {number}": text for number, text in enumerate(given, start=1)}
+    specs |= {f"given {number}": text for number, text in enumerate(texts, start=1)}
     return [Pattern(name, fitted(text, corpus)) for name, text in specs.items()]
 
 
@@ -115,11 +115,11 @@ class PlacementStudy:
     @cached_property
     def jobs(self) -> list[list[Job]]:
         """For every seed, one training per pattern."""
-        return [[self._job(one, seed) for one in self.patterns] for seed in range(self.seeds)]
+        return [[self._job(pattern, seed) for pattern in self.patterns] for seed in range(self.seeds)]
 
-    def _job(self, one: Pattern, seed: int) -> Job:
+    def _job(self, pattern: Pattern, seed: int) -> Job:
         budget = Budget(steps=self.steps)
-        return Job(one.arch, self.corpus, self.recipe, budget, seed, self.precision, VALIDATION_TOKENS)
+        return Job(pattern.arch, self.corpus, self.recipe, budget, seed, self.precision, VALIDATION_TOKENS)
 
     @property
     def models(self) -> int:
@@ -137,7 +137,7 @@ class PlacementStudy:
             report(0.0)
             results[at].append(fit_alone(job, store, runs, device=self.device, on_progress=report))
         on_progress("done", self.models, self.models)
-        rows = [self._row(pattern, found) for pattern, found in zip(self.patterns, results, strict=True)]
+        rows = [self._row(pattern, trained) for pattern, trained in zip(self.patterns, results, strict=True)]
         return PlacementFindings(self, rows)
 
     def _row(self, pattern: Pattern, trained: Sequence[Trained]) -> Row:
@@ -265,9 +265,9 @@ class Retrained:
     compared: Compared
 
     def as_dict(self) -> dict[str, object]:
-        found = self.compared
-        seeds = max((len(each) for each in self.losses.values()), default=0)
-        return {"seeds": seeds, "noise": found.noise, "best": found.best if self.losses else []}
+        compared = self.compared
+        seeds = max((len(losses) for losses in self.losses.values()), default=0)
+        return {"seeds": seeds, "noise": compared.noise, "best": compared.best if self.losses else []}
 
     @property
     def statement(self) -> str:
@@ -307,4 +307,6 @@ def retrain(
         trained = fit_seeds(job, seeds, store, runs, device=supernet.device, on_progress=report)
         losses[spec] = [result.loss for result in trained]
     on_progress(len(losses))
-    return Retrained(losses, compare_losses({spec: dict(enumerate(each)) for spec, each in losses.items()}))
+    return Retrained(
+        losses, compare_losses({spec: dict(enumerate(seed_losses)) for spec, seed_losses in losses.items()})
+    )

@@ -152,8 +152,8 @@ class Findings:
     @cached_property
     def rankings(self) -> list[Ranking]:
         """All rankings, the best proxy first; proxies that give all models the same score come last."""
-        found = [self._ranking(name) for name in (*COUNTS, *self.study.proxies)]
-        return sorted(found, key=lambda one: (math.isnan(one.src), -one.src))
+        rankings = [self._ranking(name) for name in (*COUNTS, *self.study.proxies)]
+        return sorted(rankings, key=lambda ranking: (math.isnan(ranking.src), -ranking.src))
 
     @cached_property
     def noise(self) -> float | None:
@@ -201,11 +201,11 @@ class Findings:
         }
 
 
-def study_space(given: str) -> Space:
+def study_space(name: str) -> Space:
     """One of the two spaces made for studies, or any space that a search takes."""
-    if given in SHIPPED:
-        return read_space(files("plait.space").joinpath(f"{given}.txt").read_text(encoding="utf-8"), given)
-    return load_space(given)
+    if name in SHIPPED:
+        return read_space(files("plait.space").joinpath(f"{name}.txt").read_text(encoding="utf-8"), name)
+    return load_space(name)
 
 
 def drawn(space: Space, models: int, seed: int) -> list[Genes]:
@@ -215,16 +215,16 @@ def drawn(space: Space, models: int, seed: int) -> list[Genes]:
             f"{space.name} has constraints about {', '.join(late)}, which a study does not know; leave them out."
         )
     rng = np.random.default_rng(seed)
-    found: dict[bytes, Genes] = {}
+    distinct: dict[bytes, Genes] = {}
     for _ in range(ROUNDS):
         genes_NG = space.sample(rng, SAMPLES)
         for row_G in genes_NG[space.valid(genes_NG)]:
-            found.setdefault(row_G.tobytes(), row_G)
-            if len(found) == models:
-                return list(found.values())
+            distinct.setdefault(row_G.tobytes(), row_G)
+            if len(distinct) == models:
+                return list(distinct.values())
     why = failures(space.passed(genes_NG, space.columns(genes_NG)), SAMPLES)
     raise UserError(
-        f"{space.name} gave {len(found)} different models that satisfy every constraint, not {models}:\n{why}"
+        f"{space.name} gave {len(distinct)} different models that satisfy every constraint, not {models}:\n{why}"
     )
 
 
@@ -243,8 +243,8 @@ def counts(job: Job) -> dict[str, int]:
 
 def best(rankings: Sequence[Ranking]) -> str:
     """In words: the best proxy, the best free one, and the rank of decoder parameters."""
-    free = [one for one in rankings if one.cost == 0 and not math.isnan(one.src)]
-    place = next(place for place, one in enumerate(rankings, start=1) if one.proxy == "decoder_params")
+    free = [ranking for ranking in rankings if ranking.cost == 0 and not math.isnan(ranking.src)]
+    place = next(place for place, ranking in enumerate(rankings, start=1) if ranking.proxy == "decoder_params")
     own = rankings[place - 1]
     first = rankings[0]
     text = f"{first.proxy} ranks best (SRC {first.src:.2f}, {100 * first.cost:.2g} % of training's FLOPs)"

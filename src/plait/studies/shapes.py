@@ -36,7 +36,7 @@ from plait.training.recipe import Budget, Job, Recipe
 
 KIND = "shape"
 PROTOCOL = 1
-METRICS = {**{each.column: each.name for each in on_device().values()}, "perplexity": "perplexity"}  # column: word
+METRICS = {metric.column: metric.name for metric in on_device().values()} | {"perplexity": "perplexity"}  # column: word
 VALIDATION_TOKENS = 2**15
 
 
@@ -186,11 +186,12 @@ class ShapeFindings:
 
     def as_dict(self) -> dict[str, Any]:
         (group,) = self.aspects.groups
-        found = {"size": list(group.size), "aspect": list(group.aspect), "spread": group.spread}
         return {
             "space": self.study.space.name,
             "noise": self.noise,
-            **found,
+            "size": list(group.size),
+            "aspect": list(group.aspect),
+            "spread": group.spread,
             "models": self.rows,
             "statement": self.statement(),
         }

@@ -80,15 +80,15 @@ class VerdictFindings:
         return [self._signal(name, values, 0.0) for name, values in counts.items() if len(set(values)) > 1]
 
     def _shorter(self) -> list[Signal]:
-        found = []
+        signals = []
         for place, budget in enumerate(self.table.budgets[:-1]):
             loss = self.table.loss_ASB[:, 0, place]
             share = budget / self.table.budgets[-1]
-            found.append(self._signal(f"loss at {percent(share, 1)} of the tokens", loss.tolist(), share))
-        return found
+            signals.append(self._signal(f"loss at {percent(share, 1)} of the tokens", loss.tolist(), share))
+        return signals
 
     def _races(self) -> list[Signal]:
-        found = []
+        signals = []
         for policy in POLICIES:
             for way in WAYS:
                 known = reference_known({c.name: c.arch for c in self.contenders})
@@ -96,12 +96,12 @@ class VerdictFindings:
                 middle = sorted(runs, key=lambda run: run.regret)[len(runs) // 2]
                 rho = float(np.mean([run.spearman for run in runs]))
                 cost = float(np.mean([run.cost for run in runs]))
-                found.append(Signal(f"race: {policy}, {way}", rho, None, middle.regret, middle.pick, cost))
-        return found
+                signals.append(Signal(f"race: {policy}, {way}", rho, None, middle.regret, middle.pick, cost))
+        return signals
 
     def statement(self) -> str:
-        races = [one for one in self.signals if one.name.startswith("race")]
-        best = min(races, key=lambda one: (one.regret, -one.spearman))
+        races = [signal for signal in self.signals if signal.name.startswith("race")]
+        best = min(races, key=lambda signal: (signal.regret, -signal.spearman))
         apart = f"{best.regret:.3f} nats above it"
         if 0 < best.regret < self.table.noise:
             apart += ", less than the noise"
@@ -134,7 +134,8 @@ class VerdictFindings:
                 for c, row in zip(self.contenders, curves, strict=True)
             ],
             "signals": [
-                {**vars(one), "interval": None if one.interval is None else list(one.interval)} for one in self.signals
+                {**vars(signal), "interval": None if signal.interval is None else list(signal.interval)}
+                for signal in self.signals
             ],
             "statement": self.statement(),
         }
@@ -161,8 +162,8 @@ def verdict_study(
         for stack in stacks([Replica(rates[c.name], seed) for seed in range(seeds)], course)
     ]
     count = len(contenders)
-    found = pool.run(legs, lambda done, total: on_progress("training", count * done / total, count))
-    losses = np.array([[loss_of(r) for r in at] for records in found for at in zip(*records, strict=True)])
+    results = pool.run(legs, lambda done, total: on_progress("training", count * done / total, count))
+    losses = np.array([[loss_of(r) for r in at] for records in results for at in zip(*records, strict=True)])
     loss_ASB = losses.reshape(len(contenders), seeds, len(rungs))
     kept = [i for i in range(len(contenders)) if np.isfinite(loss_ASB[i]).all()]
     if len(kept) < 3:

@@ -69,11 +69,11 @@ class SupernetLoss(Objective):
             self.paths.setdefault(row_G.tobytes(), path)
 
     def columns(self, batch: Batch) -> dict[str, NDArray[np.float64]]:
-        found = []
+        losses = []
         for row_G in batch.genes_NG:
             assert self.loss_of is not None
-            found.append(self.loss_of(self.paths[row_G.tobytes()]))
-        return {self.name: np.array(found, dtype=np.float64)}
+            losses.append(self.loss_of(self.paths[row_G.tobytes()]))
+        return {self.name: np.array(losses, dtype=np.float64)}
 
 
 Floats = NDArray[np.float64]
@@ -106,13 +106,13 @@ def _costs(
     if quantity in on_device():
         if predictor is None:
             raise UserError(f"penalty={quantity} is predicted from a profile of the device: give one with --profile.")
-        table = predictor.layer_table([(header.d, one) for one in options], header.norm)
+        table = predictor.layer_table([(header.d, mixer) for mixer in options], header.norm)
         if quantity not in table:
             raise UserError(
                 f"penalty={quantity}: the profile has no {quantity}; make one on a machine that can measure it."
             )
-        return [float(each) for each in table[quantity]]
-    costs = [one.cost(header.d, seq, memory) for one in options]
+        return [float(value) for value in table[quantity]]
+    costs = [mixer.cost(header.d, seq, memory) for mixer in options]
     if quantity == "flops":
         return [float(cost.total_flops) for cost in costs]
     return [float(cost.fixed_state + cost.conv_state + cost.kv_cache) for cost in costs]

@@ -52,10 +52,10 @@ class GumbelSearch(Search):
         predictor: Predictor | None = None,
         **rest: Any,
     ) -> None:
-        self.loss = next((one for one in objectives if isinstance(one, SupernetLoss)), SupernetLoss())
-        each = -(-job.settings.steps // AT_ONCE)
-        super().__init__(space, objectives, iterations=job.seeds * each, **rest)
-        self.job, self.each, self.predictor = job, each, predictor
+        self.loss = next((objective for objective in objectives if isinstance(objective, SupernetLoss)), SupernetLoss())
+        per_seed = -(-job.settings.steps // AT_ONCE)
+        super().__init__(space, objectives, iterations=job.seeds * per_seed, **rest)
+        self.job, self.per_seed, self.predictor = job, per_seed, predictor
         self.places = layer_choices(self.space)
         self.header = self.space.headers.all[0]
         assert self.header is not None
@@ -75,17 +75,17 @@ class GumbelSearch(Search):
         return settings
 
     def step(self, rng: np.random.Generator) -> None:
-        number, part = divmod(self.iteration, self.each)
+        number, part = divmod(self.iteration, self.per_seed)
         if self.training is None:
             self.training = self._begin(number)
         for _ in range(AT_ONCE):
             if self.training.finished:
                 break
             self.training.advance()
-        if self.training.finished or part == self.each - 1:
+        if self.training.finished or part == self.per_seed - 1:
             self._take(number, self.training)
             self.training = None
-            self.iteration = (number + 1) * self.each - 1  # `run` counts this one
+            self.iteration = (number + 1) * self.per_seed - 1  # `run` counts this one
 
     def report(self) -> dict[str, object]:
         """In addition to the Pareto front: the choices of every layer, and what every seed found."""
@@ -210,7 +210,7 @@ class GumbelSearch(Search):
         self.found = json.loads(str(arrays["found"]))
         now = {name[4:]: array for name, array in arrays.items() if name.startswith("now/")}
         if now:
-            self.training = self._begin(self.iteration // self.each)
+            self.training = self._begin(self.iteration // self.per_seed)
             self.training.restore(now)
 
 

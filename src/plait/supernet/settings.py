@@ -34,7 +34,9 @@ WEIGHTS, ARCHITECTURE = "weights", "architecture"
 SAMPLINGS = ("soft", "straight-through", "path")
 #: Try every choice of a few layers of a sampled network (`plait.supernet.mixture`); only for steps of the logits.
 SWAP = "swap"
-PENALTIES = tuple(each.name for each in quantities() if each.predicted != PEAK)  # quantities that are sums over layers
+PENALTIES = tuple(
+    quantity.name for quantity in quantities() if quantity.predicted != PEAK
+)  # quantities that are sums over layers
 #: Field → its name in stored results and in earlier releases, which `with_values` accepts as well.
 STORED = {"warmup": "frozen", "start_temperature": "hot", "end_temperature": "cold"}
 

@@ -203,15 +203,15 @@ class SupernetTraining:
 
     def arrays(self) -> Arrays:
         """Everything needed to resume, as plain arrays."""
-        found = {f"net/{name}": value for name, value in self.net.state_dict().items()}
+        tensors = {f"net/{name}": value for name, value in self.net.state_dict().items()}
         for stage, optimizer in self.optimizers.items():
             for at, held in optimizer.state_dict()["state"].items():
-                found |= {f"{stage}/{at}/{name}": value for name, value in held.items()}
+                tensors |= {f"{stage}/{at}/{name}": value for name, value in held.items()}
         for stage, memory in self.memory.items():
-            found[f"memory/{stage}/pos"] = memory.pos_B
+            tensors[f"memory/{stage}/pos"] = memory.pos_B
             for n, layer in enumerate(memory.layers):
-                found |= {f"memory/{stage}/{n}/{name}": value for name, value in layer.items()}
-        plain = {name: value.detach().cpu().numpy() for name, value in found.items()}
+                tensors |= {f"memory/{stage}/{n}/{name}": value for name, value in layer.items()}
+        plain = {name: value.detach().cpu().numpy() for name, value in tensors.items()}
         counts = {name: getattr(self, name) for name in _COUNTS} | {f"skipped/{k}": n for k, n in self.skipped.items()}
         return plain | {name: np.array(count) for name, count in counts.items()}
 

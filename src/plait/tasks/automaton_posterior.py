@@ -59,31 +59,31 @@ class Law:
     @cache  # noqa: B019 (a law lives as long as what was read by it)
     def symbols(self, seen: int) -> tuple[np.ndarray, np.ndarray]:
         """[n₁, n₂, n₃, A] where so many symbols were seen, and summed over A."""
-        found = self.by_size + _log(_falling(self.sizes_A, seen) * (self.sizes_A >= seen))
-        return found, _sum(found)
+        log_weights = self.by_size + _log(_falling(self.sizes_A, seen) * (self.sizes_A >= seen))
+        return log_weights, _sum(log_weights)
 
 
 def _falling(x: np.ndarray, k: int) -> np.ndarray:
     """x (x − 1) … of k factors."""
-    found: np.ndarray = np.prod([np.maximum(x - i, 0) for i in range(k)], axis=0) * np.ones_like(x)
-    return found
+    product: np.ndarray = np.prod([np.maximum(x - i, 0) for i in range(k)], axis=0) * np.ones_like(x)
+    return product
 
 
 def _log(x: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore"):
-        found: np.ndarray = np.log(x)
-    return found
+        log_x: np.ndarray = np.log(x)
+    return log_x
 
 
 def _sum(terms: np.ndarray) -> np.ndarray:
-    found: np.ndarray = np.logaddexp.reduce(terms, axis=-1)
-    return found
+    log_sum: np.ndarray = np.logaddexp.reduce(terms, axis=-1)
+    return log_sum
 
 
 def _spread(counts: Sequence[np.ndarray], x: np.ndarray) -> np.ndarray:
     """log w(x) for all counts; x is 3 at least, so that no factor is 0."""
-    found: np.ndarray = -sum(count[..., None] * np.log(x - j) for j, count in enumerate(counts))
-    return found
+    log_w: np.ndarray = -sum(count[..., None] * np.log(x - j) for j, count in enumerate(counts))
+    return log_w
 
 
 class Posterior:
@@ -168,8 +168,8 @@ class Posterior:
 
     def _log_sums(self, met: np.ndarray, counts: tuple[np.ndarray, ...]) -> np.ndarray:
         place = (met, *counts)
-        found: np.ndarray = self.law.states[place] + self.law.symbols(int(self.seen_V.sum()))[1][counts]
-        return found
+        log_sums: np.ndarray = self.law.states[place] + self.law.symbols(int(self.seen_V.sum()))[1][counts]
+        return log_sums
 
     def allowed(self) -> np.ndarray:
         """The probability of every symbol that the present state allows it."""
@@ -184,8 +184,8 @@ class Posterior:
         one_new_P = (of_size_PA * np.maximum(law.sizes_A - seen, 0)).sum(axis=1) / max(law.vocab - seen, 1)
         unknown_PV = np.where(self.seen_V, one_seen_P[:, None], one_new_P[:, None]) * more_P[:, None]
         allowed_PV = np.where(self.to_PSV[rows, self.at_P] >= 0, 1.0, unknown_PV)
-        found: np.ndarray = weight_P @ allowed_PV / weight_P.sum()
-        return found
+        allowed_V: np.ndarray = weight_P @ allowed_PV / weight_P.sum()
+        return allowed_V
 
 
 def read_text(
@@ -193,9 +193,9 @@ def read_text(
 ) -> list[tuple[int, float]]:
     """After every token the symbol that is most probably allowed, and that probability. A token that is no symbol ends
     a string."""
-    held, found = Posterior(law, most, draw, automaton), []
+    held, predictions = Posterior(law, most, draw, automaton), []
     for token in tokens:
         held.take(token) if token < law.vocab else held.begin()
         allowed_V = held.allowed()
-        found.append((int(allowed_V.argmax()), float(allowed_V.max())))
-    return found
+        predictions.append((int(allowed_V.argmax()), float(allowed_V.max())))
+    return predictions

@@ -35,8 +35,8 @@ class TaskData:
     ceiling: float  # the best accuracy on `test` that can be expected of any model trained on `train`
 
     def split(self, name: str) -> Examples:
-        found: Examples = {"train": self.train, "validation": self.validation, "test": self.test}[name]
-        return found
+        examples: Examples = {"train": self.train, "validation": self.validation, "test": self.test}[name]
+        return examples
 
 
 #: Sequences that `mean_ceiling` draws per setting where a ceiling does not depend on the training sequences.
@@ -71,15 +71,15 @@ def draw(task: Task, seed: int, split: str, count: int) -> Examples:
 def unseen(task: Task, seed: int, split: str, count: int, others: list[Examples]) -> Examples:
     """A split of which no sequence occurs in the others."""
     seen = np.unique(np.concatenate([_rows(other) for other in others]))
-    found = draw(task, seed, split, count)
+    examples = draw(task, seed, split, count)
     for attempt in range(REDRAWS):
-        again = np.flatnonzero(np.isin(_rows(found), seen))
+        again = np.flatnonzero(np.isin(_rows(examples), seen))
         if not len(again):
-            return found
+            return examples
         fresh = task.generate(stream(task.as_dict(), seed, split, "again", attempt), len(again), training=False)
-        found.inputs_NT[again], found.targets_NT[again] = fresh.inputs_NT, fresh.targets_NT
-        if found.allowed_NTK is not None:
-            found.allowed_NTK[again] = fresh.allowed_NTK
+        examples.inputs_NT[again], examples.targets_NT[again] = fresh.inputs_NT, fresh.targets_NT
+        if examples.allowed_NTK is not None:
+            examples.allowed_NTK[again] = fresh.allowed_NTK
     raise UserError(
         f"{task.name} ({task.label}) has too few different sequences: after {REDRAWS} tries {len(again)} of "
         f"{count} {split} sequences still occur in training. Raise length or vocab, or lower train_size."

@@ -91,8 +91,8 @@ class Mqar(Task):
     def valid(self, inputs: Sequence[int], targets: Sequence[int]) -> bool:
         """Noise may equal a key, so the input alone does not say which of two equal tokens is scored."""
         known, asked = self._known([int(token) for token in inputs])
-        given = {int(inputs[at]): int(target) for at, target in enumerate(targets) if target != IGNORE}
-        right = given == {key: known[key] for key in asked}
+        targets_by_key = {int(inputs[at]): int(target) for at, target in enumerate(targets) if target != IGNORE}
+        right = targets_by_key == {key: known[key] for key in asked}
         return right and int((np.asarray(targets) != IGNORE).sum()) == len(asked)
 
     def _known(self, inputs: Sequence[int]) -> tuple[dict[int, int], set[int]]:
@@ -196,8 +196,8 @@ def early_slots(stream: np.random.Generator, slots: int, shape: tuple[int, int])
     count, width = shape
     weight = np.arange(1, slots + 1) ** (0.01 - 1)
     lots = stream.exponential(size=(count, slots)) / weight
-    found: np.ndarray = np.argsort(lots, axis=1)[:, :width]
-    return found
+    chosen: np.ndarray = np.argsort(lots, axis=1)[:, :width]
+    return chosen
 
 
 def distinct(stream: np.random.Generator, among: int, shape: tuple[int, int]) -> np.ndarray:
@@ -208,10 +208,10 @@ def distinct(stream: np.random.Generator, among: int, shape: tuple[int, int]) ->
     if width * 8 > among:
         return np.argsort(stream.random((count, among)), axis=1)[:, :width]
     # Few of many: draw, and draw again where two are equal.
-    found = stream.integers(among, size=shape)
+    rows = stream.integers(among, size=shape)
     while True:
-        ordered = np.sort(found, axis=1)
+        ordered = np.sort(rows, axis=1)
         twice = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
         if not len(twice):
-            return found
-        found[twice] = stream.integers(among, size=(len(twice), width))
+            return rows
+        rows[twice] = stream.integers(among, size=(len(twice), width))

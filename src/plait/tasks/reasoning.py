@@ -84,12 +84,12 @@ class Depo(Task):
         return Examples(inputs_NT, targets_NT)
 
     def _names(self, stream: np.random.Generator, n: int) -> list[tuple[int, ...]]:
-        found: dict[tuple[int, ...], None] = {}
-        while len(found) < n:
+        names: dict[tuple[int, ...], None] = {}
+        while len(names) < n:
             drawn = stream.integers(self.vocab, size=(n, self.word))
             drawn[:, -1] += self.ids("end").start
-            found |= dict.fromkeys(tuple(int(token) for token in name) for name in drawn)
-        return list(found)[:n]
+            names |= dict.fromkeys(tuple(int(token) for token in name) for name in drawn)
+        return list(names)[:n]
 
     def answers(self, inputs: Sequence[int]) -> list[int] | None:
         """Step by step along the links."""

@@ -78,16 +78,16 @@ class RegBench(Task):
         while True:
             states = int(stream.integers(FEWEST, self.nodes + 1))
             symbols = stream.permutation(self.vocab)[: stream.integers(FEWEST, self.vocab + 1)]
-            found: Automaton = []
+            automaton: Automaton = []
             for state in range(states):
                 edges = min(int(stream.integers(1, EDGES + 1)), states - 1)
                 others = [other for other in range(states) if other != state]
                 to = stream.permutation(others)[:edges]
                 by = stream.permutation(symbols)[:edges]
-                found.append({int(symbol): int(other) for symbol, other in zip(by, to, strict=True)})
-            found = reachable(found)
-            if len(found) >= FEWEST and len(set(classes(found))) == len(found):
-                return found
+                automaton.append({int(symbol): int(other) for symbol, other in zip(by, to, strict=True)})
+            automaton = reachable(automaton)
+            if len(automaton) >= FEWEST and len(set(classes(automaton))) == len(automaton):
+                return automaton
 
     def text(self, stream: np.random.Generator, automaton: Automaton) -> tuple[list[int], list[list[int]]]:
         """`length + 1` tokens, and the symbols that may follow each but the last; none before a bar."""
@@ -117,8 +117,8 @@ class RegBench(Task):
         return [following if following != bar else IGNORE for following in inputs[1:]] + [IGNORE]
 
     def valid(self, inputs: Sequence[int], targets: Sequence[int]) -> bool:
-        found = self.answers([int(token) for token in inputs])
-        return found is not None and found[:-1] == [int(token) for token in targets[:-1]]
+        answers = self.answers([int(token) for token in inputs])
+        return answers is not None and answers[:-1] == [int(token) for token in targets[:-1]]
 
 
 def reachable(automaton: Automaton) -> Automaton:
@@ -132,17 +132,17 @@ def reachable(automaton: Automaton) -> Automaton:
 
 def classes(automaton: Automaton) -> list[int]:
     """States that accept the same strings have one number (Moore's algorithm; every state accepts)."""
-    found = [0] * len(automaton)
+    class_of = [0] * len(automaton)
     while True:
         signatures = [
-            (found[state], tuple(sorted((symbol, found[to]) for symbol, to in edges.items())))
+            (class_of[state], tuple(sorted((symbol, class_of[to]) for symbol, to in edges.items())))
             for state, edges in enumerate(automaton)
         ]
         numbers = {signature: number for number, signature in enumerate(dict.fromkeys(signatures))}
         finer = [numbers[signature] for signature in signatures]
-        if len(set(finer)) == len(set(found)):
-            return found
-        found = finer
+        if len(set(finer)) == len(set(class_of)):
+            return class_of
+        class_of = finer
 
 
 #: (vocab, nodes, string) → length → the best accuracy, to ± 0.003: `benchmarks/regbench_reader.py` measured it.
@@ -187,8 +187,8 @@ def read(task: RegBench, sequences: int, hypotheses: int) -> Reading:
     for row in range(sequences):
         automaton = task.automaton(draw)
         tokens, may_follow = task.text(draw, automaton)
-        found = read_text(law, tokens[:-1], hypotheses, lots, automaton)
-        for at, ((symbol, probability), allowed) in enumerate(zip(found, may_follow, strict=True)):
+        predictions = read_text(law, tokens[:-1], hypotheses, lots, automaton)
+        for at, ((symbol, probability), allowed) in enumerate(zip(predictions, may_follow, strict=True)):
             if allowed:
                 scored_NT[row, at], right_NT[row, at], probability_NT[row, at] = 1, symbol in allowed, probability
     of_NT, upto_NT = scored_NT.cumsum(axis=1), right_NT.cumsum(axis=1)

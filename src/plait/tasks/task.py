@@ -177,10 +177,10 @@ class Task(ABC):
         """Variable → value."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata.get("setting", True)}
 
-    def with_settings(self: Self, given: Mapping[str, str]) -> Self:
+    def with_settings(self: Self, settings: Mapping[str, str]) -> Self:
         """The task with variables changed, given as text (`--set length=256`)."""
         kinds = {name: type(value) for name, value in self.settings().items()}
-        return replace(self, **read_values(given, kinds, self.name, "variable"))
+        return replace(self, **read_values(settings, kinds, self.name, "variable"))
 
     def as_dict(self) -> dict[str, Any]:
         """Everything that decides which sequences are drawn, but for the seed: plain data."""
@@ -259,23 +259,23 @@ def baseline(name: str) -> Task:
     return TASKS.load(name)()
 
 
-def load_task(given: str) -> Task:
+def load_task(name: str) -> Task:
     """The baseline of a task of the table, or of a user's: `my_task.py`, `my_task.py:Class`."""
-    file = split_path(given)
+    file = split_path(name)
     if file is None:
-        return baseline(given)
+        return baseline(name)
     path, attribute = file
-    found = class_from_file(path, Task, attribute)  # type: ignore[type-abstract]
-    missing = ", ".join(sorted(found.__abstractmethods__))
+    task_class = class_from_file(path, Task, attribute)  # type: ignore[type-abstract]
+    missing = ", ".join(sorted(task_class.__abstractmethods__))
     if missing:
-        raise UserError(f"{path}: {found.__name__} does not define {missing}.")
-    if not isinstance(getattr(found, "name", None), str):
-        raise UserError(f"{path}: {found.__name__} has no `name`; add it as a class attribute.")
-    if found.name in TASKS:
-        raise UserError(f"{path}: the name '{found.name}' is taken by a built-in task; choose another.")
+        raise UserError(f"{path}: {task_class.__name__} does not define {missing}.")
+    if not isinstance(getattr(task_class, "name", None), str):
+        raise UserError(f"{path}: {task_class.__name__} has no `name`; add it as a class attribute.")
+    if task_class.name in TASKS:
+        raise UserError(f"{path}: the name '{task_class.name}' is taken by a built-in task; choose another.")
     try:
-        return found()
+        return task_class()
     except UserError:
         raise
     except Exception as wrong:
-        raise UserError(f"{path}: {found.__name__}() fails: {type(wrong).__name__}: {wrong}") from wrong
+        raise UserError(f"{path}: {task_class.__name__}() fails: {type(wrong).__name__}: {wrong}") from wrong

@@ -114,7 +114,7 @@ def elements(group: str) -> list[tuple[int, ...]]:
     if kind == "Z":
         return [tuple((i + turn) % n for i in range(n)) for turn in range(n)]
     every = list(itertools.permutations(range(n)))
-    return every if kind == "S" else [one for one in every if _even(one)]
+    return every if kind == "S" else [permutation for permutation in every if _even(permutation)]
 
 
 KNOWN = ("S3", "S4", "S5", "A4", "A5", "Z2", "Z60")

@@ -203,9 +203,9 @@ class Checkpoint:
     def keys_of(self, prefix: str, name: str) -> list[str]:
         """KEY of every tensor `prefix/KEY/name`."""
         return sorted(
-            found.removeprefix(f"{prefix}/").removesuffix(f"/{name}")
-            for found in self.names()
-            if found.startswith(f"{prefix}/") and found.partition("/")[2].partition("/")[2] == name
+            path.removeprefix(f"{prefix}/").removesuffix(f"/{name}")
+            for path in self.names()
+            if path.startswith(f"{prefix}/") and path.partition("/")[2].partition("/")[2] == name
         )
 
 
@@ -244,9 +244,9 @@ def _local(sharded: Tensor) -> Tensor:
 
 def _rows_here(rows: int, dist: Processes) -> range:
     """The rows of a tensor that FSDP keeps in this process: equal shares, the last ones shorter."""
-    each = -(-rows // dist.world)
-    start = min(rows, dist.rank * each)
-    return range(start, min(rows, start + each))
+    per_process = -(-rows // dist.world)
+    start = min(rows, dist.rank * per_process)
+    return range(start, min(rows, start + per_process))
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:

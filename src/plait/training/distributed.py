@@ -116,7 +116,7 @@ class Processes:
         numbers = torch.zeros(self.world, dtype=torch.float64, device=self.device)
         numbers[self.rank] = number
         dist.all_reduce(numbers)
-        return [float(each) for each in numbers]
+        return [float(value) for value in numbers]
 
     def all_reduce_max(self, number: float) -> float:
         """All-reduce: the largest number of all processes."""

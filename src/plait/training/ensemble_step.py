@@ -76,17 +76,17 @@ class AdamW:
         instead of a dozen for each parameter. Small models that are not compiled are bound by the number of kernels."""
         params = held.params
         for m in range(len(lr_M)):
-            given = [grads[name][m].to(p.dtype).contiguous() for name, p in params.items()]
+            replica_grads = [grads[name][m].to(p.dtype).contiguous() for name, p in params.items()]
             if self.clip:
-                norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(given)))
-                given = list(torch._foreach_mul(given, (self.clip / (norm + 1e-6)).clamp(max=1.0)))
+                norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(replica_grads)))
+                replica_grads = list(torch._foreach_mul(replica_grads, (self.clip / (norm + 1e-6)).clamp(max=1.0)))
             matrices = [p[m] for name, p in params.items() if name in held.decayed]
             if matrices:
                 torch._foreach_mul_(matrices, 1 - lr_M[m] * decay_M[m])
             stacks = [[stack[name][m] for name in params] for stack in (params, held.first, held.second)]
             torch._fused_adamw_(
-                stacks[0], given, stacks[1], stacks[2], [], [step] * len(given), lr=lr_M[m], beta1=self.betas[0],
-                beta2=self.betas[1], weight_decay=0.0, eps=self.eps, amsgrad=False, maximize=False,
+                stacks[0], replica_grads, stacks[1], stacks[2], [], [step] * len(replica_grads), lr=lr_M[m],
+                beta1=self.betas[0], beta2=self.betas[1], weight_decay=0.0, eps=self.eps, amsgrad=False, maximize=False,
             )  # fmt: skip
 
 

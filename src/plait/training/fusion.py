@@ -58,9 +58,9 @@ SIZES = ("inner", "heads")
 Prefix = tuple[MixerOptions, ...]
 
 
-def fuse(given: Sequence[str | Architecture], *, seed: int = 0) -> Fused:
+def fuse(specs: Sequence[str | Architecture], *, seed: int = 0) -> Fused:
     """The supernet of these models, its weights seeded; a `UserError` says why models cannot be fused."""
-    archs = [architecture(one) for one in given]
+    archs = [architecture(spec) for spec in specs]
     if len(archs) < 2:
         raise UserError("fusing needs two or more models.")
     if len(set(archs)) < len(archs):
@@ -132,8 +132,8 @@ class Fused(nn.Module):
                 x_BTD, own = reached[prefix[:-1]]
                 x_BTD, loss = self._run(place, prefix[-1], x_BTD)
                 reached[prefix] = x_BTD, own if loss is None else own + loss
-        found = [reached[arch.layers] for arch in self.archs]
-        return [(norm(x_BTD), own) for norm, (x_BTD, own) in zip(self.final_norms, found, strict=True)]
+        exits = [reached[arch.layers] for arch in self.archs]
+        return [(norm(x_BTD), own) for norm, (x_BTD, own) in zip(self.final_norms, exits, strict=True)]
 
     def _embedded(self, tokens_BT: Tensor) -> Tensor:
         backbone, time = self.trunk.backbone, tokens_BT.shape[1]
@@ -173,8 +173,8 @@ def _cut(held: Tensor, shape: tuple[int, ...], cut: Slice | None) -> Tensor:
     if tuple(held.shape) == shape:
         return held
     assert cut is not None
-    each = shape[cut.axis] // cut.parts
-    parts = held.unflatten(cut.axis, (cut.parts, -1)).narrow(cut.axis + 1, 0, each)
+    size = shape[cut.axis] // cut.parts
+    parts = held.unflatten(cut.axis, (cut.parts, -1)).narrow(cut.axis + 1, 0, size)
     # Contiguous, so that the same kernels run as in the extracted model and give the same bits.
     cut_out: Tensor = parts.flatten(cut.axis, cut.axis + 1).contiguous()
     return cut_out
@@ -200,8 +200,8 @@ def _widest(place: int, layers: Sequence[MixerOptions], d: int) -> MixerOptions:
     for options in layers:
         for key in _differing(options, widest):
             if key not in SIZES:
-                given = f"{key}={getattr(options, key)} and {key}={getattr(widest, key)}"
-                raise UserError(f"{where}, {widest.name}: {given}; fused layers may differ in {' and '.join(SIZES)}.")
+                values = f"{key}={getattr(options, key)} and {key}={getattr(widest, key)}"
+                raise UserError(f"{where}, {widest.name}: {values}; fused layers may differ in {' and '.join(SIZES)}.")
         if reason := _uncuttable(options, widest, d):
             raise UserError(f"{where}, {widest.name}: {reason}")
     return widest
@@ -229,8 +229,8 @@ def _parameters(options: MixerOptions, d: int) -> int:
     return int(options.cost(d, 1).total_params)
 
 
-def _differing(one: MixerOptions, other: MixerOptions) -> list[str]:
+def _differing(left: MixerOptions, right: MixerOptions) -> list[str]:
     values: list[tuple[str, Any, Any]] = [
-        (f.name, getattr(one, f.name), getattr(other, f.name)) for f in dataclasses.fields(one)
+        (f.name, getattr(left, f.name), getattr(right, f.name)) for f in dataclasses.fields(left)
     ]
     return [name for name, mine, theirs in values if mine != theirs]

@@ -55,17 +55,17 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         assert closure is None
         for group in self.param_groups:
-            given = [p for p in group["params"] if p.grad is not None]
+            params = [p for p in group["params"] if p.grad is not None]
             if group["hidden"]:
-                self._orthogonalised(given, group)
-            elif given:
-                self._adamw(given, group)
+                self._orthogonalised(params, group)
+            elif params:
+                self._adamw(params, group)
 
-    def _orthogonalised(self, given: list[Tensor], group: Mapping[str, Any]) -> None:
+    def _orthogonalised(self, params: list[Tensor], group: Mapping[str, Any]) -> None:
         found_inf, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
-        made: Tensor | float = 1.0 if found_inf is None else 1 - found_inf
+        finite: Tensor | float = 1.0 if found_inf is None else 1 - found_inf
         alike: dict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
-        for p in given:
+        for p in params:
             assert p.grad is not None
             grad = p.grad if scale is None else p.grad / scale
             grad = grad if found_inf is None else grad.where(found_inf == 0, 0.0)
@@ -73,28 +73,28 @@ class Muon(torch.optim.Optimizer):
             if not state:
                 state["momentum"] = torch.zeros_like(p)
             mean: Tensor = state["momentum"]
-            mean.lerp_(grad, (1 - group["momentum"]) * made)
+            mean.lerp_(grad, (1 - group["momentum"]) * finite)
             alike[p.shape[-2:]].append((p, grad.lerp(mean, group["momentum"])))
         for (rows, columns), pairs in alike.items():
             stacks = [update.view(-1, rows, columns) for _, update in pairs]
             whole = orthogonal(torch.cat(stacks)).split([len(stack) for stack in stacks])
             step = group["lr"] * ADAM_RMS * max(rows, columns) ** 0.5
             for (p, _), update in zip(pairs, whole, strict=True):
-                p.mul_(1 - group["lr"] * group["weight_decay"] * made)
-                p.sub_(update.view(p.shape).to(p.dtype) * (step * made))
+                p.mul_(1 - group["lr"] * group["weight_decay"] * finite)
+                p.sub_(update.view(p.shape).to(p.dtype) * (step * finite))
 
-    def _adamw(self, given: list[Tensor], group: Mapping[str, Any]) -> None:
-        for p in given:
+    def _adamw(self, params: list[Tensor], group: Mapping[str, Any]) -> None:
+        for p in params:
             state = self.state[p]
             if not state:
                 # A fused kernel counts on the device.
                 state["step"] = torch.zeros((), device=p.device if p.is_cuda else None)
                 state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
-        states = [self.state[p] for p in given]
-        fused = all(p.is_cuda for p in given)
+        states = [self.state[p] for p in params]
+        fused = all(p.is_cuda for p in params)
         adamw(
-            given,
-            [p.grad for p in given if p.grad is not None],
+            params,
+            [p.grad for p in params if p.grad is not None],
             [state["exp_avg"] for state in states],
             [state["exp_avg_sq"] for state in states],
             [],

@@ -134,8 +134,8 @@ def update_on_device(
     """`update` without waiting for a GPU: what it returns are tensors there. Only fused optimizers can skip a step by
     themselves; for another one this waits and decides."""
     if not loss.is_cuda or not getattr(optimizer, "_step_supports_amp_scaling", False):
-        norm, made = update(optimizer, parameters, clip, float(loss))
-        return torch.tensor(norm), torch.tensor(made)
+        norm, stepped = update(optimizer, parameters, clip, float(loss))
+        return torch.tensor(norm), torch.tensor(stepped)
     length = gradient_norm(parameters)
     finite = length.isfinite() & loss.isfinite()
     # As a gradient scaler does: gradients are divided by `grad_scale`, and where `found_inf` is 1 the step is skipped.

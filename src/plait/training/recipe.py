@@ -153,15 +153,15 @@ class Recipe:
         return replace(self, **values)
 
     def as_dict(self) -> dict[str, object]:
-        found = {**asdict(self), "no_weight_decay": list(self.no_weight_decay)}
+        values = {**asdict(self), "no_weight_decay": list(self.no_weight_decay)}
         # Left out where they mean nothing: trainings stored before these keys existed are still found.
         if not self.next_sentence:
-            del found["next_sentence"]
+            del values["next_sentence"]
         if self.schedule != "wsd":
-            del found["decay"]
+            del values["decay"]
         if self.optimizer != "muon":
-            del found["momentum"]
-        return found
+            del values["momentum"]
+        return values
 
 
 def _require(holds: bool, name: str, recipe: Recipe, rule: str) -> None:
@@ -205,11 +205,11 @@ class Budget:
     flops: float | None = None
 
     def __post_init__(self) -> None:
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        if len(given) != 1:
-            named = ", ".join(f"--{'time' if name == 'seconds' else name}" for name in given) or "none"
+        limits = {name: value for name, value in vars(self).items() if value is not None}
+        if len(limits) != 1:
+            named = ", ".join(f"--{'time' if name == 'seconds' else name}" for name in limits) or "none"
             raise UserError(f"give one of --steps, --tokens, --time and --flops; given: {named}.")
-        ((name, value),) = given.items()
+        ((name, value),) = limits.items()
         if not 0 < value < math.inf:
             option = "time" if name == "seconds" else name
             raise UserError(f"--{option} {value:g}: the length of a training must be positive and finite.")
@@ -313,11 +313,11 @@ class Job:
         return record_key(KIND, self.config())
 
 
-def fitted(given: str, corpus: Corpus) -> Architecture:
+def fitted(spec: str, corpus: Corpus) -> Architecture:
     """An architecture whose vocabulary is the corpus's, unless its text says `vocab=` itself. Encoders get one token
     more, the mask."""
-    arch = architecture(given)
-    if re.search(r"(^|\s)vocab\s*=", given):
+    arch = architecture(spec)
+    if re.search(r"(^|\s)vocab\s*=", spec):
         return arch
     vocab = corpus.vocab + (arch.header.kind == "encoder")
     return Architecture(arch.header.with_vocabulary(vocab), arch.layers)

@@ -115,8 +115,8 @@ class Run:
         """Tokens of a training sequence (older runs say `length`); None for an imported model."""
         with understood(str(self.folder / "run.json")):
             recipe = self.config.get("recipe", {})
-            found = recipe.get("seq_len", recipe.get("length"))
-            return None if found is None else operator.index(found)
+            tokens = recipe.get("seq_len", recipe.get("length"))
+            return None if tokens is None else operator.index(tokens)
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -134,11 +134,11 @@ class Run:
         # Older runs have the name in the config, and a fingerprint of the files instead of their tokens.
         with understood(str(self.folder / ABOUT)):
             name = self.about.get("data") or data["name"]
-            found = open_corpus(name, self.about["tokenizer"])
-            same = found.tokenizer.as_dict() == data["tokenizer"] if "name" in data else found.as_dict() == data
+            corpus = open_corpus(name, self.about["tokenizer"])
+            same = corpus.tokenizer.as_dict() == data["tokenizer"] if "name" in data else corpus.as_dict() == data
         if not same:
             raise UserError(f"{name} has changed since {self.name} was trained on it; give the data with --data.")
-        return found
+        return corpus
 
     def weights(self) -> dict[str, Tensor]:
         """The final weights, or those of the newest checkpoint of a run that has not ended."""
@@ -325,26 +325,26 @@ def folder_of(key: str, root: Path = RUNS) -> Path:
     return root / f"{_PREFIX}{key[:_SHORT_KEY]}"
 
 
-def open_run(given: str | Path | Run, root: Path = RUNS) -> Run:
+def open_run(run: str | Path | Run, root: Path = RUNS) -> Run:
     """A run by its folder, its name, the beginning of its key, or "latest": the one last trained or asked for that has
     not diverged. A `Run` comes back as it is."""
-    if isinstance(given, Run):
-        return given
-    given, as_path = str(given), Path(given)
-    if (as_path / "run.json").exists():
+    if isinstance(run, Run):
+        return run
+    run, as_path = str(run), Path(run)
+    if os.path.exists(as_path / "run.json"):
         return Run(as_path)
     runs = sorted(root.glob(f"{_PREFIX}*/run.json"), key=lambda path: path.stat().st_mtime)
     names = [path.parent.name for path in runs]
-    if given == "latest" and runs:
+    if run == "latest" and runs:
         usable = [path.parent for path in runs if not (path.parent / DIVERGED).exists()]
         return Run(usable[-1] if usable else runs[-1].parent)
-    wanted = given.removeprefix(_PREFIX)[:_SHORT_KEY]
-    found = [name for name in names if wanted and name.removeprefix(_PREFIX).startswith(wanted)]
-    if len(found) == 1:
-        return Run(root / found[0])
+    wanted = run.removeprefix(_PREFIX)[:_SHORT_KEY]
+    matching = [name for name in names if wanted and name.removeprefix(_PREFIX).startswith(wanted)]
+    if len(matching) == 1:
+        return Run(root / matching[0])
     known = f" Known here: {', '.join(names[-5:])}." if names else f" There are none in {root}; see `plait train`."
-    many = f" It could be {', '.join(found)}." if found else known
-    raise UserError(f"'{given}' is not a run: give its folder, its name, the beginning of its key, or latest.{many}")
+    many = f" It could be {', '.join(matching)}." if matching else known
+    raise UserError(f"'{run}' is not a run: give its folder, its name, the beginning of its key, or latest.{many}")
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:

@@ -172,8 +172,8 @@ class MLflow(Sink):
 
     def _found(self, experiment: str, name: str) -> str | None:
         """The run of a training that was interrupted."""
-        found = self._client.search_runs([experiment], f"attributes.run_name = '{name}'", max_results=1)
-        return str(found[0].info.run_id) if found else None
+        runs = self._client.search_runs([experiment], f"attributes.run_name = '{name}'", max_results=1)
+        return str(runs[0].info.run_id) if runs else None
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
@@ -203,9 +203,9 @@ SINKS: Table[type[Sink]] = Table(
 )
 
 
-def sink_names(given: str | Sequence[str]) -> tuple[str, ...]:
+def sink_names(sinks: str | Sequence[str]) -> tuple[str, ...]:
     """`tensorboard,wandb` or a list, each known and installed."""
-    asked = given.split(",") if isinstance(given, str) else given
+    asked = sinks.split(",") if isinstance(sinks, str) else sinks
     names = tuple(dict.fromkeys(name.strip() for name in asked if name.strip()))
     for name in names:
         package = SINKS.load(name).package

@@ -106,9 +106,9 @@ def steps_that_fit(job: Job, left: float, dist: Processes, *, activation_checkpo
     seconds = statistics.median(took[WARM_UP:] or took)
     steps = int(dist.broadcast(int((left - spent - evaluating) / (SAFETY * seconds))))  # as the first process measured
     if steps < 1:
-        given = f"{max(0.0, left):.0f} s"  # start-up alone may have used up the time
+        available = f"{max(0.0, left):.0f} s"  # start-up alone may have used up the time
         evaluation = f"an evaluation {whole_evaluation:.2g} s"
-        raise TooShort(f"{given} are too few: a step takes {seconds:.2g} s here, {evaluation}.")
+        raise TooShort(f"{available} are too few: a step takes {seconds:.2g} s here, {evaluation}.")
     return steps
 
 

@@ -42,9 +42,9 @@ class CutParameter(nn.Parameter):
 
     @classmethod
     def of(cls, whole: Tensor, cut: Cut, among: Processes) -> CutParameter:
-        made: CutParameter = cls(cut.part(whole.detach(), among.tensor_rank, among.tensor))
-        made.cut, made.among, made.whole_shape = cut, among, whole.shape
-        return made
+        parameter: CutParameter = cls(cut.part(whole.detach(), among.tensor_rank, among.tensor))
+        parameter.cut, parameter.among, parameter.whole_shape = cut, among, whole.shape
+        return parameter
 
     def part_of(self, whole: Tensor) -> Tensor:
         return self.cut.part(whole, self.among.tensor_rank, self.among.tensor)
@@ -54,7 +54,7 @@ class CutParameter(nn.Parameter):
         or what an optimizer keeps for each of its numbers."""
         parts = [torch.empty_like(part) for _ in range(self.among.tensor)]
         dist.all_gather(parts, part.detach().contiguous(), group=self.among.tensor_group)
-        return self.cut.join([each.cpu() for each in parts])
+        return self.cut.join([tensor.cpu() for tensor in parts])
 
 
 # ---- linear maps that are cut
@@ -113,11 +113,13 @@ class RowLinear(nn.Linear):
 
 def cut_model(backbone: Backbone, recipe: Recipe, among: Processes) -> str:
     """Leave in this process its part of every mixer that can be cut; says which mixers were, and which were not."""
-    given = f"--tensor-parallel {among.tensor}"
+    option = f"--tensor-parallel {among.tensor}"
     if recipe.optimizer not in ELEMENTWISE:
-        raise UserError(f"{given}: optimizer={recipe.optimizer} needs whole matrices; known: {', '.join(ELEMENTWISE)}.")
+        raise UserError(
+            f"{option}: optimizer={recipe.optimizer} needs whole matrices; known: {', '.join(ELEMENTWISE)}."
+        )
     if recipe.attn_dropout:
-        raise UserError(f"{given}: attn_dropout={recipe.attn_dropout} would drop the same weights in several heads.")
+        raise UserError(f"{option}: attn_dropout={recipe.attn_dropout} would drop the same weights in several heads.")
     linked = {*backbone.arch.links, *backbone.arch.links.values()}  # what they lend is read whole
     mixers = {id(block.mixer): (place, block.mixer) for place, block in enumerate(backbone.blocks)}
     cut, uncut = set[str](), set[str]()
@@ -128,7 +130,7 @@ def cut_model(backbone: Backbone, recipe: Recipe, among: Processes) -> str:
             _cut_mixer(mixer, plan, among)
     if not cut:
         raise UserError(
-            f"{given}: no mixer of this model can be shared by {among.tensor} processes "
+            f"{option}: no mixer of this model can be shared by {among.tensor} processes "
             f"({', '.join(sorted(uncut))}). attn, fox, mlp and swiglu can, where heads and d_ff divide by it."
         )
     every = f"; {', '.join(sorted(uncut))} in each of them" if uncut else ""

@@ -135,9 +135,9 @@ class Track:
             self.step += 1
             if time.perf_counter() - began > seconds:
                 break
-        found = loss_M.float().cpu().numpy()
+        losses = loss_M.float().cpu().numpy()
         self.seconds += time.perf_counter() - began
-        return found
+        return losses
 
     def annealed(self, steps: int, decay: int, on_step: Callable[[int], None] = lambda step: None) -> np.ndarray:
         """Held-out losses by window, (M, N), as if the training ended at `steps`, its last `decay` steps with the rate
@@ -184,9 +184,9 @@ class Track:
             else:
                 losses.append((nll_MBT * torch.from_numpy(weights_MNT[:, rows]).to(nll_MBT)).sum(-1))
             on_batch()
-        found = torch.cat(losses, dim=1).double().cpu().numpy()
+        loss_MN = torch.cat(losses, dim=1).double().cpu().numpy()
         self.seconds += time.perf_counter() - began
-        return found
+        return loss_MN
 
     # ---- what a stepper asks for
 
@@ -253,8 +253,8 @@ class Track:
         if self.device.type != "cpu" and self._compiled:
             stacked: Tensor = torch.func.vmap(self._forward)(self.params, tokens_MBT)
             return stacked
-        each = ({name: p[m] for name, p in self.params.items()} for m in range(len(tokens_MBT)))
-        return torch.stack([self._forward(p, tokens) for p, tokens in zip(each, tokens_MBT, strict=True)])
+        replicas = ({name: p[m] for name, p in self.params.items()} for m in range(len(tokens_MBT)))
+        return torch.stack([self._forward(p, tokens) for p, tokens in zip(replicas, tokens_MBT, strict=True)])
 
     def _forward(self, params: Tensors, tokens_BT: Tensor) -> Tensor:
         inner = {name.removeprefix("model."): p for name, p in params.items()}

@@ -203,15 +203,15 @@ class Validation:
         if windows < 1:
             raise UserError(f"{len(tokens)} held-out tokens are fewer than one sequence of {length}.")
         wanted = max(1, round(share * windows))
-        each, used_streams = max(1, wanted // streams), min(wanted, streams)
-        used, apart = each * used_streams, windows // used_streams
+        per_stream, used_streams = max(1, wanted // streams), min(wanted, streams)
+        used, apart = per_stream * used_streams, windows // used_streams
         text = np.asarray(tokens[: windows * length + 1]).astype(np.int64)
-        places = (np.arange(used_streams)[:, None] * apart + np.arange(each)).reshape(-1)
+        places = (np.arange(used_streams)[:, None] * apart + np.arange(per_stream)).reshape(-1)
         inputs, targets = text[:-1].reshape(-1, length)[places], text[1:].reshape(-1, length)[places]
         if self.kind == "encoder":
             inputs, targets = masked(inputs, self.corpus, self.recipe)
-        missing = np.zeros((streams * each - used, length), dtype=np.int64)
-        shape = (streams, each, length)
+        missing = np.zeros((streams * per_stream - used, length), dtype=np.int64)
+        shape = (streams, per_stream, length)
         return (
             np.concatenate([inputs, missing]).reshape(shape),
             np.concatenate([targets, missing + IGNORE]).reshape(shape),
@@ -249,8 +249,8 @@ class PendingStep:
     def read(self) -> tuple[float, float, bool]:
         if self.ready is not None:
             self.ready.synchronize()
-        loss, norm, made = self.numbers.tolist()
-        return loss, norm, made > 0
+        loss, norm, stepped = self.numbers.tolist()
+        return loss, norm, stepped > 0
 
 
 class Trainer:
@@ -307,9 +307,9 @@ class Trainer:
         seed_dropout(self.job.seed, self.step, self.dist.data_rank, self.dist.device)
         loss = self._backward(self.batches(self.step))
         self.step += 1
-        norm, made = update_on_device(self.optimizer, list(self.model.parameters()), self.recipe.clip, loss)
+        norm, stepped = update_on_device(self.optimizer, list(self.model.parameters()), self.recipe.clip, loss)
         exact = torch.float32 if loss.device.type == "mps" else torch.float64
-        numbers = torch.stack([x.to(loss.device, exact) for x in (loss, norm, made)])
+        numbers = torch.stack([x.to(loss.device, exact) for x in (loss, norm, stepped)])
         ready: torch.cuda.Event | None = None
         if numbers.is_cuda:
             numbers, ready = numbers.to("cpu", non_blocking=True), torch.cuda.Event()

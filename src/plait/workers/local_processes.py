@@ -45,7 +45,17 @@ class InProcess(Backend):
 
     def poll_events(self, on_event: OnEvent, seconds: float) -> None:
         task = self._waiting.popleft()
-        event = self._home.run(task, lambda detail: on_event(Event("progress", task.name, detail)), self.asked.is_set)
+        raised: list[Exception] = []
+
+        def say(detail: Any) -> None:
+            try:
+                on_event(Event("progress", task.name, detail))
+            except Exception as wrong:  # of who listens, not of the task: it saves and stops
+                raised.append(wrong)
+
+        event = self._home.run(task, say, lambda: bool(raised) or self.asked.is_set())
+        if raised:
+            raise raised[0]
         if event.kind == "stopped":
             self.asked.set()  # the task caught the signal itself
         on_event(event)
@@ -73,14 +83,14 @@ class LocalProcesses(Backend):
         return _Process(*start_process(main, self._setup, self._devices[i]))
 
     def start(self, task: Task) -> None:
-        worker = next(each for each in self._workers if each.task is None)
+        worker = next(worker for worker in self._workers if worker.task is None)
         worker.task = task
         with suppress(OSError):  # it has died, which `poll_events` will notice
             worker.pipe.send(task)
 
     def poll_events(self, on_event: OnEvent, seconds: float) -> None:
-        for ready in wait([each.pipe for each in self._workers], timeout=seconds):
-            i = next(i for i, each in enumerate(self._workers) if each.pipe is ready)
+        for ready in wait([worker.pipe for worker in self._workers], timeout=seconds):
+            i = next(i for i, worker in enumerate(self._workers) if worker.pipe is ready)
             self._receive(i, on_event)
 
     def _receive(self, i: int, on_event: OnEvent) -> None:
@@ -107,7 +117,7 @@ class LocalProcesses(Backend):
 
     def wait_ready(self) -> None:
         deadline = time.monotonic() + START_SECONDS
-        while not all(each.ready for each in self._workers) and time.monotonic() < deadline:
+        while not all(worker.ready for worker in self._workers) and time.monotonic() < deadline:
             self.poll_events(lambda event: None, 0.2)
 
     def stop(self, on_event: OnEvent) -> None:

@@ -275,7 +275,7 @@ class Pool:
             for record in event.records:
                 self._store.put(record)
             if event.kind == "done":
-                work.found[event.name] = event.detail
+                work.results[event.name] = event.detail
                 on_done(event.name)
             elif event.kind == "failed":
                 raise UserError(event.detail)
@@ -297,7 +297,7 @@ class Pool:
                 work.running[task.name] = task
                 self._backend.start(task)
             if not (work.running or work.waiting or work.elsewhere):
-                return work.found
+                return work.results
             if asked.is_set() and not work.running:
                 raise KeyboardInterrupt
             if work.running or not work.elsewhere:
@@ -313,9 +313,9 @@ class Pool:
             return
         work.looked = time.monotonic()
         for task in list(work.elsewhere):
-            if self._store.has(task.keys) == set(task.keys):
+            if task.keys and self._store.has(task.keys) == set(task.keys):
                 work.elsewhere.remove(task)
-                work.found[task.name] = None
+                work.results[task.name] = None
                 on_done(task.name)
             elif not task.keys or is_open(self._store, task.keys[-1]):
                 work.elsewhere.remove(task)
@@ -336,8 +336,8 @@ class Pool:
             late = time.perf_counter() - began > most
             return [] if late or (turn := next(further, None)) is None else copies(turn)
 
-        found = self.run(copies(0), on_done=lambda name: on_timed(name.rpartition("#")[0]), more=more)
-        return [fmean(found[name] for turn in turns if (name := f"{task.name}#{turn}") in found) for task in tasks]
+        seconds = self.run(copies(0), on_done=lambda name: on_timed(name.rpartition("#")[0]), more=more)
+        return [fmean(seconds[name] for turn in turns if (name := f"{task.name}#{turn}") in seconds) for task in tasks]
 
     def times(self, tasks: int) -> int:
         """How often each of so many tasks is timed at most."""
@@ -358,7 +358,7 @@ class _Work:
         self.waiting = deque(tasks)
         self.running: dict[str, Task] = {}
         self.elsewhere: list[Task] = []  # another process computes them
-        self.found: dict[str, Any] = {}
+        self.results: dict[str, Any] = {}
         self.looked = 0.0
         self._lost: dict[str, int] = {}
 

@@ -183,10 +183,10 @@ class _Bridge:
     def _room(self) -> tuple[int, int]:
         """How many tasks the cluster has room for, and on how many machines."""
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        each = [int(node.get("CPU", 0)) for node in nodes]
+        rooms = [int(node.get("CPU", 0)) for node in nodes]
         if self._gpus:
-            each = [min(cpus, int(node.get("GPU", 0) / self._gpus)) for cpus, node in zip(each, nodes, strict=True)]
-        return sum(each), sum(room > 0 for room in each)
+            rooms = [min(cpus, int(node.get("GPU", 0) / self._gpus)) for cpus, node in zip(rooms, nodes, strict=True)]
+        return sum(rooms), sum(room > 0 for room in rooms)
 
     def _collect(self, seconds: float) -> None:
         if not self._names:

@@ -113,13 +113,13 @@ def _path(folder: Path, name: str, kind: str) -> Path:
 
 
 def _parameters(cluster: str) -> dict[str, str]:
-    found = {}
+    parameters = {}
     for part in filter(None, cluster.partition(":")[2].split(",")):
         key, equals, value = part.partition("=")
         if not equals:
             raise UserError(f"--cluster {cluster}: '{part}' is not key=value, such as partition=gpu.")
-        found[key.strip()] = value.strip()
-    return found
+        parameters[key.strip()] = value.strip()
+    return parameters
 
 
 def _key(key: str, kind: str) -> str:

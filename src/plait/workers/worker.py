@@ -87,7 +87,7 @@ class WorkerHome:
         """Run a task and return how it ended; raises nothing."""
         worker = Worker(self.store, say, stop_asked, self.kept)
         try:
-            found = load_attribute(task.function)(worker, *task.args)
+            result = load_attribute(task.function)(worker, *task.args)
         except Stopped:
             return Event("stopped", task.name, None, self._own_records())  # of the budgets that it had reached
         except Busy:
@@ -100,7 +100,7 @@ class WorkerHome:
             traceback.print_exc()
             what = f"{task.what}: " if task.what else ""
             return Event("failed", task.name, f"{what}{type(wrong).__name__}: {wrong}")
-        return Event("done", task.name, found, self._own_records())
+        return Event("done", task.name, result, self._own_records())
 
     def _own_records(self) -> tuple[Record, ...]:
         """Remove and return the records of a store of its own, to be sent to the pool."""
@@ -117,7 +117,7 @@ def _register_mixers(setup: Setup) -> None:
         return
     from plait.model.user_mixers import register_sources
 
-    found = tuple(MixerSource(s.file, s.attribute, s.text, s.package).hash for s in setup.mixers)
-    if found != setup.hashes:
+    hashes = tuple(MixerSource(s.file, s.attribute, s.text, s.package).hash for s in setup.mixers)
+    if hashes != setup.hashes:
         raise UserError("a mixer's source has changed on its way to a worker; run again.")
     register_sources(setup.mixers)

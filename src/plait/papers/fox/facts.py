@@ -100,8 +100,8 @@ def _by_hand(*, pro: bool) -> list[int]:
 
 
 def _counted(model: str, *, pro: bool) -> tuple[str, str, bool]:
-    found = [model_cost(f"{model}-{size}").params_without_input_embedding for size in ("125m", "360m", "760m")]
-    published, ours = (", ".join(f"{n:,}" for n in values) for values in (_by_hand(pro=pro), found))
+    counts = [model_cost(f"{model}-{size}").params_without_input_embedding for size in ("125m", "360m", "760m")]
+    published, ours = (", ".join(f"{n:,}" for n in values) for values in (_by_hand(pro=pro), counts))
     return published, ours, published == ours
 
 
@@ -150,10 +150,10 @@ def configurations() -> tuple[str, str, bool]:
     table = {"760m": (24, 1536, 1e-3, 16e9), "360m": (24, 1024, 2e-3, 7.5e9), "125m": (12, 768, 2e-3, 2.7e9)}
     good = of = 0
     for size, (blocks, d, lr, tokens) in table.items():
-        made = recipe(f"fox-{size}")
-        trained = made.steps * made.recipe.batch * made.recipe.seq_len
+        published = recipe(f"fox-{size}")
+        trained = published.steps * published.recipe.batch * published.recipe.seq_len
         of += 1
-        good += (made.recipe.lr, made.recipe.batch, made.recipe.seq_len) == (lr, 32, 16384) and (
+        good += (published.recipe.lr, published.recipe.batch, published.recipe.seq_len) == (lr, 32, 16384) and (
             abs(trained / tokens - 1) < 0.01
         )
         for model in ("fox-pro", "fox-llama", "transformer-pro", "transformer-llama"):

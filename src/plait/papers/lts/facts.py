@@ -110,8 +110,8 @@ def recovery() -> tuple[str, str, bool]:
         [{"n_head": list(row.heads), "d_inner": list(row.inner), "printed": row.decoder_params_m} for row in chosen],
     )
     question = MissingField(table, XL_ROW, "d_model", range(128, 961, 64), "printed", allowance=BIASES)
-    found = question.infer()
-    good = sum(one.values == (row.d,) for one, row in zip(found, chosen, strict=True))
+    answers = question.infer()
+    good = sum(answer.values == (row.d,) for answer, row in zip(answers, chosen, strict=True))
     return "a unique d in 68 of 74 rows or more", tally(good, len(chosen)), good >= 68 and len(chosen) == 74
 
 
@@ -128,16 +128,16 @@ def adaptive() -> tuple[str, str, bool]:
 @facts.fact("L24", "models of each device: Transformer-XL 39, 35, 40; GPT-2 45, 38, 39; M1, M2 … by decoder parameters")
 def per_device() -> tuple[str, str, bool]:
     """The presets by name: so many of each, numbered without a gap, and none has fewer parameters than the last."""
-    known, found, ordered = set(presets.names()), [], 0
+    known, counts, ordered = set(presets.names()), [], 0
     for backbone in ("xl", "gpt2"):
         for device in ("arm", "corei7", "titanxp"):
             names = [f"lts-{backbone}-{device}-M{number}" for number in range(1, 99)]
             there = [name for name in names if name in known]
             sizes = [round(model_cost(name).decoder_params / 1e6, 1) for name in there]
-            found.append(len(there))
+            counts.append(len(there))
             ordered += there == names[: len(there)] and sizes == sorted(sizes)
     expected = [39, 35, 40, 45, 38, 39]
-    published, ours = (f"{', '.join(map(str, n))}; in order {k} of 6" for n, k in ((expected, 6), (found, ordered)))
+    published, ours = (f"{', '.join(map(str, n))}; in order {k} of 6" for n, k in ((expected, 6), (counts, ordered)))
     return published, ours, published == ours
 
 
@@ -165,12 +165,12 @@ def baseline_heads() -> tuple[str, str, bool]:
 
 @facts.fact("E04", "vocabulary 50,264 in the later version, 50,257 in the earlier", erratum=True)
 def vocabulary() -> tuple[str, str, bool]:
-    found = [architecture(name).header.vocab for name in ("lts-gpt2-arm-M1", "lts1-gpt2-arm-M1")]
-    return "one vocabulary", f"{found[0]:,} and {found[1]:,}", found == [50264, 50257]
+    vocabularies = [architecture(name).header.vocab for name in ("lts-gpt2-arm-M1", "lts1-gpt2-arm-M1")]
+    return "one vocabulary", f"{vocabularies[0]:,} and {vocabularies[1]:,}", vocabularies == [50264, 50257]
 
 
 @facts.fact("L35", "every row of both versions is a preset: 257 + 236")
 def all_rows() -> tuple[str, str, bool]:
     known = set(presets.names())
-    found = [sum(row.name in known for row in rows() if row.earlier == earlier) for earlier in (False, True)]
-    return "257 + 236", f"{found[0]} + {found[1]}", found == [257, 236]
+    counts = [sum(row.name in known for row in rows() if row.earlier == earlier) for earlier in (False, True)]
+    return "257 + 236", f"{counts[0]} + {counts[1]}", counts == [257, 236]

@@ -36,13 +36,13 @@ def _scratch() -> Iterator[tuple[Store, Path]]:
 @facts.fact("L08", "search spaces: 152,064 homogeneous OPT points; the published models are points of theirs")
 def spaces() -> tuple[str, str, bool]:
     """Every printed model's width, heads, inner widths and depth are among what its space may choose."""
-    opt, inside, found = load_space("lts-opt"), [], {}
+    opt, inside, ranges = load_space("lts-opt"), [], {}
     for backbone in ("gpt2", "xl", "opt"):
         space = load_space(f"lts-{backbone}")
         heads, inner = ({getattr(o, name) for o in slot.options} for name, slot in
                         zip(("heads", "inner"), space.slots, strict=True))  # fmt: skip
-        found[backbone] = (min(space.widths), max(space.widths), min(inner), max(inner), sorted(heads),
-                           (space.depths[0], space.depths[-1]), space.genes)  # fmt: skip
+        ranges[backbone] = (min(space.widths), max(space.widths), min(inner), max(inner), sorted(heads),
+                            (space.depths[0], space.depths[-1]), space.genes)  # fmt: skip
         chosen = [row for row in rows() if row.backbone == backbone and not row.earlier]
         within = [
             row.d in space.widths and {*row.heads} <= heads and {*row.inner} <= inner and len(row.heads) in space.depths
@@ -55,7 +55,7 @@ def spaces() -> tuple[str, str, bool]:
         "xl": (128, 960, 128, 4032, [2, 4, 8], (2, 16), 35),
         "opt": (512, 1472, 512, 6080, [2, 4, 8, 16], (3, 29), 4),
     }
-    good = opt.count == 152_064 and found == expected
+    good = opt.count == 152_064 and ranges == expected
     ours = f"{opt.count:,} points; models inside: GPT-2 {inside[0]}, Transformer-XL {inside[1]}, OPT {inside[2]}"
     published = "152,064 points; models inside: GPT-2 122 of 122, Transformer-XL 114 of 114, OPT 20 of 21"
     return published, ours, good and ours == published
@@ -77,12 +77,12 @@ def evolution() -> tuple[str, str, bool]:
         return picked
 
     search._choose_parents = chosen
-    search.run(on_step=lambda one: grown.append(one.evaluated))
-    each = np.diff(grown).tolist()
+    search.run(on_step=lambda now: grown.append(now.evaluated))
+    per_iteration = np.diff(grown).tolist()
     shares = [search.settings()[name] for name in ("parents", "mutants", "crossovers")]
     changed, crossed = _gene_shares(space, search.settings()["mutation"])
     ours = (
-        f"{len(each)} iterations of {set(each)} after {grown[0]}, {parents} parents, {shares}; "
+        f"{len(per_iteration)} iterations of {set(per_iteration)} after {grown[0]}, {parents} parents, {shares}; "
         f"redrawn {changed:.2f}, crossed {crossed:.2f}"
     )
     published = "30 iterations of {80} after 100, {20} parents, [20, 40, 40]; redrawn 0.30, crossed 0.50"
@@ -95,7 +95,7 @@ def _gene_shares(space: Space, mutation: float) -> tuple[float, float]:
     parent, other = space.sample(rng, 2)
     while parent[1] == other[1]:
         other = space.sample(rng, 1)[0]
-    ones, others = (np.repeat(one[None], n, axis=0) for one in (parent, other))
+    ones, others = (np.repeat(genes[None], n, axis=0) for genes in (parent, other))
     kinds = len(space.widths)  # a fresh draw is the old value once in so many
     changed = float((space.mutate(rng, ones, mutation)[:, 1] != parent[1]).mean()) * kinds / (kinds - 1)
     return changed, float((space.crossover(rng, ones, others)[:, 1] == parent[1]).mean())
@@ -108,9 +108,9 @@ def stored() -> tuple[str, str, bool]:
         request = Request(load_space("lts-gpt2"), Setting(), objectives=["decoder_params", "flops"], method="lts")
         record = search_front(request, None, store, folder)
         kept = Candidates.of(record.config, record.result)
-        found = list(kept.rows())
-    specs = {row["spec"] for row in found}
-    again = sum(model_cost(row["spec"]).decoder_params == row["decoder_params"] for row in found[::1000])
+        candidates = list(kept.rows())
+    specs = {row["spec"] for row in candidates}
+    again = sum(model_cost(row["spec"]).decoder_params == row["decoder_params"] for row in candidates[::1000])
     on_front = {row["spec"] for row in record.result["front"]} <= specs
     ours = (
         f"{len(kept):,} of {kept.evaluated:,}, {len(specs):,} different, the front among them: {on_front}; {again} of 3"
@@ -145,8 +145,8 @@ def engines() -> tuple[str, str, bool]:
             request = _request(method, folder)
             record = search_front(request, None, store, folder)
             front, again = Front.from_dict(record.result), search_front(request, None, store, folder)
-            signs = np.array([-1 if one["maximise"] else 1 for one in front.objectives])
-            names = [one["objective"] for one in front.objectives]
+            signs = np.array([-1 if objective["maximise"] else 1 for objective in front.objectives])
+            names = [objective["objective"] for objective in front.objectives]
             values = np.column_stack([front.column(name) for name in names]) * signs
             resumed = _stopped_and_resumed(request, folder / "stopped.npz")
             good.append(

@@ -104,23 +104,23 @@ def harness() -> tuple[str, str, bool]:
 )
 def profiles() -> tuple[str, str, bool]:
     named = {row.device for row in rows()}
-    made = Profile.here(Setting())
-    made.points.append(Point("layer", "mlp[inner=64]", 32, "rms", "prefill", 192, 1, 1e-4, 0.01, False, 1000))
+    profile = Profile.here(Setting())
+    profile.points.append(Point("layer", "mlp[inner=64]", 32, "rms", "prefill", 192, 1, 1e-4, 0.01, False, 1000))
     with TemporaryDirectory(prefix="plait-verify-") as folder:
         path = Path(folder) / "here.json"
-        made.save(path)
-        same = Profile.load(path).hash == made.hash
-        other = replace(made, device={**made.device, "cpu": "ARM CPU"})
+        profile.save(path)
+        same = Profile.load(path).hash == profile.hash
+        other = replace(profile, device={**profile.device, "cpu": "ARM CPU"})
         other.save(path)
         try:
             Profile.load(path)
             refused = False
         except UserError as why:
             refused = "ARM CPU" in str(why)
-        anywhere = Profile.load(path, anywhere=True).hash == other.hash != made.hash
+        anywhere = Profile.load(path, anywhere=True).hash == other.hash != profile.hash
     ours = f"{', '.join(sorted(named))}; round trip {same}, refused {refused}, anywhere {anywhere}"
     published = "a6000, arm, corei7, titanxp; round trip True, refused True, anywhere True"
-    return published, ours, ours == published and bool(made.device["cpu"])
+    return published, ours, ours == published and bool(profile.device["cpu"])
 
 
 @facts.fact("L11", "2-D and 3-D Pareto fronts, lower convex hull")
@@ -140,8 +140,8 @@ def fronts() -> tuple[str, str, bool]:
 @facts.fact("L12", "d_avg, the distance of two fronts (eq. 2)")
 def distance() -> tuple[str, str, bool]:
     """Latency 11 is nearest to 10, with 55 for 50; 26 is nearest to 30, with 36 for 30."""
-    found = front_distance([10, 20, 30, 11, 26], [50, 40, 30, 55, 36], claimed=[3, 4], true_front=[0, 1, 2]).mean
-    return "(10 % + 20 %) / 2 = 15 %", f"{100 * found:.6g} %", abs(found - 0.15) < 1e-12
+    mean = front_distance([10, 20, 30, 11, 26], [50, 40, 30, 55, 36], claimed=[3, 4], true_front=[0, 1, 2]).mean
+    return "(10 % + 20 %) / 2 = 15 %", f"{100 * mean:.6g} %", abs(mean - 0.15) < 1e-12
 
 
 @facts.fact("L13", "Spearman correlation and common ratio over the top k %")
@@ -150,10 +150,10 @@ def ranking() -> tuple[str, str, bool]:
     truth = np.arange(10, 0, -1)
     proxy = np.array([10, 1, 9, 8, 2, 3, 4, 5, 6, 7])
     textbook = 1 - 6 * int(((proxy - truth) ** 2).sum()) / (10 * (10**2 - 1))  # holds where nothing ties
-    found = spearman(proxy, truth), top_spearman(proxy, truth, 40), common_ratio(proxy, truth, 40)
+    actual = spearman(proxy, truth), top_spearman(proxy, truth, 40), common_ratio(proxy, truth, 40)
     expected = textbook, 0.4, 0.75
-    published, ours = ("SRC {:.4f}, SRC(40 %) {:.4f}, CR(40 %) {:.2f}".format(*values) for values in (expected, found))
-    return published, ours, np.allclose(found, expected, rtol=0, atol=1e-12)
+    published, ours = ("SRC {:.4f}, SRC(40 %) {:.4f}, CR(40 %) {:.2f}".format(*values) for values in (expected, actual))
+    return published, ours, np.allclose(actual, expected, rtol=0, atol=1e-12)
 
 
 @facts.fact("L21", "3-D view and matched pairs (Fig. 15): equal on two axes, far apart on the third")
@@ -164,14 +164,14 @@ def matched_pairs() -> tuple[str, str, bool]:
     memory = np.array([200.0, 201.0, 310.0, 340.0, 400.0])
     red = find_matched_pairs(np.column_stack([params, memory]), latency)
     green = find_matched_pairs(np.column_stack([params, latency]), memory)
-    found = [(each.low, each.high, each.ratio, each.difference) for each in (*red, *green)]
-    pairs = "; ".join(f"models {low} and {high}: {ratio:.3g}×, {gap:g}" for low, high, ratio, gap in found)
+    matched = [(pair.low, pair.high, pair.ratio, pair.difference) for pair in (*red, *green)]
+    pairs = "; ".join(f"models {low} and {high}: {ratio:.3g}×, {gap:g}" for low, high, ratio, gap in matched)
     models = [Model(values, f"model {at}") for at, values in enumerate(zip(params, latency, memory, strict=True))]
     picture = ElementTree.fromstring(cube_chart(models, ["parameters", "latency", "memory"], "Fig. 15"))
     hints = Counter(mark.findtext("{*}title") for mark in picture.iter() if "cx" in mark.attrib)
     drawn = [hints[model.hint] for model in models]
     # Each model is in the cube and in the three pairs of axes.
-    good = found == [(0, 1, 2.0, 50.0), (2, 3, 340 / 310, 30.0)] and drawn == [4] * 5
+    good = matched == [(0, 1, 2.0, 50.0), (2, 3, 340 / 310, 30.0)] and drawn == [4] * 5
     return "models 0 and 1: 2×, 50; models 2 and 3: 1.1×, 30; drawn 4 × 5", f"{pairs}; drawn {drawn}", good
 
 
@@ -183,13 +183,13 @@ def external() -> tuple[str, str, bool]:
         for pair, sign in (("ja-en", 1), ("so-en", -1))
         for size in range(1, 11)
     ]
-    found = {
+    correlations = {
         pair: (
             spearman(part.numbers("params"), part.numbers("bleu")),
             spearman(part.numbers("params"), -part.numbers("ppl")),
         )
         for pair, part in Table.of("nmt", rows).groups("pair").items()
     }
-    ours = "; ".join(f"{pair} BLEU {bleu:+.0f}, PPL {ppl:+.0f}" for pair, (bleu, ppl) in found.items())
+    ours = "; ".join(f"{pair} BLEU {bleu:+.0f}, PPL {ppl:+.0f}" for pair, (bleu, ppl) in correlations.items())
     expected = {"ja-en": (1.0, 1.0), "so-en": (-1.0, -1.0)}
-    return "ja-en BLEU +1, PPL +1; so-en BLEU -1, PPL -1", ours, found == expected
+    return "ja-en BLEU +1, PPL +1; so-en BLEU -1, PPL -1", ours, correlations == expected

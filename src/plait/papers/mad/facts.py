@@ -100,11 +100,11 @@ def moe_row() -> tuple[str, str, bool]:
 )
 def ninth_expert() -> tuple[str, str, bool]:
     def agreeing(family: str, table: list[ExpertSize], experts: int, active: int, within: float) -> int:
-        found = ((row, _counts(family, row, experts=experts, active=active)) for row in table)
+        counted = ((row, _counts(family, row, experts=experts, active=active)) for row in table)
         # Of Hyena experts' active parameters no number of experts gives the printed ones.
         return sum(
             abs(total / row.total_m - 1) <= within and (row.mixer_width > 0 or abs(here / row.active_m - 1) <= within)
-            for row, (total, here) in found
+            for row, (total, here) in counted
         )
 
     c3, c4 = ("striped-hyena-moe", TABLE_C3), ("striped-hyena-experts", TABLE_C4)
@@ -203,9 +203,9 @@ def striped_calculators() -> tuple[str, str, bool]:
     mamba = [flops(f"rule[a=({a} {g}),h=(mamba mamba)]:stripe(1A:{n}H,n={n + 1})") for n in (1, 3)]
     good += math.isclose(mamba[1] - mamba[0], 2 * flops("mamba mamba"))
     terms = {"moe": m, "hyena-experts": e}
-    found = {name: mad_terms(f"d={D} vocab={V} | {text}", length=L) for name, text in terms.items()}
+    actual = {name: mad_terms(f"d={D} vocab={V} | {text}", length=L) for name, text in terms.items()}
     same = sum(
-        found[name] == {"embedding": 4 * L * D * V, **{f"{name}: {term}": value for term, value in expected.items()}}
+        actual[name] == {"embedding": 4 * L * D * V, **{f"{name}: {term}": value for term, value in expected.items()}}
         for name, expected in (("moe", moe), ("hyena-experts", experts))
     )
     ours = f"{good} of 5 striped models; {same} of 2 expert layers"
@@ -228,9 +228,10 @@ def moe_flops() -> tuple[str, str, bool]:
 @facts.fact("E08", "Table D.1's last row prints 8H:12A:4A, 8 H and 16 A; every other has 12 and 12", erratum=True)
 def topology_row() -> tuple[str, str, bool]:
     letters = _letters("mad:8H:12A:4A")
-    found = [_letters(f"mad-topology-{i}") for i in range(1, 13)]
-    ours = f"{letters.count('H')} H and {letters.count('A')} A as printed; as read {found[-1].count('H')} and 12"
-    balanced = all(text.count("H") == text.count("A") == 12 for text in found)
+    layouts = [_letters(f"mad-topology-{i}") for i in range(1, 13)]
+    printed, read = (f"{text.count('H')} H and {text.count('A')} A" for text in (letters, layouts[-1]))
+    ours = f"{printed} as printed; {read} as read"
+    balanced = all(text.count("H") == text.count("A") == 12 for text in layouts)
     return "12 H and 12 A", ours, letters.count("A") == 16 and balanced
 
 

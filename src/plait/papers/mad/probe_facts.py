@@ -127,7 +127,7 @@ def sweep() -> tuple[str, str, bool]:
     from plait.probing.trial import best
 
     protocol = full()
-    # (validation accuracy, loss) of a grid's members; None has diverged.
+    # (validation accuracy, loss) of a grid's replicas; None has diverged.
     chosen = [best(grid) for grid in ([(0.5, 0.1), (0.9, 0.3), (0.9, 0.2)], [None, (0.1, 2.0)], [None, None])]
     ours = f"{protocol.runs:,} runs, {protocol.steps:,} steps, chosen {chosen}"
     return (
@@ -147,7 +147,7 @@ def training_preset() -> tuple[str, str, bool]:
     plan = Plan(steps=training.steps, batch=training.batch)
     epochs = training.steps * training.batch / protocol.settings[0].task.train_size
     lrs, decays = (sorted(set(values)) for values in zip(*training.grid, strict=True))
-    depth = {len(one.arch.layers) for one in candidates(BASELINES, protocol)}
+    depth = {len(candidate.arch.layers) for candidate in candidates(BASELINES, protocol)}
     ours = (
         f"betas {plan.optimizer.betas}, batch {training.batch}, {epochs:g} epochs, lr {lrs}, decay {decays}, "
         f"{training.evaluation} samples, {depth} layers"
@@ -160,7 +160,7 @@ def training_preset() -> tuple[str, str, bool]:
 
 
 # App. B.3: what every probed layer is, by the name of its mixer.
-LAYERS: dict[str, dict[str, Any]] = {
+LAYERS: dict[str, dict[str, object]] = {
     "attn": {"heads": 16, "window": 0, "qk_norm": "none"},
     "hyena": {"order": 2, "short": 3, "state": 16},
     "mh-hyena": {"heads": 16, "order": 2, "short": 3, "state": 2},
@@ -183,13 +183,13 @@ def _described() -> set[tuple[str, ...]]:
 @facts.fact("M09", "21 probe architectures: 2 blocks = 4 layers of width 128, layer by layer as App. B.3 has them")
 def probe_set() -> tuple[str, str, bool]:
     archs = [architecture(name) for name in presets.suite("mad21")]
-    found = {tuple(layer.name for layer in arch.layers) for arch in archs}
+    patterns = {tuple(layer.name for layer in arch.layers) for arch in archs}
     exact = sum(
         arch.header.d == 128
         and all(getattr(layer, key) == value for layer in arch.layers for key, value in LAYERS[layer.name].items())
         for arch in archs
     )
-    right = len(found & _described())
+    right = len(patterns & _described())
     ours = f"{right} of the 21 described, {exact} of {len(archs)} with the paper's layers"
     return "21 of the 21 described, 21 of 21 with the paper's layers", ours, right == exact == len(archs) == 21
 

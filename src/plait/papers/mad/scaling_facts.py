@@ -68,11 +68,11 @@ def known_surface() -> tuple[str, str, bool]:
     held = exact = 0
     for seed in range(20):
         law = fit_laws(simulated(CHINCHILLA, design, 0.003, np.random.default_rng(seed)), TARGET, draws=200).best
-        found = {**law.surface_estimates(), **law.frontier_estimates()}
-        held += sum(found[name].low <= value <= found[name].high for name, value in truth.items())
+        estimates = {**law.surface_estimates(), **law.frontier_estimates()}
+        held += sum(estimates[name].low <= value <= estimates[name].high for name, value in truth.items())
     clean = fit_laws(simulated(CHINCHILLA, design, 0.0, np.random.default_rng(0)), TARGET, draws=20).best
-    found = {**clean.surface_estimates(), **clean.frontier_estimates()}
-    exact = sum(abs(found[name].value / value - 1) < 1e-3 for name, value in truth.items())
+    estimates = {**clean.surface_estimates(), **clean.frontier_estimates()}
+    exact = sum(abs(estimates[name].value / value - 1) < 1e-3 for name, value in truth.items())
     a = clean.powers.a if clean.powers else float("nan")
     share = held / (20 * len(truth))
     ours = f"{exact} of 7 without noise; with it {percent(share)} in their 90 % intervals; by parabolas a = {a:.3f}"
@@ -116,8 +116,8 @@ def gaps() -> tuple[str, str, bool]:
     laws, good = _two(False).laws, 0
     for offset in (0.25, 0.5, 2.0, 4.0):
         for name, truth in (("T", TRANSFORMER), ("H", STRIPED)):
-            found, exact = laws[name].gap(offset), float(truth.gap(TARGET, SIX, offset))
-            good += abs(found.value / exact - 1) < 0.05
+            gap, exact = laws[name].gap(offset), float(truth.gap(TARGET, SIX, offset))
+            good += abs(gap.value / exact - 1) < 0.05
     smaller = laws["H"].gap(0.25).high < laws["T"].gap(0.25).low
     return "8 of 8 gaps within 5 %; smaller in hybrids", f"{good} of 8; smaller {smaller}", good == 8 and smaller
 
@@ -138,8 +138,8 @@ def _ratios() -> Laws:
 
 @facts.fact("M23", "Finding 7, the best fraction of attention, and another when state counts: found in simulated runs")
 def ratio() -> tuple[str, str, bool]:
-    found = document(_ratios())["attention"]
-    compute, state = found["compute_optimal"], found["state_optimal"]
+    attention = document(_ratios())["attention"]
+    compute, state = attention["compute_optimal"], attention["state_optimal"]
     ours = f"{percent(compute['attention'])}, P {compute['probability']:.2f}; with state {percent(state['attention'])}"
     return "25 %; with state 8 %", ours, compute["attention"] == 0.25 and abs(state["attention"] - 1 / 12) < 1e-9
 
@@ -177,11 +177,11 @@ def probes() -> tuple[str, str, bool]:
         f"arch {k}": {"recall": 0.4 + 0.5 * q, "compression": 0.3 + 0.3 * q, "memorization": 0.89 + 0.001 * noise[k]}
         for k, q in enumerate(qualities)
     }
-    found = probe_to_scale(fit_laws(joined(parts), TARGET, draws=100), scores)
-    linear = [one for one in found if one.task in (AGGREGATE, "recall")]
-    detected = sum(one.value < -0.95 and one.high < 0 for one in linear)
-    silent = [one for one in found if one.task == "memorization"]
-    none = sum(one.low <= 0 <= one.high for one in silent)
+    correlations = probe_to_scale(fit_laws(joined(parts), TARGET, draws=100), scores)
+    linear = [correlation for correlation in correlations if correlation.task in (AGGREGATE, "recall")]
+    detected = sum(correlation.value < -0.95 and correlation.high < 0 for correlation in linear)
+    silent = [correlation for correlation in correlations if correlation.task == "memorization"]
+    none = sum(correlation.low <= 0 <= correlation.high for correlation in silent)
     ours = f"linear in {detected} of {len(linear)}, none for memorization in {none} of {len(silent)} budgets"
     return "10 of 10; none in 5 of 5", ours, detected == len(linear) == 10 and none == len(silent) == 5
 
@@ -189,8 +189,8 @@ def probes() -> tuple[str, str, bool]:
 @facts.fact("M38", "Figure C.1: growing the batch inside one IsoFLOP group biases N* downward; a fixed one does not")
 def batches() -> tuple[str, str, bool]:
     best = float(CHINCHILLA.optimum(2e20, SIX)[0])
-    found = pitfall(CHINCHILLA, 2e20, 2**19)
-    fixed, growing = float(found["fixed_best"]) / best, float(found["growing_best"]) / best
+    curves = pitfall(CHINCHILLA, 2e20, 2**19)
+    fixed, growing = float(curves["fixed_best"]) / best, float(curves["growing_best"]) / best
     return "below the fixed batch's", f"N* × {growing:.2f}; fixed × {fixed:.2f}", growing < 0.9 * fixed and fixed > 0.85
 
 

@@ -56,11 +56,11 @@ def convex_mix() -> tuple[str, str, bool]:
     for path in paths:
         net.mix(torch.nn.functional.one_hot(torch.tensor(path), 3).float())
         equal += torch.equal(net.model(tokens), net.extract(path)(tokens))
-    one = bool(torch.allclose(sums, torch.ones(3)))
+    sums_to_one = bool(torch.allclose(sums, torch.ones(3)))
     return (
         "Σ m = 1; 26 of 26 paths equal",
-        f"Σ m = 1: {one}; {equal} of {len(paths)} equal",
-        one and equal == len(paths),
+        f"Σ m = 1: {sums_to_one}; {equal} of {len(paths)} equal",
+        sums_to_one and equal == len(paths),
     )
 
 
@@ -84,10 +84,10 @@ def search_preset() -> tuple[str, str, bool]:
 
     weights = recipe("par-search").recipe
     total = Turns.of(PAR, epoch=5000).total
-    found = (weights.batch, PAR.lr, PAR.weight_decay, weights.lr, weights.weight_decay, round(PAR.warmup * PAR.steps),
-             PAR.share, PAR.steps)  # fmt: skip
+    actual = (weights.batch, PAR.lr, PAR.weight_decay, weights.lr, weights.weight_decay, round(PAR.warmup * PAR.steps),
+              PAR.share, PAR.steps)  # fmt: skip
     expected = (128, 1e-2, 5e-4, 1e-2, 1e-4, 10_000, 0.2, 40_000)
-    return str(expected), f"{found}; {total}", found == expected and total["architecture"] == 6000
+    return str(expected), f"{actual}; {total}", actual == expected and total["architecture"] == 6000
 
 
 @facts.fact("P05", "convergence: the architecture unchanged during 75 % of the architecture stage")
@@ -106,11 +106,11 @@ def convergence() -> tuple[str, str, bool]:
     net = _supernet()
     with torch.no_grad():
         net.scores_LK[:, 1] = 5.0  # settled from the start
-    made = SupernetTraining(net, sources, Recipe(lr=1e-3), settings)
-    while not made.finished:
-        made.advance()
-    stage = made.turns.before(made.step)[ARCHITECTURE] / made.turns.total[ARCHITECTURE]
-    return "stops after 75 % of the stage", f"after {percent(stage)}", made.converged and abs(stage - 0.75) < 0.05
+    training = SupernetTraining(net, sources, Recipe(lr=1e-3), settings)
+    while not training.finished:
+        training.advance()
+    stage = training.turns.before(training.step)[ARCHITECTURE] / training.turns.total[ARCHITECTURE]
+    return "stops after 75 % of the stage", f"after {percent(stage)}", training.converged and abs(stage - 0.75) < 0.05
 
 
 @facts.fact("P06", "3^32 = 1.85e15 points; supernet cost linear in the number of block kinds")
@@ -262,19 +262,19 @@ def sizes() -> tuple[str, str, bool]:
         "txl-24b-enwik8": ((512, 8, 64, 2048, 24), "par-24b", (512, 512), "128/2052/820"),
         "par-24b-text8": ((512, 8, 64, 2048, 24), "par-24b", (512, 512), "128/2052/820"),
     }
-    found: dict[str, Any] = {}
+    actual = {}
     for name, (_, named, printed, _) in expected.items():
-        arch, made = architecture(name), recipe(named)
+        arch, paper = architecture(name), recipe(named)
         attention, feed_forward, d = _first(arch, "xl-attn"), _first(arch, "mlp"), arch.header.d
         shape = (d, attention.heads, attention.head_width(d), feed_forward.inner_width(d), len(arch.layers))
         # Of 24B the paper has no batch, of Large no number of steps.
-        training = (made.recipe.seq_len, made.recipe.memory, made.recipe.batch, made.steps)[: len(printed)]
+        training = (paper.recipe.seq_len, paper.recipe.memory, paper.recipe.batch, paper.steps)[: len(printed)]
         evaluation = presets.describe(name).what.rpartition(" ")[2]
-        found[name] = (shape, named, training, evaluation)
+        actual[name] = (shape, named, training, evaluation)
     published, ours = (
-        "; ".join(f"{name} {row[2]} {row[3]}" for name, row in rows.items()) for rows in (expected, found)
+        "; ".join(f"{name} {row[2]} {row[3]}" for name, row in rows.items()) for rows in (expected, actual)
     )
-    return published, ours, found == expected
+    return published, ours, actual == expected
 
 
 def _first(arch: Architecture, name: str) -> Any:
@@ -319,11 +319,11 @@ def growth() -> tuple[str, str, bool]:
 @facts.fact("P24", "architecture diagram and latency figure are drawn from the spec (Figures 1, 5)")
 def pictures() -> tuple[str, str, bool]:
     expected = [{"xl-attn": 16, "mlp": 16}, {"xl-attn": 16, "mlp": 16}, {"xl-attn": 6, "mlp": 26}]
-    found = [_drawn_blocks(name) for name in ("txl-base", "sandwich-base", "par-base")]
+    drawn = [_drawn_blocks(name) for name in ("txl-base", "sandwich-base", "par-base")]
     lines = _drawn_lines("d=16 vocab=9 | (xl-attn[heads=2] (mlp)x3)x2 (mlp)x2", (8, 16, 32))
-    blocks = ", ".join(f"{one.get('xl-attn', 0)} + {one.get('mlp', 0)}" for one in found)
+    blocks = ", ".join(f"{counts.get('xl-attn', 0)} + {counts.get('mlp', 0)}" for counts in drawn)
     ours = f"blocks drawn {blocks}; lines of {' and '.join(map(str, lines))} points"
-    good = found == expected and lines == [3, 3]
+    good = drawn == expected and lines == [3, 3]
     return "blocks 16 + 16, 16 + 16, 6 + 26; a line for each kind of block, a point for each length", ours, good
 
 
@@ -354,6 +354,6 @@ def _drawn_lines(spec: str, lengths: tuple[int, ...]) -> list[int]:
     from plait.reporting.studies import BlockLine, length_chart
 
     measured = measure_scaling(distinct_blocks([architecture(spec)]), lengths, Setting(), seconds=0.01)
-    lines = [BlockLine(one.block.text, *one.seconds_low_high()) for one in measured]
+    lines = [BlockLine(scaling.block.text, *scaling.seconds_low_high()) for scaling in measured]
     figure = ElementTree.fromstring(length_chart(lines, lengths, title=spec))
     return [len(line.attrib["points"].split()) for line in figure.iterfind(".//{*}polyline")]
