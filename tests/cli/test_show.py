@@ -123,7 +123,11 @@ def test_a_file_is_shown_like_its_text(plait: Any, tmp_path: Path) -> None:
 def test_paths_of_ops_on_this_machine(plait: Any) -> None:
     given = ("show", "d=64 | gla attn[heads=2] swiglu", "--paths", "--device", "cpu", "--seq", "16", "--json")
     found = {one["mixer"]: one["paths"] for one in json.loads(plait(*given).stdout)["paths"]}
-    assert found == {"gla": {"gated linear attention": "chunks"}, "attn[heads=2]": {"attention": "sdpa"}, "swiglu": {}}
+    assert found == {
+        "gla": {"gated linear attention": "chunks"},
+        "attn[heads=2]": {"attention": "sdpa"},
+        "swiglu": {"swiglu": "products"},
+    }
     assert "paths" not in json.loads(plait("show", "d=64 | gla", "--json").stdout)
     alone = plait("show", "d=64 | gla", "--device", "cpu")
     assert alone.returncode == 2

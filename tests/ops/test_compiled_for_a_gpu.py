@@ -75,7 +75,7 @@ def test_a_whole_swiglu(even, D, W):
 
     for kernel, tile in ((mlp.forward, mlp.FORWARD), (mlp.backward, mlp.BACKWARD)):
         sizes = {"D": D, "W": W, "WIDE": 128, "ROWS": tile.rows, "INNER": tile.inner, "EVEN": even}
-        types = {name: "*bf16" for name in kernel.arg_names} | {"N": "i32"}
+        types = dict.fromkeys(kernel.arg_names, "*bf16") | {"N": "i32"}
         assert "wgmma" in compiled(kernel, sizes | {"STAGES": tile.stages}, warps=tile.warps, **types)
 
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch._dynamo
 from interpreted import DEVICE
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 from plait.mixers import mlp_module
+from plait.mixers.mlp import SwigluOptions
 from plait.model import build
 from plait.ops import swiglu_mlp
+from plait.ops.paths import plain_ops, watched_paths
 from plait.training.ensemble_step import WithLoss, record_gradients
 
 
@@ -41,7 +46,7 @@ def test_a_recorded_step_holds_it_once_a_layer_and_its_gradient_is_the_gradient(
 
     gradients = torch.func.vmap(torch.func.grad_and_value(loss))
     expected, losses = gradients(params, tokens, tokens)
-    monkeypatch.setattr(mlp_module, "fused_takes", lambda x: True)
+    monkeypatch.setattr(mlp_module, "swiglu_path", lambda x, down: "triton")
     recorded = record_gradients(gradients, params, tokens)
     with Calls() as calls:
         found, found_losses = recorded(params, tokens, tokens)
@@ -52,13 +57,129 @@ def test_a_recorded_step_holds_it_once_a_layer_and_its_gradient_is_the_gradient(
         torch.testing.assert_close(found[name], grad, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("width", "dtype", "fits"), [(128, torch.bfloat16, True), (160, torch.bfloat16, False), (128, torch.float32, False)]
-)
-def test_narrow_models_in_half_precision_take_it_on_a_gpu(width, dtype, fits, monkeypatch):
-    from torch._subclasses.fake_tensor import FakeTensorMode
+BF16, FP32 = torch.bfloat16, torch.float32
 
-    monkeypatch.setattr(swiglu_mlp, "ENABLED", True)
+
+def path(width: int = 128, inner: int = 512, dtype: torch.dtype = BF16, rows: int = 2, device: str = "cuda") -> str:
     with FakeTensorMode():
-        assert not swiglu_mlp.takes(torch.empty(2, width, dtype=dtype))
-        assert swiglu_mlp.takes(torch.empty(2, width, dtype=dtype, device="cuda")) == fits
+        x = torch.empty(rows, width, dtype=dtype, device=device)
+        return swiglu_mlp.swiglu_path(x, torch.empty(width, inner, dtype=dtype, device=device))
+
+
+@pytest.fixture
+def on_hopper(monkeypatch):
+    monkeypatch.setattr(swiglu_mlp, "_is_hopper", lambda device: True)
+
+
+@pytest.mark.usefixtures("on_hopper")
+def test_what_was_measured_takes_the_kernels_and_nothing_else_does(monkeypatch):
+    assert path() == path(72, 176) == "triton"
+    for other in (
+        {"width": 64}, {"width": 136}, {"width": 100}, {"inner": 508}, {"dtype": FP32}, {"dtype": torch.float16},
+        {"device": "cpu"}, {"rows": 2**31 // 1024},
+    ):  # fmt: skip
+        assert path(**other) == "products", other
+    with plain_ops():
+        assert path() == "products"
+    monkeypatch.setattr(swiglu_mlp, "_is_hopper", lambda device: False)
+    assert path() == "products"
+
+
+@pytest.mark.usefixtures("on_hopper")
+def test_under_autocast_its_dtype_counts():
+    torch.set_autocast_enabled("cuda", True)  # `torch.autocast` does not where there is no GPU
+    try:
+        assert torch.get_autocast_dtype("cuda") == torch.float16
+        assert path(dtype=BF16) == "products"
+        torch.set_autocast_dtype("cuda", BF16)
+        assert path(dtype=FP32) == "triton"
+        assert path(dtype=torch.float64) == "products"
+    finally:
+        torch.set_autocast_dtype("cuda", torch.float16)
+        torch.set_autocast_enabled("cuda", False)
+
+
+@pytest.mark.usefixtures("on_hopper")
+def test_second_derivatives_and_forward_mode_take_products():
+    seen = []
+
+    def asks(x):
+        seen.append(path())
+        return x.square().sum()
+
+    x, grad = torch.ones(2, 3), torch.func.grad
+    torch.func.vmap(grad(asks))(x)
+    assert seen == ["triton"]
+    grad(lambda x: grad(asks)(x).sum())(x)
+    torch.func.jvp(asks, (x,), (x,))
+    torch.func.hessian(asks)(x)
+    with torch.autograd.forward_ad.dual_level():
+        asks(x)
+    assert seen[1:] == ["products"] * 4
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """A mixer that takes the kernels here, with inputs; the module has its paths on other devices."""
+    monkeypatch.setattr(mlp_module, "swiglu_path", lambda x, down: "triton")
+    mixer = mlp_module.Swiglu(16, SwigluOptions(inner=24)).to(DEVICE)
+    return mixer, torch.randn(2, 5, 16, device=DEVICE, requires_grad=True)
+
+
+def gradients(y, x, mixer):
+    return torch.autograd.grad(y.square().sum(), [x, *mixer.parameters()])
+
+
+def test_checkpointed_it_has_the_same_gradient(taken):
+    mixer, x = taken
+    with Calls() as calls:
+        found = gradients(checkpoint(mixer, x, use_reentrant=False), x, mixer)
+    assert [name for name, _ in calls.seen] == ["swiglu_mlp"] * 2 + ["swiglu_mlp_backward"]
+    for grad, expected in zip(found, gradients(mixer(x), x, mixer), strict=True):
+        torch.testing.assert_close(grad, expected, rtol=0, atol=0)
+
+
+def test_a_compiled_graph_holds_it_as_one_node(taken):
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    mixer, x = taken
+    held = []
+
+    def keep(graph, _):
+        held.append([str(node.target) for node in graph.graph.nodes if "plait" in str(node.target)])
+        return make_boxed_func(graph.forward)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(mixer, fullgraph=True, backend=aot_autograd(fw_compiler=keep, bw_compiler=keep))
+    found = gradients(compiled(x), x, mixer)
+    assert held == [["plait.swiglu_mlp.default"], ["plait.swiglu_mlp_backward.default"]]
+    for grad, expected in zip(found, gradients(mixer(x), x, mixer), strict=True):
+        torch.testing.assert_close(grad, expected)
+
+
+def test_a_compiler_sees_the_path(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+
+    def doubled_if_taken(x, down):
+        return x + x if swiglu_mlp.swiglu_path(x, down) == "triton" else x
+
+    graphs = []
+    torch._dynamo.reset()
+    with FakeTensorMode():
+        x, down = (torch.empty(rows, columns, dtype=BF16, device="cuda") for rows, columns in ((2, 128), (128, 512)))
+        torch.compile(doubled_if_taken, fullgraph=True, backend=lambda graph, _: graphs.append(graph) or graph)(x, down)
+    assert "add" in graphs[0].code
+
+
+def test_linear_maps_that_are_more_than_their_weights_are_called(taken):
+    class Cut(torch.nn.Linear):
+        """As tensor parallelism makes them."""
+
+    mixer, x = taken
+    with watched_paths() as paths:
+        y = mixer(x)
+        assert paths == {"swiglu": "triton"}
+        mixer.down.__class__ = Cut
+        torch.testing.assert_close(mixer(x), y)
+    assert paths == {"swiglu": "products"}

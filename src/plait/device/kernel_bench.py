@@ -25,8 +25,10 @@ from plait.ops.channel_delta import channel_delta
 from plait.ops.delta import delta, delta_reference
 from plait.ops.dplr import dplr_reference
 from plait.ops.gla import gla, gla_reference
+from plait.ops.paths import took
 from plait.ops.scan import selective_scan, selective_scan_reference
 from plait.ops.shortconv import short_conv, short_conv_reference
+from plait.ops.swiglu_mlp import swiglu_mlp, swiglu_mlp_reference, swiglu_path
 
 Inputs = dict[str, Tensor]
 Run = Callable[[Inputs], Tensor]
@@ -50,7 +52,7 @@ class KernelCase:
     peers: Mapping[str, Callable[[], Run]]
     wide: tuple[str, ...] = ("g", "bonus", "beta")
     exact_when_long: Run | None = None  # the definition for float64 and long sequences; None: ours in its plain form
-    narrow: Mapping[int, KernelCase] = field(default_factory=dict)  # the same op with heads of so many channels
+    narrow: Mapping[int, KernelCase] = field(default_factory=dict)  # the same op, heads or models so many channels wide
 
 
 @dataclass(frozen=True)
@@ -237,6 +239,26 @@ def conv_case(name: str, C: int, W: int = 4, *, silu: bool = True) -> KernelCase
     return KernelCase(name, shape, draw, run(short_conv), run(short_conv_reference), {}, wide=("weight", "bias"))
 
 
+def swiglu_case(name: str, D: int, W: int) -> KernelCase:
+    """A whole SwiGLU. Letters: D width, W inner width."""
+    order = ("x", "gate_up", "down")
+
+    def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=stream, device=stream.device)
+
+        return dict(zip(order, (normal(B, T, D), normal(2 * W, D) / D**0.5, normal(D, W) / W**0.5), strict=True))
+
+    def definition(x: Inputs) -> Tensor:
+        return swiglu_mlp_reference(*(x[name] for name in order))
+
+    def ours(x: Inputs) -> Tensor:
+        fused = took("swiglu", swiglu_path(x["x"], x["down"])) == "triton"
+        return swiglu_mlp(*(x[name] for name in order)) if fused else definition(x)
+
+    return KernelCase(name, f"D {D} W {W}", draw, ours, definition, {}, wide=())
+
+
 def _written(x: Inputs) -> Tensor:
     return x["beta"][..., None].to(x["k"].dtype) * x["k"]
 
@@ -284,6 +306,8 @@ CASES: dict[str, KernelCase] = {
             attention_case("fox", 12, 64, gates=True), lambda w: attention_case("fox", 4, w, gates=True)
         ),
         _with_narrow_heads(conv_case("short-conv", 1792), lambda w: conv_case("short-conv", w)),
+        # The only models that take these kernels are narrow; 72 and 176 fill their tiles in part.
+        replace(swiglu_case("swiglu", 128, 512), narrow={72: swiglu_case("swiglu", 72, 176)}),
     )
 }
 

@@ -3,7 +3,7 @@
 Outputs and the gradients of all inputs are compared with the definition (one token at a time in float64; long sequences
 with the chunked form in float64, which tests hold to the definition) at lengths that are no multiples of a chunk, with
 decays from none to beyond all range, with memory that nobody has written filled with NaN, and twice, for the same bits.
-Members of a fleet, stacked by vmap, and narrow heads of 8 to 64 channels, alone and in a fleet, are held to the same.
+Members of a fleet, stacked by vmap, and narrow heads (SwiGLU: models), alone and in a fleet, are held to the same.
 Kernels are compiled on the machine they run on, and some pairs of compiler and GPU make wrong code: what holds on one
 machine is to be shown again on the next.
 """
@@ -44,7 +44,7 @@ class Setting(NamedTuple):
     tokens: int
     decays: str  # of `DECAYS`; "" where the op has none
     members: int = 1  # models stacked by vmap
-    width: int = 0  # of narrow heads; 0: the shape of a 125M model
+    width: int = 0  # of narrow heads or models; 0: the op's usual shape
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Guarded:
     same: bool  # twice the same bits
     limit: float
     members: int = 1  # models stacked by vmap
-    width: int = 0  # of narrow heads; 0: the shape of a 125M model
+    width: int = 0  # of narrow heads or models; 0: the op's usual shape
 
     @property
     def right(self) -> bool:
@@ -70,10 +70,10 @@ class Guarded:
 
     @property
     def setting(self) -> str:
-        """In words: 65 tokens, mixed decays, heads of 8 channels."""
+        """In words: 65 tokens, mixed decays, width 8."""
         parts = [f"{self.tokens:,} tokens"]
         parts += [f"{self.decays} decays"] if self.decays else []
-        parts += [f"heads of {self.width} channels"] if self.width else []
+        parts += [f"width {self.width}"] if self.width else []
         parts += [f"{self.members} members stacked"] if self.members > 1 else []
         return ", ".join(parts)
 

@@ -21,8 +21,8 @@ from plait.mixers.canon_module import INNER_TAIL, Canon, crop_tail, inner_canon
 from plait.mixers.mixer import ChannelMixer, Cut, Draw, State, only_present, trimmed
 from plait.mixers.mlp import IdentityOptions, MlpOptions, MoeOptions, SwigluOptions
 from plait.ops.elementwise import swiglu
-from plait.ops.swiglu_mlp import swiglu_mlp
-from plait.ops.swiglu_mlp import takes as fused_takes
+from plait.ops.paths import took
+from plait.ops.swiglu_mlp import swiglu_mlp, swiglu_path
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -112,13 +112,11 @@ class Swiglu(DenseMixer):
         self.gate_up = nn.Linear(d, 2 * options.inner_width(d), bias=False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        if self.canon is None and self._is_one_operator(x_BTD):
+        # Linear maps that are cut for tensor parallelism, or somebody's own, do more than their weights say.
+        ours = self.canon is None and type(self.gate_up) is type(self.down) is nn.Linear
+        if took("swiglu", swiglu_path(x_BTD, self.down.weight) if ours else "products") == "triton":
             return swiglu_mlp(x_BTD, self.gate_up.weight, self.down.weight)
         return super().forward(x_BTD)
-
-    @staticmethod
-    def _is_one_operator(x_BTD: Tensor) -> bool:
-        return x_BTD.is_cuda and fused_takes(x_BTD)
 
     def tensor_parallel(self, parts: int) -> dict[str, Cut]:
         return self._cuts("gate_up", 2, parts)

@@ -2,7 +2,10 @@
 
 Narrow models are bound by memory: of a token's 256 bytes at width 128 gate and up make 2,048, which three products and
 two elementwise passes write and read. Here gate and up stay on the chip forward; backward they are computed once more
-(`plait.ops.swiglu_mlp_triton`). Stacked models (vmap) make the model axis longer.
+(`plait.ops.swiglu_mlp_triton`). Stacked models (vmap) make the model axis longer. Training steps of six stacked models
+of width 128 take 8 to 11 % less time for it (benchmarks/results/2026-11-18-h200-probe-fused.md).
+
+Paths. "triton" are the kernels, for what `swiglu_path` lists; "products" two matrix products and the gate between.
 
 Letters: M stacked models, N tokens, D width, W inner width; V = 2 W, gate and up one below the other.
 """
@@ -13,33 +16,55 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 from plait.ops.elementwise import swiglu_reference
 from plait.ops.paths import autocast_dtype, outside_autocast, plain_asked
 from plait.ops.stacking import register_stacked
 
-ENABLED = False  # not measured on a GPU yet
-WIDEST = 128  # two tiles of tokens and one of their sums are held on the chip
-HALF = (torch.bfloat16, torch.float16)
+#: Widths with tiles of 128 channels, the ones that were measured: wider ones do not fit on the chip.
+WIDTHS = range(72, 129, 8)
 
 
 def swiglu_mlp_reference(x: Tensor, gate_up_VD: Tensor, down_DW: Tensor) -> Tensor:
     return swiglu_reference(x @ gate_up_VD.mT) @ down_DW.mT
 
 
+def swiglu_path(x: Tensor, down_DW: Tensor) -> str:
+    """The path that a SwiGLU with these inputs and this last matrix should take: kernels in bf16, on the kind of GPU on
+    which they were measured, where rows of all matrices begin at multiples of 16 bytes."""
+    if not x.is_cuda or plain_asked():
+        return "products"
+    D, W = down_DW.shape
+    fits = D in WIDTHS and W % 8 == 0 and x.numel() // D * 2 * W < 2**31  # offsets within a model have 32 bits
+    taken = fits and autocast_dtype(x) == torch.bfloat16 and _is_hopper(x.device.index or 0)
+    return "triton" if taken and _differentiated_once() else "products"
+
+
+def _is_hopper(device: int) -> bool:
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) == (9, 0)
+
+
+# As `torch.compiler.assume_constant_result` does it, which would import the compiler: as long as importing torch.
+_is_hopper._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def _differentiated_once() -> bool:
+    """Whether torch.func asks for no second derivatives here, and nobody for derivatives in forward mode."""
+    if torch.compiler.is_compiling():
+        return True
+    transforms = [transform.key() for transform in torch._C._functorch.get_interpreter_stack() or ()]
+    return forward_ad._current_level < 0 and transforms.count(torch._C._functorch.TransformType.Grad) <= 1
+
+
 def swiglu_mlp(x: Tensor, gate_up_VD: Tensor, down_DW: Tensor) -> Tensor:
-    """The same by kernels, in autocast's precision where that is on."""
+    """The same as the reference by kernels, in autocast's precision where that is on."""
     dtype = autocast_dtype(x)
     x_MND, gate_up, down = (tensor.to(dtype)[None] for tensor in (x.reshape(-1, x.shape[-1]), gate_up_VD, down_DW))
     with outside_autocast(x):
         y_MND: Tensor = _SwigluMlp.apply(x_MND, gate_up, down)
     return y_MND.view(x.shape)
-
-
-def takes(x: Tensor) -> bool:
-    """Whether the kernels are made for these inputs."""
-    return ENABLED and x.is_cuda and x.shape[-1] <= WIDEST and autocast_dtype(x) in HALF and not plain_asked()
 
 
 @torch.library.custom_op("plait::swiglu_mlp", mutates_args=())

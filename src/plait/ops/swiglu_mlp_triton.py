@@ -31,8 +31,8 @@ class Tile(NamedTuple):
     registers: int = 0
 
 
-#: For an H200 (benchmarks/tiles.py): two programs of the forward pass share a multiprocessor.
-FORWARD, BACKWARD = Tile(128, 32, 8, 3, registers=128), Tile(128, 32, 8, 3)
+#: Measured on an H200 (benchmarks/tiles.py): two programs of either pass share a multiprocessor.
+FORWARD, BACKWARD = Tile(128, 32, 8, 3, registers=128), Tile(64, 32, 4, 3)
 
 
 @triton.jit
