@@ -77,7 +77,7 @@ class ProxyBacktest(Backtest):
         (column,) = self.columns
         loss_TA = np.array([self.proxies.losses(column, table.text, plain.names) for table in tables])
         at_B = plain.between(np.log([WORTH * column[3]]))[0]  # its seeds vary as those of trainings of such a length
-        noise = np.array([at_B @ plain.seeds_BB @ at_B])
+        noise = np.array([at_B @ plain.seeds_BB @ at_B]) / loss_TA.var(axis=1).mean()
         known = Screenings([1], loss_TA[:, :, None], noise, 1, round(WORTH * column[3] / PLACED))
         curves = ScreenedLibrary.beside(plain, known, 1).without(without)
         own = {name: float(self.proxies.losses(column, asked.text, [name])[0]) for name in asked.names}
