@@ -62,7 +62,7 @@ def read_screenings(paths: Sequence[Path], tables: list[CurveTable], tokens_per_
     names = [n for n in tables[0].names if all((t, n, s) in losses for t in texts for s in steps)]
     by_seed_TAS = [[[[v for _, v in sorted(losses[t, n, s].items())] for s in steps] for n in names] for t in texts]
     loss_TASR = np.log([[[(seeds * SEEDS)[:SEEDS] for seeds in by] for by in rows] for rows in by_seed_TAS])
-    mean_TAS = loss_TASR.mean(axis=3)
+    mean_TAS = np.array([[[np.log(seeds).mean() for seeds in by] for by in rows] for rows in by_seed_TAS])
     scaled = np.exp(loss_TASR[..., :2] / mean_TAS.std(axis=1)[:, None, :, None])
     noise_SS = seed_covariance(scaled.swapaxes(2, 3), np.log(steps))
     known = Screenings(steps, mean_TAS, np.diag(noise_SS), 2, tokens_per_step)
