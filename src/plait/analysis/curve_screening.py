@@ -25,7 +25,7 @@ from plait.analysis.curve_posterior import LEVEL
 from plait.analysis.pareto import Floats
 
 WORTH = 0.7  # of the tokens of a full training of as many steps: where the prior places a screening among budgets
-SPREADS = 0.6  # standard deviation of the logarithm of a text's spread: three texts' are 0.08, 0.08 and 0.24
+SPREADS = 0.6  # of the logarithm of a text's spread, a standard deviation; three texts have 0.14, 0.17 and 0.26
 TEXT_SHARE = 0.5  # of a screening's variance that is one text's alone, where the library has one text and cannot say,
 TEXT_TIE = 0.5  # and how much of that goes with what the text makes of the losses
 
