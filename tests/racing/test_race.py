@@ -142,6 +142,7 @@ def test_a_target_of_few_steps_is_said_to_be_one() -> None:
         tokens = dict.fromkeys(CURVES, float(found.target))
         notes = race_document(found, found.prediction_at(tokens), tokens)["notes"]
         assert [("4 of them warm-up" in note) for note in notes] == [True] * said
+        assert not any("--batch" in note for note in notes)  # of a design, that is what models are measured with
 
 
 def test_rates_are_chosen_early_and_gone_on_with() -> None:

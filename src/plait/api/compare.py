@@ -195,7 +195,7 @@ def _notes(comparison: Comparison, corpus: Corpus) -> list[str]:
         notes.append(
             f"the text has {length:,} training tokens: the longest training read it {longest / length:.1f} times"
         )
-    if few := comparison.course.few_steps(longest):
+    if few := comparison.course.few_steps(longest, "use more tokens or a smaller --batch"):
         notes.append(few)
     if not comparison.compared.best:
         notes.append("all diverged with every seed: a smaller --lr, or the search of rates, may help")
