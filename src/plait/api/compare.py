@@ -97,6 +97,7 @@ def compare(
     log            also log every training for tensorboard, wandb or mlflow
     """
     from plait.data import open_corpus
+    from plait.model.user_mixers import require_sound
     from plait.racing.comparison import compare as run
     from plait.racing.contenders import read_contenders
     from plait.racing.leg import Course
@@ -117,7 +118,8 @@ def compare(
     entries = [arch if isinstance(arch, Architecture) else str(arch) for arch in several]
     if not cluster:
         usable(device)
-    read_contenders(entries, 256, match, Path(runs))  # what is wrong with them is said before a long text is read
+    # What is wrong with them is said before a long text is read.
+    require_sound(contender.arch for contender in read_contenders(entries, 256, match, Path(runs)))
     corpus = open_corpus(data, tokenizer)
     contenders = read_contenders(entries, corpus.vocab, match, Path(runs))
     course = Course(data, tokenizer, corpus.fingerprint, recipe, held_out, device)

@@ -83,9 +83,10 @@ def probe(
     workers        concurrent trainings: one per core, or as many as the cluster has room for
     gpus_per_training  with device "cuda": default 1, or a fraction such as 0.25
     """
+    from plait.model.user_mixers import require_sound
     from plait.probing.plan import with_seeds
     from plait.probing.report import Asked, report
-    from plait.probing.run import refuse_leaks, run_all, run_budget
+    from plait.probing.run import run_all, run_budget
     from plait.records.jobs import keep_answer, published
     from plait.records.store import writable_store
 
@@ -96,7 +97,7 @@ def probe(
         architectures, suite, full, tasks, variant, baselines, match,
         Place.of(cluster, workers, device, gpus_per_training),
     )  # fmt: skip
-    refuse_leaks(candidates)
+    require_sound(candidate.arch for candidate in candidates)
     names = ", ".join(candidate.name for candidate in candidates)
     with writable_store(store) as records, published(records, "probe", names) as job:
 

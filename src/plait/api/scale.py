@@ -76,6 +76,7 @@ def run(
     store, shares the work as well. Interrupted, it resumes. `log`: also for tensorboard, wandb or mlflow.
     """
     from plait.data import open_corpus
+    from plait.model.user_mixers import require_sound
     from plait.scaling.plan import read_plan
     from plait.scaling.run import run_plan
     from plait.training.distributed import usable
@@ -90,8 +91,9 @@ def run(
     place = Place.of(cluster, workers, device, gpus_per_training, usual=1)
     read = read_plan(Path(plan)) if isinstance(plan, (str, Path)) else plan
     corpus = open_corpus(read.data, tokenizer=read.tokenizer)
-
-    sources = {s.hash: s for run in read.runs for s in architecture(run.spec).mixer_sources.values()}
+    models = [architecture(run.spec) for run in read.runs]
+    require_sound(models)
+    sources = {source.hash: source for model in models for source in model.mixer_sources.values()}
     names = f"{len(read.runs):,} trainings on {read.data}"
     with opened_store(store) as opened, published(opened, "scale run", names) as job:
 

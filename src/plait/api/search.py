@@ -147,6 +147,7 @@ def search(
     (ray://HOST:PORT, auto, slurm). If interrupted, the same call resumes.
     """
     from plait.algorithms.objectives import register_file
+    from plait.model.user_mixers import require_sound_layers
     from plait.searching.job import Request
     from plait.searching.validation import document
     from plait.space.table import load_space
@@ -155,6 +156,7 @@ def search(
     load_mixers(mixers)
     objectives = [register_file(objective) for objective in objectives]  # first: constraints of the space may name them
     whole, asked = load_space(str(space)), supernets or Supernets()
+    require_sound_layers(whole.one_of_each())
     setting_on = partial(Setting.of, mode, answer, seq=seq_len or whole.seq, batch=batch)
     read, setting = _given_profile(profile, anywhere, setting_on, device, threads)
     # Another machine's device is predicted for, not trained on.

@@ -102,6 +102,7 @@ def train(
     (2, 64, True)
     """
     started = clock.perf_counter()
+    from plait.model.user_mixers import require_sound
     from plait.training.distributed import precision_on, processes
     from plait.training.fit import Options, fit
     from plait.training.resume import require_same_tokens, start_of
@@ -123,6 +124,7 @@ def train(
         if source is not None:
             require_same_tokens(source, corpus)
         arch = _architecture(spec, corpus, source)
+        require_sound([arch])
         if recipe == SCALING:
             chosen = _scaled(arch, flops, values)
         start = start_of(source) if source else None
