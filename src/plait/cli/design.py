@@ -30,7 +30,7 @@ from plait.cli.options import (
     limit_options,
     passed,
 )
-from plait.cli.output import ProgressLines, console, plain, print_json, table, within_time
+from plait.cli.output import NARROW, ProgressLines, console, plain, print_json, table, within_time
 from plait.core.units import probability, short
 from plait.device.quantities import in_rows
 
@@ -47,7 +47,6 @@ WORDS = {
     "race": "race on the text",
     "train": "train the pick",
 }
-NARROW = 100  # columns of a terminal with shorter bars
 
 
 class Display:

@@ -139,6 +139,7 @@ def fits(out: Console, grid: Table) -> bool:
     return out.measure(grid, options=out.options.update_width(10_000)).maximum <= out.width
 
 
+NARROW = 100  # columns of a terminal in which bars are short
 LEAST_WIDTH = 24  # characters for a column of long text, such as a spec
 
 

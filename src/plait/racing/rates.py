@@ -71,7 +71,7 @@ def search_rates(
     """Try rates around each contender's `usual` one, training one seed for `steps`; while the best rate is the smallest
     or largest tried, try the next one, at most `further` times."""
     course = pool.course
-    found: dict[str, dict[float, Record]] = {c.name: {} for c in contenders}
+    trainings: dict[str, dict[float, Record]] = {c.name: {} for c in contenders}
     losses: dict[str, dict[float, float]] = {c.name: {} for c in contenders}
     wanted = {c.name: [factor * usual[c.name] for factor in FACTORS] for c in contenders}
     took: dict[str, list[float]] = {c.name: [] for c in contenders}
@@ -86,12 +86,14 @@ def search_rates(
         trained = pool.run(legs, partial(_report_share, on_share, begin, end))
         for (c, stack), (records,) in zip(asked, trained, strict=True):
             for replica, record in zip(stack, records, strict=True):
-                found[c.name][replica.lr] = record
+                trainings[c.name][replica.lr] = record
                 losses[c.name][replica.lr] = loss_of(record)
                 took[c.name].append(float(record.result["seconds"]))
         seconds += seconds_of_all([sum(float(r.result["seconds"]) for r in leg[0]) for leg in trained], pool.workers)
         wanted = {c.name: _rates_beyond(losses[c.name]) for c in contenders}
-    return Search(found, losses, dict(steps), {name: sum(times) / len(times) for name, times in took.items()}, seconds)
+    return Search(
+        trainings, losses, dict(steps), {name: sum(times) / len(times) for name, times in took.items()}, seconds
+    )
 
 
 def _report_share(on_share: Callable[[float], object], begin: float, end: float, done: float, total: float) -> None:
