@@ -12,7 +12,7 @@ from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.core.units import parse_duration
-from plait.model.architecture import Architecture, load_mixers
+from plait.model.architecture import Architecture, load_mixers, require_sound
 from plait.records import Store
 from plait.records.jobs import keep_answer, published
 from plait.records.store import opened_store
@@ -97,7 +97,6 @@ def compare(
     log            also log every training for tensorboard, wandb or mlflow
     """
     from plait.data import open_corpus
-    from plait.model.user_mixers import require_sound
     from plait.racing.comparison import compare as run
     from plait.racing.contenders import read_contenders
     from plait.racing.leg import Course

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
 from plait.core.units import parse_duration
-from plait.model.architecture import Architecture, load_mixers
+from plait.model.architecture import Architecture, load_mixers, require_sound
 from plait.workers.pool import Place
 
 if TYPE_CHECKING:
@@ -83,7 +83,6 @@ def probe(
     workers        concurrent trainings: one per core, or as many as the cluster has room for
     gpus_per_training  with device "cuda": default 1, or a fraction such as 0.25
     """
-    from plait.model.user_mixers import require_sound
     from plait.probing.plan import with_seeds
     from plait.probing.report import Asked, report
     from plait.probing.run import run_all, run_budget

@@ -16,7 +16,7 @@ from plait.api.scale_plan import plan
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
-from plait.model.architecture import architecture, load_mixers
+from plait.model.architecture import architecture, load_mixers, require_sound
 from plait.records import Store
 from plait.records.jobs import published
 from plait.records.store import opened_store
@@ -76,7 +76,6 @@ def run(
     store, shares the work as well. Interrupted, it resumes. `log`: also for tensorboard, wandb or mlflow.
     """
     from plait.data import open_corpus
-    from plait.model.user_mixers import require_sound
     from plait.scaling.plan import read_plan
     from plait.scaling.run import run_plan
     from plait.training.distributed import usable

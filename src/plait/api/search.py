@@ -14,7 +14,7 @@ from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.device.quantities import Setting, in_rows
-from plait.model.architecture import architecture, load_mixers
+from plait.model.architecture import architecture, load_mixers, require_sound_layers
 from plait.records import Record, Store
 from plait.records.jobs import published
 from plait.records.store import writable_store
@@ -147,7 +147,6 @@ def search(
     (ray://HOST:PORT, auto, slurm). If interrupted, the same call resumes.
     """
     from plait.algorithms.objectives import register_file
-    from plait.model.user_mixers import require_sound_layers
     from plait.searching.job import Request
     from plait.searching.validation import document
     from plait.space.table import load_space

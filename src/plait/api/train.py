@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from plait.core.errors import UserError
 from plait.core.result import Result
 from plait.core.units import parse_duration
-from plait.model.architecture import Architecture, load_mixers
+from plait.model.architecture import Architecture, load_mixers, require_sound
 from plait.records import Store
 from plait.records.store import opened_store
 from plait.training.recipe import Budget, Job, Recipe, Trained, fitted
@@ -102,7 +102,6 @@ def train(
     (2, 64, True)
     """
     started = clock.perf_counter()
-    from plait.model.user_mixers import require_sound
     from plait.training.distributed import precision_on, processes
     from plait.training.fit import Options, fit
     from plait.training.resume import require_same_tokens, start_of

@@ -27,7 +27,8 @@ from plait.designing.document import Ahead, DesignDocument, ProbedCandidate, Pro
 from plait.designing.finding import SearchFindings, find
 from plait.designing.racing import hold_race, train
 from plait.device.quantities import Setting, in_rows, quantity
-from plait.model.user_mixers import mixers_option, require_sound_layers
+from plait.model.architecture import require_sound_layers
+from plait.model.user_mixers import mixers_option
 from plait.probing.plan import TooShort
 from plait.probing.protocol import quick
 from plait.probing.run import Machine, Outcome, Progress, compare, run_budget
