@@ -23,7 +23,8 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from verdict import NEAR, RESULTS, Asked, Backtest, Replayed, _without, section, summary
+from backtest import NEAR, RESULTS, Asked, Backtest, Replayed, summary, without_names
+from verdict_page import section
 
 from plait.analysis.curve_library import Known, library
 from plait.analysis.curve_screening import WORTH as PLACED
@@ -77,7 +78,7 @@ class ProxyBacktest(Backtest):
         (column,) = self.columns
         loss_TA = np.array([self.proxies.losses(column, table.text, plain.names) for table in tables])
         at_B = plain.between(np.log([WORTH * column[3]]))[0]  # its seeds vary as those of trainings of such a length
-        noise = np.array([at_B @ plain.seeds_BB @ at_B])
+        noise = np.array([at_B @ plain.seeds_BB @ at_B]) / loss_TA.var(axis=1).mean()
         known = Screenings([1], loss_TA[:, :, None], noise, 1, round(WORTH * column[3] / PLACED))
         curves = ScreenedLibrary.beside(plain, known, 1).without(without)
         own = {name: float(self.proxies.losses(column, asked.text, [name])[0]) for name in asked.names}
@@ -146,7 +147,7 @@ def main() -> None:
             continue
         shares = [proxies.flops[setup, n] * tokens / (cost_of[n] * tables[0].budgets[-1]) for n in names]
         cost, begun = float(np.mean(shares)), time.perf_counter()
-        some = [_without(table, set(table.names) - set(names)) for table in tables]
+        some = [without_names(table, set(table.names) - set(names)) for table in tables]
 
         def say(text: str) -> None:
             print(f"    {text}", flush=True)

@@ -62,9 +62,8 @@ def read_screenings(paths: Sequence[Path], tables: list[CurveTable], tokens_per_
     names = [n for n in tables[0].names if all((t, n, s) in losses for t in texts for s in steps)]
     by_seed_TAS = [[[[v for _, v in sorted(losses[t, n, s].items())] for s in steps] for n in names] for t in texts]
     loss_TASR = np.log([[[(seeds * SEEDS)[:SEEDS] for seeds in by] for by in rows] for rows in by_seed_TAS])
-    pairs = np.array(
-        [[seeds[:2] for seeds in by] for rows in by_seed_TAS for by in rows if all(len(s) > 1 for s in by)]
-    )
-    noise_SS = seed_covariance(pairs.swapaxes(1, 2)[None], np.log(steps))
-    known = Screenings(steps, loss_TASR.mean(axis=3), np.diag(noise_SS), 2, tokens_per_step)
+    mean_TAS = np.array([[[np.log(seeds).mean() for seeds in by] for by in rows] for rows in by_seed_TAS])
+    scaled = np.exp(loss_TASR[..., :2] / mean_TAS.std(axis=1)[:, None, :, None])
+    noise_SS = seed_covariance(scaled.swapaxes(2, 3), np.log(steps))
+    known = Screenings(steps, mean_TAS, np.diag(noise_SS), 2, tokens_per_step)
     return Screened(texts, names, known, loss_TASR)

@@ -20,7 +20,8 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from verdict import RESULTS, reliability, section, summary
+from backtest import RESULTS, reliability, summary
+from verdict_page import section
 
 from plait.analysis.curve_covariance import FREEDOM, alike
 from plait.analysis.curve_library import Known, Library, library

@@ -12,7 +12,7 @@ found = plait.scale.plan(
     total=3e12, groups=4, sizes=5, data="builtin:language", seq_len=128, batch=8, out="plan.json",
 )  # fmt: skip
 rows = found.rows()
-print(f"{len(rows)} runs, {sum(row['seconds'] for row in rows) / 3600:.1f} hours here")
+print(f"{len(rows)} runs, {sum(row['seconds'] for row in rows) / 60:.1f} minutes here")
 for warning in found.warnings:
     print("warning:", warning)
 print("written:", Path("plan.json").resolve().name)

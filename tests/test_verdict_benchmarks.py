@@ -23,7 +23,7 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_seed_is_judged_by_the_others_alone(other: list[float], agreement: float, near: float) -> None:
     """The mean of both, which races are judged by, is half of the seed itself: by it the last two would do better."""
-    verdict = import_module("verdict")
+    verdict = import_module("backtest")
     losses_ASB = np.array([[1.0, 1.1, 1.2], other]).T[:, :, None]
     table = CurveTable("text", ["a", "b", "c"], ["a", "b", "c"], [1e6], losses_ASB, np.ones(3), {})
     found = verdict.between_seeds([verdict.Asked(table, CALIBRATION, 0.1, seed, None, None) for seed in (0, 1)])

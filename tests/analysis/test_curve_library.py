@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from plait.analysis.curve_library import Known, Library, library
 from plait.analysis.curve_posterior import FREEDOM, LEVEL, posterior
 from plait.analysis.curve_table import CurveTable
 from plait.analysis.learning_curve import Calibration, extrapolate, read_curves
+from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
 
 BUDGETS = [2.0**k * 1e6 for k in range(6)]
@@ -187,10 +189,21 @@ def test_the_width_is_of_candidates_that_it_does_not_hold() -> None:
     assert held.width(["arch3", "arch4", "arch0"]) == 1  # two of three are in it
     assert Known(whole, {"odd": [9.0, 9.0]}, {}).width(["odd"]) == 1  # of which it does not speak
     curves = read_curves(table.subset([0, 1, 2]).observations(dict.fromkeys(["arch0", "arch1", "arch2"], 4), [0]))
-    plain = Known(replace(whole, width=1.0), traits, {})
-    one, other = (posterior(curves, X[-1:] + np.log(BUDGETS[0]), 0.01, known) for known in (plain, new))
-    np.testing.assert_allclose(other[0], one[0])
-    np.testing.assert_allclose(other[1], 1.5**2 * one[1])
+
+    class Wider(Known):
+        """The same by hand: what sets candidates apart has 1.5² of the variance, what they have in common has not."""
+
+        def prior(self, names: Sequence[str], x_U: Floats) -> tuple[Floats, Floats]:
+            mean_CU, cov_CUCU = super().prior(names, x_U)
+            return mean_CU, 1.5**2 * cov_CUCU
+
+    by_hand = Wider(replace(whole, width=1.0), traits, {})
+    given, wanted = (posterior(curves, X[-1:] + np.log(BUDGETS[0]), 0.01, known) for known in (new, by_hand))
+    np.testing.assert_allclose(given[0], wanted[0])
+    np.testing.assert_allclose(given[1], wanted[1])
+    unscaled = posterior(curves, X[-1:] + np.log(BUDGETS[0]), 0.01, Known(replace(whole, width=1.0), traits, {}))
+    apart = np.array([1.0, -1.0, 0.0])
+    assert apart @ given[1] @ apart > 1.2 * (apart @ unscaled[1] @ apart)
 
 
 def test_the_forecast_is_the_students_t_of_one_joint_covariance() -> None:

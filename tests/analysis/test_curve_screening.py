@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from plait.analysis.curve_library import Known, Library
-from plait.analysis.curve_screening import LEVEL, ScreenedKnown, ScreenedLibrary, Screenings
+from plait.analysis.curve_screening import LEVEL, SPREADS, ScreenedKnown, ScreenedLibrary, Screenings
 
 BUDGETS = [1e6, 2e6, 4e6, 8e6]
 TRAITS = {f"a{i}": [float(i % 3), float(i % 2), i / 10] for i in range(12)}
@@ -52,11 +52,49 @@ def test_the_conditional_is_that_of_the_joint_normal(texts: int) -> None:
     seen = [4, 14]
     level = np.full((2, 2), LEVEL) + lib.screening_noise * np.eye(2)
     gain = cov[:, seen] @ np.linalg.inv(cov[np.ix_(seen, seen)] + level)
-    wanted = mean + gain @ (np.array([0.15, -0.15]) - mean[seen])
+    apart = np.array([0.15, -0.15])
+    spread = found._spread(apart, mean[seen], cov[np.ix_(seen, seen)] + level)
+    wanted = mean + gain @ (apart / spread - mean[seen])
     told, told_cov = found.prior(NAMES, np.log(BUDGETS))
     np.testing.assert_allclose(told, wanted.reshape(3, 5)[:, :4], atol=1e-9)
     left = (cov - gain @ cov[seen]).reshape(3, 5, 3, 5)[:, :4, :, :4]
     np.testing.assert_allclose(told_cov, left, atol=1e-9)
+
+
+@pytest.mark.parametrize("factor", [0.3, 1.0, 3.0])
+def test_screenings_are_read_in_units_of_their_spread_on_the_text(factor: float) -> None:
+    """Of many candidates the spread is seen; of two it is nearly the library's."""
+    library, screenings = made()
+    lib = ScreenedLibrary.beside(library, screenings, 4000)
+    np.testing.assert_allclose(lib.screening_TA.std(axis=1), 1)
+    np.testing.assert_allclose(lib.spread_T, screenings.loss_TAS[..., 1].std(axis=1))
+    losses = dict(zip(TRAITS, screenings.loss_TAS[0, :, 1].tolist(), strict=True))
+    wider = {name: 0.7 + factor * (loss - 0.7) for name, loss in losses.items()}
+    same = ScreenedKnown(lib, TRAITS, {name: name for name in TRAITS}, wider)
+    plain = ScreenedKnown(lib, TRAITS, same.same, losses)
+    names, end = list(TRAITS), np.log(BUDGETS[-1:])
+    np.testing.assert_allclose(same.prior(names, end)[0], plain.prior(names, end)[0], atol=0.01)
+    two = np.array([0.05, -0.05])
+    spreads = [same._spread(by * two, np.zeros(2), np.eye(2) + LEVEL) for by in (factor, 1.0)]
+    assert abs(np.log(spreads[0] / spreads[1])) < abs(np.log(factor)) or factor == 1
+
+
+def test_the_spread_is_the_most_probable_one() -> None:
+    from scipy.optimize import minimize_scalar
+    from scipy.stats import multivariate_normal, norm
+
+    lib = ScreenedLibrary.beside(*made(), steps=4000)
+    apart, mean, cov = np.array([0.3, -0.1, -0.2]), np.array([0.5, -0.5, 0.2]), np.diag([0.3, 0.4, 0.5])
+    middle = float(np.log(lib.spread_T).mean())
+
+    def surprise(ln_spread: float) -> float:
+        """The level is unknown: of three numbers two tell."""
+        spread = np.exp(ln_spread)
+        fit = multivariate_normal(spread * mean, spread**2 * (cov + LEVEL)).logpdf(apart) + ln_spread
+        return -float(fit + norm(middle, SPREADS).logpdf(ln_spread))
+
+    best = minimize_scalar(surprise, bounds=(middle - 2, middle + 3), method="bounded").x
+    assert np.log(known(lib, {})._spread(apart, mean, cov + LEVEL)) == pytest.approx(best, abs=0.05)
 
 
 def test_only_differences_between_candidates_tell() -> None:

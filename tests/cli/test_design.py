@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import re
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from plait.cli import design, output
 from plait.cli.design import WORDS, Display
@@ -51,6 +54,17 @@ def test_every_stage_is_told_in_a_log(capsys: pytest.CaptureFixture[str]) -> Non
     with Display(quiet=True) as display:
         display.update("search", 1.0, "x")
     assert not capsys.readouterr().err
+
+
+def test_a_narrow_terminal_cuts_what_goes_on_and_not_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    terminal = Console(file=written, width=80, force_terminal=True, color_system=None, highlight=False)
+    monkeypatch.setattr(design, "console", lambda stderr=False: terminal)
+    with Display(quiet=False) as display:
+        for stage in STAGES:
+            display.update(stage, 0.42, "model d=64 vocab=256 tie=true | " + "gla swiglu[inner=128] " * 9)
+    for stage in STAGES:
+        assert re.search(rf"{WORDS[stage]} .* 42% 0:00:\d\d model d=64 .*…", written.getvalue())
 
 
 def test_a_long_stage_in_a_log_tells_how_far_it_is(

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from plait.cli import output
-from plait.cli.output import ProgressLines, print_json, print_rows, progress_bar
+from plait.cli.output import ProgressLines, fits, print_json, print_rows, progress_bar, table
 
 
 def test_numbers_that_json_has_not_are_null(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,6 +34,14 @@ def test_long_columns_are_never_squeezed_out(
     else:
         assert lines[2:4] == [" 100 k  within, noisy", "    (gla swiglu)x12"]
     assert max(map(len, lines)) <= width
+
+
+def test_a_table_that_a_terminal_would_break_does_not_fit() -> None:
+    """rich's own measure never exceeds the console's width: tables of comparisons were cut inside their numbers."""
+    grid = table(architecture="left", loss="right")
+    grid.add_row("attn", "1.794 (1.730–1.859)")
+    assert fits(Console(width=33), grid)
+    assert not fits(Console(width=32), grid)
 
 
 def test_progress_in_a_log_is_a_line_now_and_then() -> None:

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 
 from plait.analysis.scaling_laws import fit_laws
 from plait.analysis.scaling_simulation import CHINCHILLA, Design, joined, simulated
+from plait.api.scale import ScalingRuns
 from plait.cli.main import app
 from plait.cli.output import character_plot
-from plait.cli.scale_display import law_tables
+from plait.cli.scale_display import law_tables, print_runs
 from plait.core.errors import UserError
 from plait.reporting.scaling_page import scaling_page
 
@@ -148,3 +149,22 @@ def test_messages(runs_file: Path, more: list[str], message: str) -> None:
     ran = CliRunner().invoke(app, ["scale", "fit", str(runs_file), *more])
     assert isinstance(ran.exception, UserError)
     assert message in str(ran.exception)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--sizes", "0"], "--sizes and --seeds: must be at least 1"),
+        (["--groups", "1000"], "--groups 1000 with --spacing 2.5: the largest budget"),
+    ],
+)
+def test_plans_that_are_none(more: list[str], message: str) -> None:
+    given = ["--arch", "a=d=16 | attn[heads=2] mlp", "--total", "1e9", "--no-price", "--seq-len", "32"]
+    ran = CliRunner().invoke(app, ["scale", "plan", *given, *more])
+    assert isinstance(ran.exception, UserError)
+    assert message in str(ran.exception)
+
+
+def test_the_next_command_names_the_users_mixers(capsys: pytest.CaptureFixture[str]) -> None:
+    print_runs(ScalingRuns((), ()), ["my mixer.py"])
+    assert "`plait scale fit --target FLOPS --mixers 'my mixer.py'` reads them" in capsys.readouterr().out

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import sys
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
+from plait.cli import train
 from plait.cli.main import main
+from plait.training.fit import Progress
 
 SMALL = ["d=16 | attn[heads=2] swiglu[inner=24]", "--data", "builtin:language", "--batch", "4", "--seq-len", "24"]
 
@@ -108,3 +114,13 @@ def test_scaling_recipe_on_the_command_line(plait, tmp_path, monkeypatch):
     refused = plait("train", *spec, *small, "--steps", "2")
     assert refused.returncode == 2
     assert "--flops" in refused.stderr
+
+
+def test_a_narrow_terminal_shows_how_far_it_is_and_how_long_it_takes(monkeypatch):
+    written = io.StringIO()
+    terminal = Console(file=written, width=80, force_terminal=True, color_system=None, highlight=False)
+    monkeypatch.setattr(train, "console", lambda stderr=False: terminal)
+    run = SimpleNamespace(name="train-0123456789")
+    with train.Display("my.txt", quiet=False) as display:
+        display.update(Progress(run, 400, 168, loss=2.25, validation=2.5, tokens_per_second=35_200))
+    assert re.search(r"train-0123456789 .* 42% 0:00:\d\d left \S+ loss 2\.250 .*…", written.getvalue())

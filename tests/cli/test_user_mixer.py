@@ -212,3 +212,60 @@ def test_two_files_of_one_name_are_refused_and_an_edited_one_is_not(tmp_path: Pa
     after = plait.load_mixer(one)
     assert type(after) is not type(before)
     assert type(before).module != type(after).module
+
+
+FORWARD = "return self.extend(x_BTD, self.init_state(x_BTD.shape[0]))[0]"
+LEAKING = (
+    FORWARD,
+    f"y = {FORWARD[7:]}; return y + y.roll(-1, 1)",
+    "my-mixer leaks the future .*plait check my_mixer.py",
+)
+MISCOUNTED = ('2 * d * d, "output"', '3 * d * d, "output"', "my-mixer does not count its parameters .*declared")
+DESIGN = ("design", "--space", "s.txt", "--data", "builtin:stdlib", "--time", "10m", "--mixers", "my_mixer.py")
+
+
+@pytest.mark.parametrize(("text", "instead", "message"), [LEAKING, MISCOUNTED], ids=["leaking", "miscounted"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        TRAIN,
+        ("compare", "my_mixer.py", "attn", "--data", "builtin:stdlib", "--tokens", "2000", "--seq-len", "16"),
+        ("probe", "my_mixer.py", "--tasks", "memorization", "--workers", "1"),
+        ("search", "--space", "s.txt", "--objectives", "decoder_params,flops", "--mixers", "my_mixer.py"),
+        DESIGN,
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_mixer_whose_results_would_mean_nothing_is_refused_before_any(
+    run: Json, arguments: tuple[str, ...], text: str, instead: str, message: str
+) -> None:
+    """A mixer that sees the next token had the lowest loss of a comparison, with a probability of more than 99 %."""
+    assert text in TEMPLATE
+    Path("my_mixer.py").write_text(TEMPLATE.replace(text, instead))
+    Path("s.txt").write_text(SPACE)
+    with pytest.raises(UserError, match=message):
+        run(*arguments)
+    assert not list(Path("runs").glob("[!c]*"))  # but for the text's tokens, in the cache
+
+
+def test_a_leaking_mixer_is_refused_by_scaling_runs(run: Json) -> None:
+    plan = ("scale", "plan", "--arch", f"mine={SPEC}", "--total", "1e9", "--seq-len", "16", "--no-price")
+    run(*plan, "--out", "plan.json", "--mixers", "my_mixer.py")
+    Path("my_mixer.py").write_text(TEMPLATE.replace(*LEAKING[:2]))
+    with pytest.raises(UserError, match="leaks the future"):
+        run("scale", "run", "plan.json", "--mixers", "my_mixer.py")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--constraint", "count(atn) >= 1"), "Did you mean 'attn'"),
+        (("--constraint", "count(gla) >= 3"), "no candidate of s satisfies every constraint"),
+        (("--tokens-per-second", "5"), "token_time cannot be measured here: .*both"),
+    ],
+)
+def test_what_a_design_cannot_do_is_said_before_the_profile(run: Json, more: tuple[str, ...], message: str) -> None:
+    Path("s.txt").write_text(SPACE)
+    with pytest.raises(UserError, match=message):
+        run(*DESIGN, *more)
+    assert not list(Path("runs").glob("profiles/*"))

@@ -65,6 +65,25 @@ def test_another_stage_begins_anew() -> None:
     assert told.left.seconds is None
 
 
+def test_a_stage_that_turns_out_longer_is_told_at_its_own_speed() -> None:
+    """A comparison plans its trainings again while they run: 40 % become 30 %, at 1 % per second as before."""
+    told = Told()
+    for percent in range(41):
+        told.tell(percent / 100)
+    assert told.tell(0.3) == pytest.approx(70 * 4 / 3, rel=0.1)
+    for percent in range(31, 61):
+        left = told.tell(percent / 100)
+        assert left is not None
+    assert left == pytest.approx(40.0, rel=0.1)
+
+
+def test_what_falls_after_the_end_is_another_stage() -> None:
+    told = Told()
+    for percent in range(101):
+        told.tell(percent / 100)
+    assert told.tell(0.6, after=10.0) is None
+
+
 def test_a_long_stage_is_told_after_a_minute_and_the_end_has_none_left() -> None:
     """Of a day's training a twentieth would be an hour."""
     told = Told()

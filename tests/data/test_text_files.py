@@ -55,6 +55,13 @@ def test_a_wrong_field_names_those_that_are_there(records: Path, opened) -> None
         opened(f"{records}#id")
 
 
+@pytest.mark.parametrize("name", ["notes.md", "program.py"])
+def test_plain_text_of_other_endings_is_text(tmp_path: Path, opened, name: str) -> None:
+    """What a folder of text may hold may be given alone."""
+    (tmp_path / name).write_text("a text of many words. " * 400)
+    assert opened(tmp_path / name).tokens("train").size > 0
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

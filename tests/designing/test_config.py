@@ -99,6 +99,11 @@ def test_budgets_that_are_none(text: str) -> None:
         TrainFor.read(text)
 
 
+def test_millions_of_tokens_are_not_read_as_minutes() -> None:
+    with pytest.raises(UserError, match="write '20M tokens', or 20m for minutes"):
+        TrainFor.read("20M")
+
+
 def test_what_is_left_of_the_time_is_the_budget_unless_stated() -> None:
     assert config(300).budget == TrainFor("seconds", 42.0)
     assert replace(config(300), train_for=TrainFor("tokens", 5.0)).budget.tokens(1, 1) == 5.0

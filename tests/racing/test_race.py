@@ -118,6 +118,30 @@ def test_a_race_in_a_given_time_ends_earlier_where_trainings_take_longer(monkeyp
     assert trained[4.0] < 0.6 * trained[1.0]
 
 
+def test_what_the_search_of_rates_trained_counts_where_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that becomes busy during the search, candidates were judged by a first rung of a few steps, while
+    every one of them had been trained for eight times as many."""
+    run, speed = Pool.run, 1e-5
+
+    def slow(self: Pool, legs: list[Leg], on_tokens: Any = None) -> list[list[list[Record]]]:
+        found = run(self, legs, on_tokens)
+        for ((record,),) in found:
+            record.result["seconds"] = 20 * speed * (record.result["tokens"] + COURSE.held_out)
+        return found
+
+    monkeypatch.setattr(Pool, "run", slow)
+    pool = Pool()
+    found = race(contenders(), 1e6, pool, Path("nowhere"), speed=dict.fromkeys(CURVES, speed), seconds=8.0)  # type: ignore[arg-type]
+    assert found.searched
+    assert found.slowed
+    judged = min(steps for steps in found.rungs if steps >= RATE_STEPS)
+    assert max(steps for _, steps, _ in pool.legs) == judged  # nothing more was trained
+    assert found.longest == judged * COURSE.tokens_per_step
+    assert not found.starved
+    for name in set(CURVES) - set(found.decision.stopped):
+        assert found.records[name][-1][0].result["loss"] == pytest.approx(loss_at(name, found.longest), abs=0.01)
+
+
 def test_progress_is_told_during_a_round_too(monkeypatch: pytest.MonkeyPatch) -> None:
     run, told = Pool.run, []
 
@@ -142,6 +166,7 @@ def test_a_target_of_few_steps_is_said_to_be_one() -> None:
         tokens = dict.fromkeys(CURVES, float(found.target))
         notes = race_document(found, found.prediction_at(tokens), tokens)["notes"]
         assert [("4 of them warm-up" in note) for note in notes] == [True] * said
+        assert not any("--batch" in note for note in notes)  # of a design, that is what models are measured with
 
 
 def test_rates_are_chosen_early_and_gone_on_with() -> None:

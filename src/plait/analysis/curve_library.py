@@ -26,7 +26,7 @@ from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
 
 FADES = 1.0  # e-folds over which a slope lasts beyond the library's budgets
-COMMON = 3.0  # times the variance that a text makes of one candidate's curve: what it makes of the mean curve
+COMMON = 0.0006  # variance of what a text makes of the mean curve, in ln loss, per e-fold of tokens
 OUTSIDE = 0.5  # standard deviations beyond the range of a trait in the library, up to which it speaks of a candidate
 
 
@@ -172,15 +172,13 @@ class Known:
         return self.library.width if self.speaks_of(names) and 2 * held < len(names) else 1.0
 
     def common(self, x_U: Floats) -> Floats:
-        """The covariance (U, U) of what this text makes of the library's mean curve, but for the level: in proportion
-        to what texts make of one candidate's curve. Between two of the truth table's texts the one has 0.57 of the
-        variance of the other, and a third text's curve runs much farther off than that: with `COMMON`, 90 % intervals
-        hold 85 % where each of the three is new in turn. The library's own curve is a mean of few texts."""
+        """The covariance (U, U) of what this text makes of the library's mean curve, but for the level: it wanders off
+        as Brownian motion does, as far as three texts' curves did from their mean. The library's own is a mean of few
+        texts."""
         lib = self.library
-        at_UB = lib.between(x_U)
-        budgets = len(lib.budgets)
-        text_BB = COMMON * lib.covariances.text_BB[:budgets, :budgets] * (1 + 1 / len(lib.deviation_TAB))
-        return np.asarray(at_UB @ text_BB @ at_UB.T + self._beyond(x_U))
+        until_U = x_U - x_U.min()
+        wandered_UU = COMMON * (1 + 1 / len(lib.deviation_TAB)) * np.minimum(until_U[:, None], until_U[None])
+        return np.asarray(wandered_UU + self._beyond(x_U))
 
     def prior(self, names: Sequence[str], x_U: Floats) -> tuple[Floats, Floats]:
         """Mean (C, U) and covariance (C, U, C, U) of the candidates' deviations on a new text at x = ln tokens."""

@@ -57,13 +57,13 @@ def posterior(curves: Curves, budgets_B: Floats, noise: float, known: Known) -> 
     mean_CU, cov_CUCU = known.prior(curves.names, values_U)
     flat, size = candidate * len(values_U) + place, mean_CU.size
     mean = known.library.mean_curve(x) + mean_CU.reshape(size)[flat]
-    cov = cov_CUCU.reshape(size, size)[np.ix_(flat, flat)]
+    cov = known.width(curves.names) ** 2 * cov_CUCU.reshape(size, size)[np.ix_(flat, flat)]
     cov = cov + (LEVEL + known.common(values_U))[np.ix_(place, place)]
     root_NN = np.linalg.cholesky(cov[:n, :n] + _seeds(x_N, run_N, noise, known) + JITTER * np.eye(n))
     solved_NM = np.linalg.solve(root_NN, np.column_stack([cov[:n, n:], loss_N - mean[:n]]))
     half_NM, white_N = solved_NM[:, :-1], solved_NM[:, -1]
     freedom = FREEDOM + n - 1  # one observation tells the level
-    scale = known.width(curves.names) ** 2 * (FREEDOM + float(white_N @ white_N)) / freedom
+    scale = (FREEDOM + float(white_N @ white_N)) / freedom
     return mean[n:] + half_NM.T @ white_N, scale * (cov[n:, n:] - half_NM.T @ half_NM), freedom
 
 

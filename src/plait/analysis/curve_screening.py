@@ -24,7 +24,8 @@ from plait.analysis.curve_library import Known, Library
 from plait.analysis.curve_posterior import LEVEL
 from plait.analysis.pareto import Floats
 
-WORTH = 0.5  # of the tokens of a full training of as many steps: where the prior places a screening among budgets
+WORTH = 0.7  # of the tokens of a full training of as many steps: where the prior places a screening among budgets
+SPREADS = 0.6  # of the logarithm of a text's spread, a standard deviation; three texts have 0.14, 0.17 and 0.26
 TEXT_SHARE = 0.5  # of a screening's variance that is one text's alone, where the library has one text and cannot say,
 TEXT_TIE = 0.5  # and how much of that goes with what the text makes of the losses
 
@@ -32,7 +33,8 @@ TEXT_TIE = 0.5  # and how much of that goes with what the text makes of the loss
 @dataclass(frozen=True)
 class Screenings:
     """Of a library's architectures, in its order. `loss_TAS`: ln losses, means of `runs` seeds. `noise_S`: their
-    variance between seeds. `tokens_per_step`: of the library's full trainings."""
+    variance between seeds, as a share of a text's variance between architectures. `tokens_per_step`: of the library's
+    full trainings."""
 
     steps: list[int]
     loss_TAS: Floats
@@ -52,10 +54,13 @@ class Screenings:
 
 @dataclass(frozen=True)
 class ScreenedLibrary(Library):
-    """A library with the screening of its architectures as its last column: ln losses less each text's mean."""
+    """A library with the screening of its architectures as its last column: ln losses less each text's mean, in units
+    of their spread on that text, which varies several times as much between texts as anything else does: how many bytes
+    can be copied, and how soon somebody begins to."""
 
     screening_TA: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    screening_noise: float = 0.0  # the variance between seeds
+    spread_T: Floats = field(default_factory=lambda: np.zeros(0))  # of the texts
+    screening_noise: float = 0.0  # the variance between seeds, in those units
     screening_runs: int = 1
     screening_x: float = 0.0  # ln tokens, where the prior places it
 
@@ -65,8 +70,8 @@ class ScreenedLibrary(Library):
         loss_TA, noise = screenings.at(steps)
         shared = {attribute.name: getattr(library, attribute.name) for attribute in fields(Library)} | {"fitted": None}
         x = math.log(WORTH * screenings.tokens_per_step * min(steps, screenings.steps[-1]))
-        return cls(**shared, screening_TA=_apart(loss_TA), screening_noise=noise, screening_runs=screenings.runs,
-                   screening_x=x)  # fmt: skip
+        return cls(**shared, screening_TA=_apart(loss_TA), spread_T=loss_TA.std(axis=1), screening_noise=noise,
+                   screening_runs=screenings.runs, screening_x=x)  # fmt: skip
 
     @property
     def columns_TAK(self) -> Floats:
@@ -84,7 +89,8 @@ class ScreenedLibrary(Library):
         keep = [i for i, name in enumerate(self.names) if name not in set(names)]
         rest = super().without(names, same_covariances)
         assert isinstance(rest, ScreenedLibrary)
-        return replace(rest, screening_TA=_apart(self.screening_TA[:, keep]))
+        kept_TA = self.screening_TA[:, keep]
+        return replace(rest, screening_TA=_apart(kept_TA), spread_T=self.spread_T * kept_TA.std(axis=1))
 
     @cached_property
     def covariances(self) -> Covariances:
@@ -108,7 +114,7 @@ class ScreenedLibrary(Library):
 
 
 def _apart(loss_TA: Floats) -> Floats:
-    return np.asarray(loss_TA - loss_TA.mean(axis=1, keepdims=True))
+    return np.asarray((loss_TA - loss_TA.mean(axis=1, keepdims=True)) / loss_TA.std(axis=1, keepdims=True))
 
 
 def _budgets(cov: Covariances) -> Covariances:
@@ -155,11 +161,23 @@ class ScreenedKnown(Known):
         columns = mean_CK.shape[1]
         mean, cov = mean_CK.reshape(-1), cov_CKCK.reshape(mean_CK.size, mean_CK.size)
         seen = np.array([c * columns + columns - 1 for c in known])
-        noise_CC = self._library.screening_noise * np.eye(len(known)) + LEVEL
-        gain = np.linalg.solve(cov[np.ix_(seen, seen)] + noise_CC, cov[seen]).T
-        mean = mean + gain @ (np.array(loss) - np.mean(loss) - mean[seen])
+        within_CC = cov[np.ix_(seen, seen)] + self._library.screening_noise * np.eye(len(known)) + LEVEL
+        apart_C = np.array(loss) - np.mean(loss)
+        apart_C = apart_C / self._spread(apart_C, mean[seen], within_CC)
+        gain = np.linalg.solve(within_CC, cov[seen]).T
+        mean = mean + gain @ (apart_C - mean[seen])
         cov = cov - gain @ cov[seen]
         return mean.reshape(mean_CK.shape), cov.reshape(cov_CKCK.shape)
+
+    def _spread(self, apart_C: Floats, mean_C: Floats, cov_CC: Floats) -> float:
+        """How far screenings spread on this text: most probable, given how the library's do and what it expects of
+        these candidates."""
+        ln_spreads = np.log(self._library.spread_T).mean() + SPREADS * np.linspace(-4, 4, 81)
+        scaled_NC = apart_C / np.exp(ln_spreads)[:, None] - mean_C
+        fit_N = np.einsum("nc,cd,nd->n", scaled_NC, np.linalg.inv(cov_CC), scaled_NC)
+        prior_N = ((ln_spreads - np.log(self._library.spread_T).mean()) / SPREADS) ** 2
+        log_N = -(len(apart_C) - 1) * ln_spreads - 0.5 * (fit_N + prior_N)
+        return math.exp(ln_spreads[int(np.argmax(log_N))])
 
     @property
     def _library(self) -> ScreenedLibrary:

@@ -74,10 +74,11 @@ def state_law(curves: Mapping[str, StateCurve]) -> StateLaw | None:
     if not curves:
         return None
     products = {name: _products(curve) for name, curve in curves.items()}
-    own = {name: covariance / variance for name, (covariance, variance) in products.items()}
-    shared = np.asarray(
-        sum(product[0] for product in products.values()) / sum(product[1] for product in products.values())
-    )
+    with np.errstate(divide="ignore", invalid="ignore"):  # draws whose best sizes have one state have no exponent
+        own = {name: covariance / variance for name, (covariance, variance) in products.items()}
+        shared = np.asarray(
+            sum(product[0] for product in products.values()) / sum(product[1] for product in products.values())
+        )
     offset = {
         name: curve.log_perplexity_BG.mean(1) - shared * curve.log_state_BG.mean(1) for name, curve in curves.items()
     }

@@ -12,7 +12,7 @@ from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.core.units import parse_duration
-from plait.model.architecture import Architecture, load_mixers
+from plait.model.architecture import Architecture, load_mixers, require_sound
 from plait.records import Store
 from plait.records.jobs import keep_answer, published
 from plait.records.store import opened_store
@@ -117,7 +117,8 @@ def compare(
     entries = [arch if isinstance(arch, Architecture) else str(arch) for arch in several]
     if not cluster:
         usable(device)
-    read_contenders(entries, 256, match, Path(runs))  # what is wrong with them is said before a long text is read
+    # What is wrong with them is said before a long text is read.
+    require_sound(contender.arch for contender in read_contenders(entries, 256, match, Path(runs)))
     corpus = open_corpus(data, tokenizer)
     contenders = read_contenders(entries, corpus.vocab, match, Path(runs))
     course = Course(data, tokenizer, corpus.fingerprint, recipe, held_out, device)
@@ -196,7 +197,7 @@ def _notes(comparison: Comparison, corpus: Corpus) -> list[str]:
         notes.append(
             f"the text has {length:,} training tokens: the longest training read it {longest / length:.1f} times"
         )
-    if few := comparison.course.few_steps(longest):
+    if few := comparison.course.few_steps(longest, "use more tokens or a smaller --batch"):
         notes.append(few)
     if not comparison.compared.best:
         notes.append("all diverged with every seed: a smaller --lr, or the search of rates, may help")

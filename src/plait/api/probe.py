@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
 from plait.core.units import parse_duration
-from plait.model.architecture import Architecture, load_mixers
+from plait.model.architecture import Architecture, load_mixers, require_sound
 from plait.workers.pool import Place
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def probe(
     """
     from plait.probing.plan import with_seeds
     from plait.probing.report import Asked, report
-    from plait.probing.run import refuse_leaks, run_all, run_budget
+    from plait.probing.run import run_all, run_budget
     from plait.records.jobs import keep_answer, published
     from plait.records.store import writable_store
 
@@ -96,7 +96,7 @@ def probe(
         architectures, suite, full, tasks, variant, baselines, match,
         Place.of(cluster, workers, device, gpus_per_training),
     )  # fmt: skip
-    refuse_leaks(candidates)
+    require_sound(candidate.arch for candidate in candidates)
     names = ", ".join(candidate.name for candidate in candidates)
     with writable_store(store) as records, published(records, "probe", names) as job:
 

@@ -16,7 +16,7 @@ from plait.api.scale_plan import plan
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
-from plait.model.architecture import architecture, load_mixers
+from plait.model.architecture import architecture, load_mixers, require_sound
 from plait.records import Store
 from plait.records.jobs import published
 from plait.records.store import opened_store
@@ -90,8 +90,9 @@ def run(
     place = Place.of(cluster, workers, device, gpus_per_training, usual=1)
     read = read_plan(Path(plan)) if isinstance(plan, (str, Path)) else plan
     corpus = open_corpus(read.data, tokenizer=read.tokenizer)
-
-    sources = {s.hash: s for run in read.runs for s in architecture(run.spec).mixer_sources.values()}
+    models = [architecture(run.spec) for run in read.runs]
+    require_sound(models)
+    sources = {source.hash: source for model in models for source in model.mixer_sources.values()}
     names = f"{len(read.runs):,} trainings on {read.data}"
     with opened_store(store) as opened, published(opened, "scale run", names) as job:
 

@@ -14,7 +14,7 @@ from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.device.quantities import Setting, in_rows
-from plait.model.architecture import architecture, load_mixers
+from plait.model.architecture import architecture, load_mixers, require_sound_layers
 from plait.records import Record, Store
 from plait.records.jobs import published
 from plait.records.store import writable_store
@@ -155,6 +155,7 @@ def search(
     load_mixers(mixers)
     objectives = [register_file(objective) for objective in objectives]  # first: constraints of the space may name them
     whole, asked = load_space(str(space)), supernets or Supernets()
+    require_sound_layers(whole.one_of_each())
     setting_on = partial(Setting.of, mode, answer, seq=seq_len or whole.seq, batch=batch)
     read, setting = _given_profile(profile, anywhere, setting_on, device, threads)
     # Another machine's device is predicted for, not trained on.

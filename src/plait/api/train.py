@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from plait.core.errors import UserError
 from plait.core.result import Result
 from plait.core.units import parse_duration
-from plait.model.architecture import Architecture, load_mixers
+from plait.model.architecture import Architecture, load_mixers, require_sound
 from plait.records import Store
 from plait.records.store import opened_store
 from plait.training.recipe import Budget, Job, Recipe, Trained, fitted
@@ -124,6 +124,7 @@ def train(
         if source is not None:
             require_same_tokens(source, corpus)
         arch = _architecture(spec, corpus, source)
+        require_sound([arch])
         if recipe == SCALING:
             chosen = _scaled(arch, flops, values)
         start = start_of(source) if source else None

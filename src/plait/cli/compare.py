@@ -25,7 +25,7 @@ from plait.cli.options import (
     Text,
     read_count,
 )
-from plait.cli.output import console, passed, plain, print_json, progress_bar, table, within_time
+from plait.cli.output import console, fits, passed, plain, print_json, progress_bar, table, within_time
 from plait.core.progress import OnProgress
 from plait.core.units import duration, short
 
@@ -150,7 +150,7 @@ def print_comparison(result: CompareResult) -> None:
 
     out, document = console(), result.document
     grid = _table(result)
-    if out.measure(grid).maximum > out.width:
+    if not fits(out, grid):
         grid = _table(result, wide=False)
     out.print(grid)
     out.print(shown.reading(document), style="dim", soft_wrap=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from plait.analysis.foresight import count
 from plait.cli.options import (
@@ -28,7 +29,7 @@ from plait.cli.options import (
     TokensPerSecond,
     limit_options,
 )
-from plait.cli.output import ProgressLines, console, passed, plain, print_json, table, within_time
+from plait.cli.output import NARROW, ProgressLines, console, passed, plain, print_json, table, within_time
 from plait.core.units import probability, short
 from plait.device.quantities import in_rows
 
@@ -45,20 +46,22 @@ WORDS = {
     "race": "race on the text",
     "train": "train the pick",
 }
-WIDE = 56  # characters of what is going on
 
 
 class Display:
+    """Where the terminal is narrow, what is going on is cut, not how far it is."""
+
     def __init__(self, *, quiet: bool) -> None:
         self._out = console(stderr=True)
         self._quiet = quiet
         self._bar = Progress(
-            TextColumn("{task.description:<24}"),
-            BarColumn(bar_width=24),
+            TextColumn("{task.description}", table_column=Column(min_width=max(map(len, WORDS.values())))),
+            BarColumn(bar_width=10 if self._out.width < NARROW else 24),
             TaskProgressColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[now]}", style="dim"),
+            TextColumn("{task.fields[now]}", style="dim", table_column=Column(ratio=1, no_wrap=True)),
             console=self._out,
+            expand=True,
             disable=quiet or not self._out.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
@@ -70,8 +73,8 @@ class Display:
         if stage not in self._tasks:
             self._tasks[stage] = self._bar.add_task(WORDS[stage], total=None, now="")
         words = " ".join(now.split())
-        shown = plain(words if len(words) <= WIDE else f"{words[: WIDE - 1]}…")
-        self._bar.update(self._tasks[stage], total=None if share is None else 1.0, completed=share or 0.0, now=shown)
+        total = None if share is None else 1.0
+        self._bar.update(self._tasks[stage], total=total, completed=share or 0.0, now=plain(words))
         if self._lines is not None and share != 1.0:
             self._lines.tell(WORDS[stage], share, words)
         if share == 1.0 and stage not in self._done:

@@ -141,6 +141,13 @@ def table(title: str | None = None, **columns: str) -> Table:
     return grid
 
 
+def fits(out: Console, grid: Table) -> bool:
+    """Whether a table is shown without breaking its cells. rich measures within the console's own width, in which
+    everything fits."""
+    return out.measure(grid, options=out.options.update_width(10_000)).maximum <= out.width
+
+
+NARROW = 100  # columns of a terminal in which bars are short
 LEAST_WIDTH = 24  # characters for a column of long text, such as a spec
 
 

@@ -14,7 +14,7 @@ import typer
 
 from plait.api.probe import DEFAULT_TIME, ProbePlan, plan_probe, probe
 from plait.cli.options import AsJson, Cluster, GpusPerTraining, Mixers, StoreUrl
-from plait.cli.output import ProgressLines, console, count, plain, print_json, table, time_left, within_time
+from plait.cli.output import ProgressLines, console, count, fits, plain, print_json, table, time_left, within_time
 from plait.core.units import TimeLeft, duration
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def print_report(shown: ProbeResult) -> None:
     out = console()
     tasks = list(shown.architectures[0].tasks)
     grid, intervals = _table(shown, tasks, intervals=True), True
-    if out.measure(grid).maximum > out.width:
+    if not fits(out, grid):
         grid, intervals = _table(shown, tasks, intervals=False), False
     out.print(grid)
     if any(shown.architectures[0].tasks[task].lengths for task in tasks):

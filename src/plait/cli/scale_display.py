@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from plait.cli.output import console, plain, table
@@ -171,16 +173,19 @@ def print_plan(result: ScalingPlan, out_file: Path | None, mixers: Sequence[str]
     for warning in result.warnings:
         out.print(f"warning: {warning}", markup=False, soft_wrap=True)
     if out_file is not None:
-        files = "".join(f" --mixers {file}" for file in mixers)
-        command = f"plait scale run {out_file}{files}"
+        command = f"plait scale run {out_file}{_with(mixers)}"
         out.print(f"written: {out_file}; train it with `{command}`", markup=False, soft_wrap=True)
+
+
+def _with(mixers: Sequence[str]) -> str:
+    return "".join(f" --mixers {shlex.quote(str(file))}" for file in mixers)
 
 
 def _from_to(low: float, high: float) -> tuple[str]:
     return (number(low) if low == high else f"{number(low)} … {number(high)}",)
 
 
-def print_runs(result: ScalingRuns) -> None:
+def print_runs(result: ScalingRuns, mixers: Sequence[str] = ()) -> None:
     out = console()
     grid = table(architecture="left", FLOPs="right", params="right", tokens="right", loss="right", time="right")
     for row in result.rows():
@@ -191,14 +196,15 @@ def print_runs(result: ScalingRuns) -> None:
     out.print(grid)
     for missing in result.missing:
         out.print(f"missing: {missing}", markup=False, soft_wrap=True)
-    out.print("`plait scale fit --target FLOPS` reads them from the store.", markup=False)
+    command = f"plait scale fit --target FLOPS{_with(mixers)}"
+    out.print(f"`{command}` reads them from the store.", markup=False, soft_wrap=True)
 
 
 def _parabolas(law: Law) -> str:
     from plait.analysis.scaling_document import shown
     from plait.analysis.scaling_laws import Estimate
 
-    return "–" if law.powers is None else shown(Estimate.of(law.powers.a, law.powers.a_B))
+    return "–" if law.powers is None else shown(Estimate.of(law.powers.a, law.powers.a_B).wider_than(0.2))
 
 
 def shown(estimate: Estimate) -> str:

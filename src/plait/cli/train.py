@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 from plait.cli.options import AsJson, FormerLength, Log, Mixers, StoreUrl, read_count
-from plait.cli.output import ProgressLines, console, count, passed, plain, print_json, table, within_time
+from plait.cli.output import NARROW, ProgressLines, console, count, passed, plain, print_json, table, within_time
 from plait.core.errors import UserError
 from plait.core.units import duration, parse_duration, percent, short
 
@@ -23,15 +24,17 @@ if TYPE_CHECKING:
 
 class Display:
     def __init__(self, data: str, quiet: bool) -> None:
+        out = console(stderr=True)
         self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=10 if out.width < NARROW else 40),
             TaskProgressColumn(),
-            TextColumn("{task.fields[now]}"),
             TimeElapsedColumn(),
-            TextColumn("left"),
+            TextColumn("left", table_column=Column(min_width=4)),
             TimeRemainingColumn(),
-            console=console(stderr=True),
+            TextColumn("{task.fields[now]}", table_column=Column(ratio=1, no_wrap=True)),  # cut where it must be
+            console=out,
+            expand=True,
             disable=quiet,
         )
         self._task = self._bar.add_task(plain(f"opening {data}"), total=None, now="")
@@ -64,7 +67,7 @@ class Display:
 
 
 def _mfu(share: float | None) -> str:
-    return "  MFU unknown" if share is None else f"  {percent(share)} MFU"
+    return "" if share is None else f"  {percent(share)} MFU"
 
 
 def command(

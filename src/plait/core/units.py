@@ -146,9 +146,12 @@ class TimeLeft:
         self._at: list[tuple[float, float]] = []  # when, and the share then; from the first advance on
 
     def update(self, share: float | None) -> None:
-        """The share of the stage that is done, 0 to 1; one that falls, or None, begins another stage."""
-        if share is None or share < self._told:
+        """The share of the stage that is done, 0 to 1. None, or one that falls after the end or by more than half,
+        begins another stage; where it falls by less, the same stage turned out to be longer."""
+        if share is None or share < self._told / 2 or share < self._told >= 1:
             self._at = []
+        elif share < self._told:
+            self._at = [(when, at * share / self._told) for when, at in self._at]
         elif share > self._told and (not self._at or share - self._at[-1][1] >= self.APART):
             self._at.append((self._clock(), share))
         self._told = math.inf if share is None else share

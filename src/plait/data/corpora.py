@@ -130,6 +130,8 @@ FILES: Table[Opener] = Table(
         ),
     },
 )
+#: Further endings of plain text, read like .txt.
+TEXT_ENDINGS = (".md", ".rst", ".tex", ".html", ".py", ".csv", ".log")
 FOLDER = CorpusEntry(
     "plait.data.text_files:open_folder", "text, JSONL and Parquet files, or token files", "FOLDER", "bytes"
 )
@@ -186,12 +188,13 @@ def open_source(name: str) -> TextSource | TokenSource:
     if Path(name).expanduser().is_dir():
         source: TextSource | TokenSource = load_attribute(FOLDER.where)(name)
         return source
-    if path.suffix not in FILES:
+    ending = ".txt" if path.suffix in TEXT_ENDINGS else path.suffix
+    if ending not in FILES:
         raise UserError(
-            f"cannot tell what '{path.name}' holds.{did_you_mean(path.suffix, FILES)} "
-            f"Known endings: {', '.join(FILES)}; name an enwik8 file as enwik8:{path}."
+            f"cannot tell what '{path.name}' holds.{did_you_mean(path.suffix, FILES)} Known endings: "
+            f"{', '.join((*FILES, *TEXT_ENDINGS))}; name other text .txt, an enwik8 file enwik8:{path}."
         )
-    return FILES.load(path.suffix)(name)
+    return FILES.load(ending)(name)
 
 
 VERSION = 2  # raised by hand when the same source comes to give other tokens

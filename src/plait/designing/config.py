@@ -46,6 +46,8 @@ class TrainFor:
         """`2h`, `90s`, `1e9 tokens`, `20M tokens`, `1e18 FLOPs`."""
         match = re.fullmatch(r"\s*(\S+?)\s*(tokens?|flops?)\s*", text, re.IGNORECASE)
         if match is None:
+            if re.fullmatch(r"[\d.]+M", text.strip()):  # a duration elsewhere: here nobody means minutes by it
+                raise UserError(f"--train-for {text}: write '{text} tokens', or {text.lower()} for minutes.")
             try:
                 return cls("seconds", parse_duration(text))
             except UserError:

@@ -61,6 +61,13 @@ class SearchFindings:
 
 def find(config: DesignConfig, clock: Clock, on_progress: OnProgress, seconds: dict[str, float]) -> SearchFindings:
     """Everything that can be found without training. Writes into `seconds` how long each stage took."""
+    # A cache that grows with the text is a cost of its own. Without this objective only mixers with the lowest latency
+    # per parameter would be left on the front.
+    objectives = [*default_objectives(config.space), "min:kv_cache"]
+    request = Request(
+        config.space, config.setting, objectives, config.limits, config.constraints, METHOD, seed=config.seed
+    )
+    request.check_possible()  # before minutes are spent on a profile
     begun = time.perf_counter()
     profile = local_profile(
         config.space,
@@ -74,12 +81,6 @@ def find(config: DesignConfig, clock: Clock, on_progress: OnProgress, seconds: d
     seconds["profile"] = time.perf_counter() - begun
     begun = time.perf_counter()
     predictor = DevicePredictor(predictor_of(profile, config.setting))
-    # A cache that grows with the text is a cost of its own. Without this objective only mixers with the lowest latency
-    # per parameter would be left on the front.
-    objectives = [*default_objectives(config.space), "min:kv_cache"]
-    request = Request(
-        config.space, config.setting, objectives, config.limits, config.constraints, METHOD, seed=config.seed
-    )
 
     def step(search: Search) -> None:
         on_progress("search", NEARLY * search.iteration / search.iterations, f"{search.evaluated:,} candidates")

@@ -27,6 +27,7 @@ from plait.designing.document import Ahead, DesignDocument, ProbedCandidate, Pro
 from plait.designing.finding import SearchFindings, find
 from plait.designing.racing import hold_race, train
 from plait.device.quantities import Setting, in_rows, quantity
+from plait.model.architecture import require_sound_layers
 from plait.model.user_mixers import mixers_option
 from plait.probing.plan import TooShort
 from plait.probing.protocol import quick
@@ -125,6 +126,7 @@ def design_config(
     corpus = open_corpus(data, tokenizer)
     require_text(corpus, Recipe().batch, setting.seq)  # of the race, which comes last
     fitting = with_vocab(load_space(space), corpus.vocab)
+    require_sound_layers(fitting.one_of_each())
     return DesignConfig(fitting, setting, limits, data, seconds, seed, tokenizer=tokenizer, space_given=space, **others)
 
 

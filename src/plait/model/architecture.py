@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -140,6 +140,22 @@ def load_mixers(files: Sequence[str | Path]) -> None:
             if split_path(str(file)) is None:
                 raise UserError(f"--mixers {file}: give a Python file, my_mixer.py or my_mixer.py:Class.")
             load_mixer(file)
+
+
+def require_sound(models: Iterable[Architecture]) -> None:
+    """Refuse language models with a user's mixer that sees later tokens, or does not count its parameters. The one has
+    the lowest loss of all, the other is matched with smaller or larger rivals, and results show neither. plait's own
+    mixers hold the contract by its tests."""
+    require_sound_layers((layer, arch.header.d) for arch in models if arch.header.kind == "lm" for layer in arch.layers)
+
+
+def require_sound_layers(layers: Iterable[tuple[MixerOptions, int]]) -> None:
+    """The same for layers of so many channels."""
+    for layer, d in dict.fromkeys(layers):
+        if any(part.name not in MIXERS.lines for part in layer.parts):
+            from plait.model.user_mixers import check_sound
+
+            check_sound(layer, d)
 
 
 def architecture(

@@ -4,7 +4,7 @@
     extrapolate(observations, budgets, "library", known=known)
 
 `reference_curves.json` is made of the truth table (`benchmarks/verdict.py --write`): some thirty architectures of one
-size on two texts, and what was learnt from them about how curves vary. An architecture is known if its layers are the
+size on three texts, and what was learnt from them about how curves vary. An architecture is known if its layers are the
 library's, whatever its width; all others by their traits. How much of it holds on a text or for architectures that it
 has not seen is measured there, too; how much of it holds for much larger models is not: what a race observes weighs
 in (`curve_posterior`), and a race without the library is the way `hierarchical`.

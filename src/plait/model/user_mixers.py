@@ -75,6 +75,27 @@ def mixers_option(specs: Iterable[str]) -> str:
     return "".join(f" --mixers {shlex.quote(file)}" for file in files)
 
 
+def check_sound(layer: MixerOptions, d: int) -> None:
+    """Raise a `UserError` if a layer with a user's mixer sees later tokens, or does not count its parameters."""
+    from plait.model.contract import Subject, causality, declared_parameters
+
+    source = next(part.source for part in layer.parts if part.name not in table.MIXERS.lines)
+    file = layer.name if source is None or source.package else Path(source.file).name
+    subject = Subject(layer, d)
+    causal, moved = causality(subject)
+    if causal is False:
+        raise UserError(
+            f"{layer.name} leaks the future ({moved}): its losses and scores would mean nothing. See `plait check "
+            f"{file}`."
+        )
+    counted, numbers = declared_parameters(subject)
+    if not counted:
+        raise UserError(
+            f"{layer.name} does not count its parameters (at width {d} {numbers}): its size, and what is matched to "
+            f"it, would be wrong. Correct its `cost`; see `plait check {file}`."
+        )
+
+
 # ---- elsewhere: in worker processes, from records
 
 

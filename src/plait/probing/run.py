@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from plait.core.errors import UserError
-from plait.mixers.table import MIXERS
 from plait.probing import plan
 from plait.probing.plan import Replan, Scheduler, Work
 from plait.probing.protocol import Candidate, Protocol
@@ -79,24 +78,6 @@ class Machine:
         if self.device == "cpu" or self.place.cluster:
             return workers
         return self.place.local_workers() if self.place.gpus_per_training else min(workers, 2)
-
-
-def refuse_leaks(candidates: Sequence[Candidate]) -> None:
-    """Refuse mixers that see later tokens, before anything is trained: they would score high on every task. Those of
-    others are tried; plait's own hold the contract by its tests."""
-    for candidate in candidates:
-        others = [
-            options for options in candidate.arch.layers if any(part.name not in MIXERS.lines for part in options.parts)
-        ]
-        for options in dict.fromkeys(o for o in others if o.kind == "sequence"):
-            from plait.model.contract import causality, run_checks
-
-            for check in run_checks(options, d=candidate.arch.header.d, checks={"causality": causality}):
-                if check.status == "fail":
-                    raise UserError(
-                        f"{options.name} leaks the future ({check.detail}): its scores would mean nothing. "
-                        "See `plait check`: causality."
-                    )
 
 
 def run_all(work: Work, store: Store, machine: Machine, on_progress: OnProgress) -> Outcome:

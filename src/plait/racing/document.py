@@ -15,6 +15,7 @@ from plait.racing.comparison import Comparison
 from plait.racing.race import Raced
 
 SURE = 0.95  # probability from which one candidate is called better than another
+LONGER = "use a longer --time or --train-for"  # races are part of a design
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def race_document(raced: Raced, prediction: Prediction, tokens: dict[str, float]
         "verdict": _verdict(prediction, pick),
         "rungs": [steps * raced.course.tokens_per_step for steps in raced.rungs],
         "rates_searched": raced.searched,
-        "notes": [few] if (few := raced.course.few_steps(raced.longest)) else [],
+        "notes": [few] if (few := raced.course.few_steps(raced.longest, LONGER)) else [],
         "ended": raced.decision.why,
         "cost": {"share": raced.cost, "seconds": raced.seconds},
     }

@@ -55,14 +55,14 @@ class Course:
     def tokens_per_step(self) -> int:
         return self.recipe.batch * self.recipe.seq_len
 
-    def few_steps(self, tokens: float) -> str:
+    def few_steps(self, tokens: float, remedy: str) -> str:
         """A warning for budgets of so few steps that the warm-up is a large part of them; empty for others."""
         steps, warm = self.steps(tokens), round(self.recipe.warmup)
         if warm < WARM_SHARE * steps:
             return ""
         return (
             f"the longest training has {steps} steps, {warm} of them warm-up: after so few, learning rate and seed "
-            "matter as much as the architecture, and late learners are missed; use more tokens or a smaller --batch"
+            f"matter as much as the architecture, and late learners are missed; {remedy}"
         )
 
     def starved(self, tokens: float) -> bool:

@@ -234,6 +234,7 @@ class _Race:
         self.taken, self.slowdown = 0.0, 1.0  # seconds of all trainings; of the last round over those expected
         self.rates = {c.name: usual_rate(c, course) for c in contenders}
         self.searched = False
+        self.searched_at: tuple[int, dict[str, Record]] = 0, {}  # rungs up to the search of rates; its best trainings
         self.screened: dict[str, Record] = {}
         self.records: dict[str, list[list[Record]]] = {c.name: [] for c in contenders}
         budgets = [float(steps * course.tokens_per_step) for steps in rungs]
@@ -255,6 +256,8 @@ class _Race:
         )  # fmt: skip
         self.rates = {name: best_rate(losses, self.rates[name]) for name, losses in search.losses.items()}
         self.searched = True
+        best = {name: records[self.rates[name]] for name, records in search.records.items()}
+        self.searched_at = self.rungs.index(enough[0]) + 1, best
         cost = self.state.cost
         spent = sum((len(losses) - 1) * share * cost[name] for name, losses in search.losses.items())
         expected = (
@@ -290,6 +293,8 @@ class _Race:
         while True:
             seen = {name: records for name, records in self.records.items() if records}
             decision = decide(self._in_time(), observed(seen), POLICY, WAY, known=known)
+            if not decision.train and self._take_searched(decision):
+                continue
             if not decision.train:
                 return decision
             legs = [self._next_leg(name, archs[name]) for name in decision.train]
@@ -301,6 +306,18 @@ class _Race:
             reached = {name: count + (name in decision.train) for name, count in self.state.reached.items()}
             self.state = replace(self.state, reached=reached)
             self._report("racing")
+
+    def _take_searched(self, decision: Decision) -> bool:
+        """Where time ran out before the rung at which rates were searched: what was trained there tells more than the
+        first rungs, and is paid for. Whether there was any."""
+        rungs, best = self.searched_at
+        later = [name for name in best if self.state.reached[name] < rungs and name not in decision.stopped]
+        if not (self.timed and self.slowdown > SLACK and later):
+            return False
+        for name in later:
+            self.records[name].append([best[name]])
+        self.state = replace(self.state, reached={**self.state.reached, **dict.fromkeys(later, rungs)})
+        return True
 
     def _note_slowdown(self, round_: Mapping[str, Sequence[Record]]) -> None:
         """From the records alone, so that a race that was killed goes on alike."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, Leg, loss_of
 from plait.racing.workers import Workers, seconds_of_all
+from plait.records import Record
 from plait.training.track import Replica
 
 FACTORS = (0.5, 1.0, 2.0)  # of the usual rate
@@ -48,9 +49,10 @@ def stacks(replicas: Sequence[Replica], course: Course) -> list[tuple[Replica, .
 
 @dataclass(frozen=True)
 class Search:
-    """The result of a search. `losses`: for each contender, rate → loss after `steps`. `each`: mean seconds per
-    training."""
+    """The result of a search. `records`, `losses`: for each contender, rate → its training of `steps` and the loss
+    after it. `each`: mean seconds per training."""
 
+    records: dict[str, dict[float, Record]]
     losses: dict[str, dict[float, float]]
     steps: dict[str, int]
     each: dict[str, float]
@@ -69,6 +71,7 @@ def search_rates(
     """Try rates around each contender's `usual` one, training one seed for `steps`; while the best rate is the smallest
     or largest tried, try the next one, at most `further` times."""
     course = pool.course
+    trainings: dict[str, dict[float, Record]] = {c.name: {} for c in contenders}
     losses: dict[str, dict[float, float]] = {c.name: {} for c in contenders}
     wanted = {c.name: [factor * usual[c.name] for factor in FACTORS] for c in contenders}
     took: dict[str, list[float]] = {c.name: [] for c in contenders}
@@ -83,11 +86,14 @@ def search_rates(
         trained = pool.run(legs, partial(_report_share, on_share, begin, end))
         for (c, stack), (records,) in zip(asked, trained, strict=True):
             for replica, record in zip(stack, records, strict=True):
+                trainings[c.name][replica.lr] = record
                 losses[c.name][replica.lr] = loss_of(record)
                 took[c.name].append(float(record.result["seconds"]))
         seconds += seconds_of_all([sum(float(r.result["seconds"]) for r in leg[0]) for leg in trained], pool.workers)
         wanted = {c.name: _rates_beyond(losses[c.name]) for c in contenders}
-    return Search(losses, dict(steps), {name: sum(times) / len(times) for name, times in took.items()}, seconds)
+    return Search(
+        trainings, losses, dict(steps), {name: sum(times) / len(times) for name, times in took.items()}, seconds
+    )
 
 
 def _report_share(on_share: Callable[[float], object], begin: float, end: float, done: float, total: float) -> None:

@@ -2,17 +2,18 @@
 
 What decides between architectures at the end is learnt late, after many optimizer steps, and a race that may spend a
 tenth sees only the first ones. A sixteenth of a step's tokens takes all of the steps at a sixteenth of the cost: a part
-of the batch, or, where one sequence is more than that, a shorter one. The text is full of copies (each piece of 8 to 32
-tokens comes twice), on which copying from the context is learnt sooner. The score is the loss of held-out tokens of the
-plain text: in a short screening of those that repeat the context, in a long one half of it is the loss of all.
+of the batch, or, where one sequence is more than that, a shorter one. The text is full of copies (pieces of 8 to 32
+tokens come twice), on which copying from the context is learnt sooner. The score is the loss of held-out tokens of the
+plain text that repeat the context.
 
-A screening tells the ranking after sixteen times its tokens. Of the truth table's 29 architectures on two texts its
-Spearman correlation with the losses after 8 million tokens is 0.92 and 0.89 (one sequence of 128 tokens per step), with
-those after 34 million 0.80 and 0.83 (two of 256); as many tokens of the full training have 0.67 and 0.41, and 0.41 and
-0.37 (benchmarks/results/2026-11-18-screening-ranks.md; what it adds to a race is in 2026-11-18-verdict.md). The
-library of curves has screenings of its architectures (`analysis.curve_screening`) with 512 tokens per step, and others
-are placed among them by their tokens: those of 128 tokens and 4096 steps correlate with those of 512 tokens and 1024
-steps by 0.95 and 0.94. Races of fewer than 1024 steps have none.
+A screening tells the ranking after sixteen times its tokens. Of the truth table's 29 architectures on three texts its
+Spearman correlation with the losses after 34 million tokens is 0.83 to 0.91, seed by seed (two sequences of 256 tokens
+per step, every second piece copied; 0.74 to 0.89 with all copied); as many tokens of the full training have about 0.4
+(benchmarks/results/2026-11-18-screening.md; what it adds to a race is in 2026-11-18-verdict.md). With half of the
+tokens copies of all pieces tell more. The library of curves has screenings of its architectures
+(`analysis.curve_screening`) with 512 tokens per step, and others are placed among them by their tokens: those of 128
+tokens and 4096 steps correlate with those of 512 tokens and 1024 steps by 0.95 and 0.94. Races of fewer than 1024 steps
+have none.
 """
 
 from __future__ import annotations

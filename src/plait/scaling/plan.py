@@ -34,6 +34,7 @@ from plait.training.recipe import Recipe
 
 VERSION = 1
 PER_PARAMETER = 20.0
+DECADES = 12  # between the smallest and the largest budget, at most
 VALIDATION_TOKENS = 2**17
 
 
@@ -120,6 +121,13 @@ def budgets_of(total: float, groups: int, spacing: float, runs_per_group: int) -
     """Budgets, each `spacing` times the one before, whose runs together cost `total` FLOPs."""
     if not 1 < spacing < math.inf:
         raise UserError(f"--spacing {spacing:g}: each budget is a multiple of the one before, such as 2.5 times.")
+    if runs_per_group < 1:
+        raise UserError("--sizes and --seeds: must be at least 1; a parabola needs 3 sizes.")
+    if groups * math.log10(spacing) > DECADES:
+        raise UserError(
+            f"--groups {groups} with --spacing {spacing:g}: the largest budget would be more than 10^{DECADES} times "
+            "the smallest; give fewer groups or a smaller spacing."
+        )
     shape = [spacing**-g for g in range(groups)]
     largest = total / (runs_per_group * sum(shape))
     return sorted(largest * share for share in shape)

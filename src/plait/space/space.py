@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from plait.core.errors import UserError
 from plait.core.user_files import MixerSource
-from plait.mixers.options import NOT_SHARED
+from plait.mixers.options import NOT_SHARED, MixerOptions
 from plait.model.architecture import Architecture
 from plait.space import slot_tables
 from plait.space.coding import genes_of
@@ -33,7 +33,7 @@ from plait.space.constraints import Constraint, Mask, as_constraint, check_names
 from plait.space.declaration import NONE, Declaration, Headers, Slot, check_slots, depends
 from plait.space.links import Links
 from plait.space.objective_table import OBJECTIVES
-from plait.space.slot_tables import Allowed, SlotCosts, option_names
+from plait.space.slot_tables import Allowed, SlotCosts, layer_fits, option_names
 from plait.spec import Header, Spec
 
 Genes = NDArray[np.int16]
@@ -99,6 +99,14 @@ class Space:
         layers = (option for slot in self.slots for option in slot.options if option is not None)
         options = (part for layer in layers for part in layer.parts)
         return {option.name: option.source for option in options if option.source is not None}
+
+    def one_of_each(self) -> list[tuple[MixerOptions, int]]:
+        """A layer of every mixer, at the first width that it fits; of language models alone."""
+        if any(header and header.kind != "lm" for header in self.headers.all):
+            return []
+        layers = (option for slot in self.slots for option in slot.options if option is not None)
+        fitting = [(layer, d) for layer in layers for d in self.widths if layer_fits(layer, d)]
+        return list({layer.name: (layer, d) for layer, d in reversed(fitting)}.values())
 
     def identity(self) -> dict[str, object]:
         """The part of a result's key that the declaration lacks: hashes of the users' mixers."""
