@@ -32,6 +32,12 @@ class Calls(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def take_kernels(monkeypatch):
+    """Here, too, where there may be no GPU."""
+    monkeypatch.setattr(mlp_module, "_on_gpu", lambda x: True)
+    monkeypatch.setattr(mlp_module, "swiglu_path", lambda x, down: "triton")
+
+
 def test_a_recorded_step_holds_it_once_a_layer_and_its_gradient_is_the_gradient(monkeypatch):
     spec, members = "d=16 vocab=8 | swiglu[inner=24] swiglu[inner=24]", 3
     models = [WithLoss(build(spec, seed=seed, device=DEVICE)) for seed in range(members)]
@@ -46,7 +52,7 @@ def test_a_recorded_step_holds_it_once_a_layer_and_its_gradient_is_the_gradient(
 
     gradients = torch.func.vmap(torch.func.grad_and_value(loss))
     expected, losses = gradients(params, tokens, tokens)
-    monkeypatch.setattr(mlp_module, "swiglu_path", lambda x, down: "triton")
+    take_kernels(monkeypatch)
     recorded = record_gradients(gradients, params, tokens)
     with Calls() as calls:
         found, found_losses = recorded(params, tokens, tokens)
@@ -120,8 +126,8 @@ def test_second_derivatives_and_forward_mode_take_products():
 
 @pytest.fixture
 def taken(monkeypatch):
-    """A mixer that takes the kernels here, with inputs; the module has its paths on other devices."""
-    monkeypatch.setattr(mlp_module, "swiglu_path", lambda x, down: "triton")
+    """A mixer that takes the kernels, and inputs."""
+    take_kernels(monkeypatch)
     mixer = mlp_module.Swiglu(16, SwigluOptions(inner=24)).to(DEVICE)
     return mixer, torch.randn(2, 5, 16, device=DEVICE, requires_grad=True)
 

@@ -78,11 +78,11 @@ def test_ops_take_their_plain_form_unless_their_kernel_is_an_operator():
 
 def test_a_process_compiles_the_steps_of_any_number_of_ensembles(make_fleet, monkeypatch):
     """Torch gives up on a function that it has compiled for more than a few models."""
-    monkeypatch.setattr("torch._dynamo.config.recompile_limit", 2)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    for seed in range(4):
-        fleet = make_fleet([Member(1e-3, 0.0, seed)], Plan(steps=10, batch=8), "attn")
-        rows = fleet._batch_rows(0)
-        advance = fleet._stepper.prepared(rows)
-        first, second = (advance(*fleet.batch(rows)) for _ in range(2))
-        assert (second < first).all()
+    with torch._dynamo.config.patch(recompile_limit=2):
+        for seed in range(4):
+            fleet = make_fleet([Member(1e-3, 0.0, seed)], Plan(steps=10, batch=8), "attn")
+            rows = fleet._batch_rows(0)
+            advance = fleet._stepper.prepared(rows)
+            first, second = (advance(*fleet.batch(rows)) for _ in range(2))
+            assert (second < first).all()

@@ -113,7 +113,7 @@ class Swiglu(DenseMixer):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         # Linear maps that are cut for tensor parallelism, or somebody's own, do more than their weights say.
-        ours = self.canon is None and type(self.gate_up) is type(self.down) is nn.Linear
+        ours = _on_gpu(x_BTD) and self.canon is None and type(self.gate_up) is type(self.down) is nn.Linear
         if took("swiglu", swiglu_path(x_BTD, self.down.weight) if ours else "products") == "triton":
             return swiglu_mlp(x_BTD, self.gate_up.weight, self.down.weight)
         return super().forward(x_BTD)
@@ -128,6 +128,10 @@ class Swiglu(DenseMixer):
     def narrow(self, inner_BTW: Tensor) -> Tensor:
         y: Tensor = self.down(swiglu(inner_BTW))
         return y
+
+
+def _on_gpu(x: Tensor) -> bool:
+    return x.is_cuda
 
 
 class Identity(ChannelMixer):
