@@ -79,7 +79,7 @@ def test_durations_in_words(seconds, text):
         (("attn", "--suite", "mad12"), "Did you mean 'mad21'"),
         (("attn", "--device", "tpu"), "known: cpu, cuda"),
         (("attn", "--variant", "mad"), "unknown variant"),
-        ((str(LEAKY),), "See `plait check`: causality"),
+        ((str(LEAKY),), "See `plait check leaky_mixer.py`"),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
 )
