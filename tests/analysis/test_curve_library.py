@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from plait.analysis.curve_covariance import ONE_TEXT, learn_covariances
-from plait.analysis.curve_library import Known, Library, library
+from plait.analysis.curve_library import COMMON, Known, Library, library
 from plait.analysis.curve_posterior import FREEDOM, LEVEL, posterior
 from plait.analysis.curve_table import CurveTable
 from plait.analysis.learning_curve import Calibration, extrapolate, read_curves
@@ -278,3 +278,16 @@ def test_what_one_text_cannot_tell_is_assumed_flatter_than_the_differences_it_sh
     text_B = np.diag(found.text_BB)
     assert text_B[-1] / (text_B[-1] + rest_B[-1]) == pytest.approx(ONE_TEXT)
     np.testing.assert_allclose(text_B / text_B[-1], np.sqrt(rest_B / rest_B[-1]))
+
+
+def test_what_a_text_makes_of_the_mean_curve_grows_with_the_distance() -> None:
+    """As wide as three texts' curves lie apart: about 6 % over a factor of 128, less where the library has more."""
+    table, traits = late(6, 7)
+    known = Known(library([table], traits), traits, {})
+    x_U = np.log(BUDGETS[0]) + np.array([0.0, 0.5, 2.0])
+    common = known.common(x_U)
+    apart = np.diag(common)[:, None] + np.diag(common) - 2 * common  # the level is unknown: only differences count
+    np.testing.assert_allclose(apart, 2 * COMMON * np.abs(x_U[:, None] - x_U), atol=1e-12)
+    assert 0.05 < np.sqrt(COMMON * np.log(128)) < 0.08
+    several = Known(replace(known.library, deviation_TAB=np.repeat(known.library.deviation_TAB, 3, axis=0)), traits, {})
+    np.testing.assert_allclose(several.common(x_U), common * (4 / 3) / 2)
