@@ -117,7 +117,7 @@ def test_selective_scan_of_stacked_models(watch: Watch, E: int, monkeypatch: pyt
 
 @pytest.mark.parametrize("target", [-1, 7, 10**6])
 def test_a_target_that_is_no_token_is_not_looked_up(watch: Watch, target: int) -> None:
-    from plait.ops.cross_entropy_triton import cross_entropy_rows
+    from plait.ops.elementwise_triton import cross_entropy_rows
 
     logits, nll = torch.zeros(1, 8), torch.zeros(1)
     cross_entropy_rows(logits, torch.tensor([target]), nll, 7, -100, True)

@@ -7,9 +7,8 @@ import math
 import pytest
 import torch
 
-from plait.ops import sinks
-from plait.ops.attention import attention_reference
-from plait.ops.sinks import sink_attention
+from plait.ops import attention as attention_module
+from plait.ops.attention import attention_reference, sink_attention
 
 
 def drawn(M: int, N: int, H: int = 4, G: int = 2, D: int = 5) -> tuple[torch.Tensor, ...]:
@@ -33,7 +32,7 @@ def test_one_more_column_that_brings_nothing(window: int) -> None:
 @pytest.mark.parametrize("window", [0, 4, 300])
 @pytest.mark.parametrize("pad", [None, [0, 3]])
 def test_a_sink_of_no_weight_is_softmax_attention(monkeypatch, window: int, pad: list[int] | None) -> None:
-    monkeypatch.setattr(sinks, "BLOCK", 8)  # several blocks, the last one short
+    monkeypatch.setattr(attention_module, "SINK_BLOCK", 8)  # several blocks, the last one short
     q, k, v, _ = drawn(21, 30)
     pad_B = None if pad is None else torch.tensor(pad)
     o = sink_attention(q, k, v, torch.full((4,), -1e9, dtype=torch.float64), window=window, pad_B=pad_B)

@@ -221,7 +221,7 @@ def test_split_with_rotation(batch, tokens, heads, groups, width):
 
 @pytest.mark.parametrize(("rows", "vocab", "wide"), [(1, 1, 64), (9, 100, 128), (5, 5000, 5056)])
 def test_cross_entropy_of_rows(rows, vocab, wide):
-    from plait.ops.cross_entropy_triton import cross_entropy_rows
+    from plait.ops.elementwise_triton import cross_entropy_rows
 
     logits = torch.randn(rows, vocab)
     targets = torch.randint(vocab, (rows,))

@@ -3,6 +3,7 @@ tiles are needed, the last of them not full."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -215,7 +216,7 @@ def whole_swiglu(dtype: torch.dtype) -> Iterator[Case]:
 
 
 def cross_entropy(dtype: torch.dtype) -> Iterator[Case]:
-    from plait.ops.cross_entropy_triton import cross_entropy_rows
+    from plait.ops.elementwise_triton import cross_entropy_rows
 
     vocab, wide = 4099, 4160
     targets = torch.tensor([vocab - 1, 7, -100, 0], device=DEVICE)
@@ -282,9 +283,8 @@ CASES: dict[tuple[str, ...], Callable[[torch.dtype], Iterator[Case]]] = {
     ("narrow_attention_triton",): attention_of_narrow_heads,
     ("scan_triton",): selective_scan,
     ("shortconv_triton",): short_convolution,
-    ("elementwise_triton",): elementwise,
+    ("elementwise_triton",): lambda dtype: itertools.chain(elementwise(dtype), cross_entropy(dtype)),
     ("swiglu_mlp_triton",): whole_swiglu,
-    ("cross_entropy_triton",): cross_entropy,
     ("step_triton",): one_token,
 }
 

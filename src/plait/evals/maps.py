@@ -28,9 +28,8 @@ from plait.mixers.attn_module import Attention
 from plait.mixers.mixer import Mixer
 from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.language_model import Encoder, LanguageModel
-from plait.ops.attention import attention_reference
+from plait.ops.attention import attention_reference, sink_attention
 from plait.ops.relative import relative_attention_reference, sinusoid
-from plait.ops.sinks import sink_attention
 from plait.reporting.charts import Matrix, matrices
 
 SHARP = 0.5  # the paper's figure shows scores above this

@@ -43,8 +43,7 @@ from plait.mixers.mixer import (
     trimmed,
 )
 from plait.mixers.rotary import RopeScaling, Rotary
-from plait.ops.attention import alibi_slopes, attention, attention_reference
-from plait.ops.sinks import sink_attention
+from plait.ops.attention import alibi_slopes, attention, attention_reference, sink_attention
 
 
 class Attention(CachedMixer):

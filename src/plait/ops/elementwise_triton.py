@@ -1,11 +1,12 @@
-"""SwiGLU's gate and rotary positions on a GPU: each goes through memory once, forward and backward.
+"""SwiGLU's gate, rotary positions and the cross-entropy of rows of logits on a GPU: each goes through memory once.
 
 `plait.ops.elementwise` says what is computed. A compiler writes the gradients of both halves of a product by
 computing every one of them twice and choosing; here each is computed once and written where the product before it reads
-it.
+it. Of cross-entropy (`plait.ops.linear_cross_entropy`) one program has a row: once through it for the log-sum-exp, once
+more, from cache, for the gradient, which is written where the logits were.
 
-Letters: N rows, W width of the gate; B batch, T time, H query heads, G key/value heads, A = H + 2G, P head width,
-I = P/2 (`half` in the kernels).
+Letters: N rows, W width of the gate; C rows of a chunk of logits, V vocabulary, W its width in memory (W >= V); B batch,
+T time, H query heads, G key/value heads, A = H + 2G, P head width, I = P/2 (`half` in the kernels).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 1024
+ROW_BLOCK, ROW_WARPS = 4096, 8  # of cross-entropy
 
 
 @triton.jit
@@ -125,3 +127,55 @@ def split_backward(dq: Tensor, dk: Tensor, dv: Tensor, cos_TI: Tensor, sin_TI: T
     strides = [stride for x in (dq, dk, dv) for stride in x.stride()[:3]]
     _join[grid](dq, dk, dv, cos_TI, sin_TI, packed, T, *strides, H=heads, G=groups, half=P // 2, BLOCK=BLOCK)
     return packed
+
+
+@triton.jit
+def _rows(logits, targets, nll, V, W, ignore, GRADIENTS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    begin = logits + row * W
+    target = tl.load(targets + row)
+    here = tl.arange(0, BLOCK)
+    if target == ignore:
+        tl.store(nll + row, 0.0)
+        if GRADIENTS:
+            for first in range(0, W, BLOCK):
+                at = first + here
+                tl.store(begin + at, tl.zeros((BLOCK,), dtype=logits.dtype.element_ty), mask=at < W)
+    else:
+        largest = tl.full((), float("-inf"), dtype=tl.float32)
+        total = tl.zeros((), dtype=tl.float32)
+        for first in range(0, V, BLOCK):
+            at = first + here
+            x = tl.load(begin + at, mask=at < V, other=float("-inf")).to(tl.float32)
+            larger = tl.maximum(largest, tl.max(x, axis=0))
+            total = total * tl.exp(largest - larger) + tl.sum(tl.exp(x - larger), axis=0)
+            largest = larger
+        lse = largest + tl.log(total)
+        # A target that is no token has no loss, instead of a read anywhere.
+        known = (target >= 0) & (target < V)
+        tl.store(nll + row, lse - tl.load(begin + target, mask=known, other=float("nan")).to(tl.float32))
+        if GRADIENTS:
+            tl.debug_barrier()
+            for first in range(0, W, BLOCK):
+                at = first + here
+                x = tl.load(begin + at, mask=at < V, other=float("-inf")).to(tl.float32)
+                p = tl.exp(x - lse) - tl.where(at == target, 1.0, 0.0)
+                tl.store(begin + at, p.to(logits.dtype.element_ty), mask=at < W)
+
+
+def cross_entropy_rows(
+    logits_CW: Tensor, targets_C: Tensor, nll_C: Tensor, vocab: int, ignore: int, gradients: bool
+) -> None:
+    """Fill `nll_C`; with `gradients` the logits become softmax − one-hot, zero in unscored rows and beyond `vocab`."""
+    wide = logits_CW.shape[1]
+    _rows[(len(logits_CW),)](
+        logits_CW,
+        targets_C.contiguous(),
+        nll_C,
+        vocab,
+        wide,
+        ignore,
+        GRADIENTS=gradients,
+        BLOCK=ROW_BLOCK,
+        num_warps=ROW_WARPS,
+    )
