@@ -5,8 +5,8 @@ computing every one of them twice and choosing; here each is computed once and w
 it. Of cross-entropy (`plait.ops.linear_cross_entropy`) one program has a row: once through it for the log-sum-exp, once
 more, from cache, for the gradient, which is written where the logits were.
 
-Letters: N rows, W width of the gate; C rows of a chunk of logits, V vocabulary, W its width in memory (W >= V); B batch,
-T time, H query heads, G key/value heads, A = H + 2G, P head width, I = P/2 (`half` in the kernels).
+Letters: N rows, W width of the gate; C rows of a chunk of logits, V vocabulary, W its width in memory (W >= V); B
+batch, T time, H query heads, G key/value heads, A = H + 2G, P head width, I = P/2 (`half` in the kernels).
 """
 
 from __future__ import annotations
