@@ -1,13 +1,14 @@
-"""How long the full MAD protocol takes on a GPU: its fleets timed at every length of sequence, and all steps added up.
+"""How long the full MAD protocol takes on a GPU: its fleets timed on every task and length of sequence, and all steps
+added up.
 
-    python benchmarks/probe_gpu.py [--mixers attn gla] [--lengths 128 1024] [--steps 100] [--profile 9] [--out ROWS]
+    python benchmarks/probe_gpu.py [--mixers attn gla] [--tasks …] [--lengths 128 1024] [--steps 100] [--profile 9]
     python benchmarks/probe_gpu.py --learn SECONDS [--mixers attn] [--tasks in-context-recall …] [--out ROWS]
 
-The 66 settings have six lengths (32 to 1,024 tokens) and 5,384,400 steps of one model in all. For each length the
-longest-trained setting is timed as the protocol runs it, its six grid points as one fleet: milliseconds per
-member-step, seconds of an evaluation, seconds until the first step (compilation included). The projection is every
-setting's steps and evaluations at its length's times, without early stops; compilation is listed apart, for another
-process can do it meanwhile. `--learn` trains the fleets of the tasks' baseline settings for so long and says when
+The 66 settings have six lengths (32 to 1,024 tokens) and 5,384,400 steps of one model in all. For each task and length
+the longest-trained setting is timed as the protocol runs it, its six grid points as one fleet: milliseconds per
+replica-step, seconds of an evaluation, seconds until the first step (compilation included). The projection is every
+setting's steps and evaluations at these times, without early stops; compilation is listed apart, for another process
+can do it meanwhile. `--learn` trains the fleets of the tasks' baseline settings for so long and says when
 members have solved them, which is when the protocol stops. `--profile N` adds the N kernels that take longest. Rows of
 JSON are added to the file of `--out`. Needs a CUDA device; `--device cpu --steps 1 --lengths 32` tries it without one.
 """
@@ -28,17 +29,19 @@ from together import Turn, together
 from plait import __version__
 from plait.probing.protocol import Setting, full, parse_candidate
 from plait.probing.trial import Trial
+from plait.training import ensemble
 from plait.training.ensemble import Fleet
 
 PRESETS = {"attn": "mad-attn-swiglu", "hyena": "mad-hyena-swiglu", "gla": "mad-gla-swiglu", "mamba": "mad-mamba"}
 Row = dict[str, Any]
 
 
-def by_length() -> dict[int, list[Setting]]:
-    found: dict[int, list[Setting]] = {}
+def by_shape() -> dict[tuple[str, int], list[Setting]]:
+    """Settings by task and length: how many positions are scored, and so what a step costs, differs between tasks."""
+    shapes: dict[tuple[str, int], list[Setting]] = {}
     for setting in full().settings:
-        found.setdefault(setting.task.input_length, []).append(setting)
-    return dict(sorted(found.items()))
+        shapes.setdefault((setting.task.name, setting.task.input_length), []).append(setting)
+    return dict(sorted(shapes.items()))
 
 
 def made(mixer: str, setting: Setting, device: str) -> Fleet:
@@ -53,10 +56,12 @@ def clocked(run: Any, device: str) -> float:
     return time.perf_counter() - begun
 
 
-def measure(job: tuple[str, int, int, int, str], turn: Turn) -> Row:
-    mixer, length, steps, kernels, device = job
+def measure(job: tuple[str, tuple[str, int], int, int, str, bool], turn: Turn) -> Row:
+    mixer, shape, steps, kernels, device, whole = job
+    if whole:
+        ensemble.SCORED_SHARE = 0.0
     torch.set_float32_matmul_precision("high")
-    setting = max(by_length()[length], key=lambda each: each.training.steps)
+    setting = max(by_shape()[shape], key=lambda each: each.training.steps)
     fleet = made(mixer, setting, device)
     first = clocked(lambda: fleet.advance(2), device)
     with turn:
@@ -65,8 +70,10 @@ def measure(job: tuple[str, int, int, int, str], turn: Turn) -> Row:
         evaluation = clocked(lambda: fleet.score("validation"), device)
         longest = profiled(fleet, kernels) if kernels else []
     ms = 1e3 * seconds / steps / len(fleet.alive)
-    return {"mixer": mixer, "tokens": length, "task": setting.task.name, "vocab": setting.task.model_vocab,
-            "members": len(fleet.alive), "ms_per_member_step": ms, "evaluation_seconds": evaluation,
+    return {"mixer": mixer, "tokens": shape[1], "whole": whole, "task": setting.task.name,
+            "vocab": setting.task.model_vocab, "members": len(fleet.alive),
+            "scored": fleet.batch(fleet._batch_rows(0))[1].shape[-1],
+            "ms_per_member_step": ms, "evaluation_seconds": evaluation,
             "first_step_seconds": first, "kernels": longest}  # fmt: skip
 
 
@@ -103,33 +110,35 @@ def _baseline(name: str) -> Any:
 
 
 def projection(rows: list[Row]) -> str:
-    """Minutes of the whole protocol, length by length, from the times of one mixer's fleets."""
+    """Minutes of the whole protocol, task by task, from the times of one mixer's fleets."""
     lines, whole = [], 0.0
-    for row in sorted(rows, key=lambda each: each["tokens"]):
-        settings = by_length()[row["tokens"]]
+    for row in sorted(rows, key=lambda each: (each["task"], each["tokens"])):
+        settings = by_shape()[row["task"], row["tokens"]]
         steps = sum(len(each.training.grid) * each.training.steps for each in settings)
         looks = sum(len(each.training.evaluations) for each in settings)
         minutes = steps * row["ms_per_member_step"] / 6e4 + looks * row["evaluation_seconds"] / 60
         whole += minutes
         lines.append(
-            f"    {row['tokens']:5} tokens: {len(settings):2} settings, {steps:9,} member-steps at "
+            f"    {row['task']}, {row['tokens']} tokens, {row['scored']} scored: "
+            f"{len(settings)} settings, {steps:,} replica-steps at "
             f"{row['ms_per_member_step']:.3f} ms, {looks} evaluations of {row['evaluation_seconds']:.2f} s: "
             f"{minutes:.1f} minutes; first step after {row['first_step_seconds']:.0f} s"
         )
-    known = {row["tokens"] for row in rows}
-    missing = [str(length) for length in by_length() if length not in known]
-    left_out = f" (without {', '.join(missing)} tokens)" if missing else ""
+    known = {(row["task"], row["tokens"]) for row in rows}
+    missing = [f"{name} {length}" for name, length in by_shape() if (name, length) not in known]
+    left_out = f" (without {', '.join(missing)})" if missing else ""
     return "\n".join([f"{rows[0]['mixer']}: {whole:.0f} minutes without early stops{left_out}", *lines])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mixers", nargs="*", default=["attn"], choices=list(PRESETS))
-    parser.add_argument("--lengths", nargs="*", type=int, default=list(by_length()))
-    parser.add_argument("--tasks", nargs="*", default=["in-context-recall"])
+    parser.add_argument("--lengths", nargs="*", type=int, default=[length for _, length in by_shape()])
+    parser.add_argument("--tasks", nargs="*", default=list(dict.fromkeys(name for name, _ in by_shape())))
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--profile", type=int, default=0, metavar="N")
     parser.add_argument("--learn", type=float, default=0.0, metavar="SECONDS")
+    parser.add_argument("--whole", action="store_true", help="beside it, with positions computed that nobody scores")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--out", type=Path, help="a file to which rows are added")
     asked = parser.parse_args()
@@ -140,7 +149,9 @@ def main() -> None:
         jobs: list[Any] = [(m, task, asked.learn, asked.device) for m in asked.mixers for task in asked.tasks]
     else:
         work = measure
-        jobs = [(m, length, asked.steps, asked.profile, asked.device) for m in asked.mixers for length in asked.lengths]
+        shapes = [(name, length) for name, length in by_shape() if name in asked.tasks and length in asked.lengths]
+        jobs = [(m, shape, asked.steps, asked.profile, asked.device, False) for m in asked.mixers for shape in shapes]
+        jobs += [(*job[:-1], True) for job in jobs if asked.whole]
     rows: list[Row] = []
     for row in together(work, jobs):
         rows.append(row)
@@ -149,7 +160,7 @@ def main() -> None:
             with open(asked.out, "a") as file:
                 file.write(json.dumps({"device": name, "torch": torch.__version__, **row}) + "\n")
     for mixer in asked.mixers:
-        mine = [row for row in rows if row["mixer"] == mixer and "ms_per_member_step" in row]
+        mine = [row for row in rows if row["mixer"] == mixer and "ms_per_member_step" in row and not row["whole"]]
         if mine:
             print(projection(mine), flush=True)
 

@@ -1,14 +1,15 @@
 """The full MAD protocol in sittings: on a machine that is lent for minutes, and keeps nothing but a few small files.
 
     python benchmarks/probe_sittings.py FILES -o FILES [--seconds 520] [--workers 3] [--mixers attn] [--tasks …]
-    python benchmarks/probe_sittings.py FILES --table benchmarks/results/DATE-h200-probe-full.json
+    python benchmarks/probe_sittings.py FILES --records benchmarks/results/DATE-h200-probe-full.jsonl
 
 A sitting unpacks the store and the checkpoints that the one before it left in FILES (a folder, empty at first), trains
 for so many seconds, and packs them again into pieces that may come back. Checkpoints are large: one is kept of the
-training that would lose most, and others while there is room. So the longest setting comes first, together with one
-that has a checkpoint, and the others from the shortest, those of one shape one after the other, which is compiled once.
+training that would lose most, and others while there is room. So what has a checkpoint comes first, then the others
+from the shortest on: most of what a sitting begins, it ends. Those of one shape come one after the other.
 The result is that of `plait probe MIXERS --full --no-baselines --device cuda`, uninterrupted, and in the same store.
-On a GPU several workers share it: start `nvidia-cuda-mps-control -d` first. The table has a row per finished setting.
+On a GPU several workers share it: start `nvidia-cuda-mps-control -d` first. `--records` writes what is finished, a line
+per setting, and reads it before a sitting, so that a later one needs no other file.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from plait.probing.plan import Work, with_seeds
 from plait.probing.protocol import candidates, full
 from plait.probing.run import Machine, Progress, run_all
 from plait.probing.trial import Trial, checkpoint_path, tokens
-from plait.records import Store, open_store
+from plait.records import Record, Store, open_store
 from plait.workers.pool import Place
 
 MIB = 2**20
@@ -40,17 +41,13 @@ STORE, CHECKPOINTS, PIECES = "plait.db", "checkpoints", "sitting.tar."
 
 
 def in_order(trials: Sequence[Trial], folder: Path) -> tuple[Trial, ...]:
-    """First what has a checkpoint and the longest setting, then the others from the shortest on, by shape."""
+    """First what has a checkpoint, then the shortest sequences, by shape."""
 
-    def cost(trial: Trial) -> int:
-        return tokens(trial) * trial.training.steps
+    def rank(trial: Trial) -> tuple[bool, int, str, int, int]:
+        fresh = not checkpoint_path(folder / CHECKPOINTS, trial.key).exists()
+        return fresh, tokens(trial), trial.task.name, trial.task.model_vocab, -trial.training.steps
 
-    def shape(trial: Trial) -> tuple[int, int, int]:
-        return tokens(trial), trial.task.model_vocab, -trial.training.steps
-
-    begun = [trial for trial in trials if checkpoint_path(folder / CHECKPOINTS, trial.key).exists()]
-    first = sorted(begun or [max(trials, key=cost)], key=cost, reverse=True)
-    return (*first, *sorted((trial for trial in trials if trial not in first), key=shape))
+    return tuple(sorted(trials, key=rank))
 
 
 def sit(work: Work, folder: Path, machine: Machine, seconds: float) -> bool:
@@ -124,6 +121,21 @@ def unpack(files: Path, folder: Path) -> None:
         path.unlink()
 
 
+def write_records(work: Work, store: Store, path: Path) -> None:
+    """The finished settings' records in the protocol's order, one per line."""
+    finished = [record for trial in work.trials if (record := store.get(trial.key)) is not None]
+    lines = [
+        json.dumps({"key": r.key, "kind": r.kind, "config": r.config, "result": r.result, "provenance": r.provenance})
+        for r in finished
+    ]
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+def read_records(store: Store, path: Path) -> None:
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        store.put(Record(**json.loads(line)))
+
+
 def rows(work: Work, store: Store) -> list[dict[str, Any]]:
     """What every finished setting gave, and what it cost."""
     found = []
@@ -145,14 +157,14 @@ def rows(work: Work, store: Store) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, help="where the last sitting's pieces are")
-    parser.add_argument("-o", "--out", type=Path, help="where this one's go")
+    parser.add_argument("-o", "--out", type=Path, help="where this one's go; without it nothing is trained")
     parser.add_argument("--seconds", type=float, default=520.0)
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--room", type=float, default=ROOM, help="MiB of all that is packed")
     parser.add_argument("--mixers", nargs="*", default=["attn"])
     parser.add_argument("--tasks", nargs="*", default=[])
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--table", type=Path, help="write the rows of finished settings, train nothing")
+    parser.add_argument("--records", type=Path, help="read finished settings from here, and write them")
     asked = parser.parse_args()
     protocol = full(asked.tasks)
     some = candidates(asked.mixers, protocol, baselines=False)
@@ -162,16 +174,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, begun = Path(name), time.perf_counter()
         unpack(asked.files, folder)
-        if asked.table is None:
+        if asked.records is not None:
+            with open_store(f"sqlite:///{folder / STORE}") as store:
+                read_records(store, asked.records)
+        if asked.out is not None:
             done = sit(work, folder, machine, asked.seconds)
-            left_out = pack(folder, asked.out or asked.files, int(asked.room * MIB))
+            left_out = pack(folder, asked.out, int(asked.room * MIB))
             print(f"{'all done' if done else 'stopped'} after {time.perf_counter() - begun:.0f} s", flush=True)
             if left_out:
                 print(f"no room for the checkpoints of {', '.join(left_out)}", flush=True)
         with open_store(f"sqlite:///{folder / STORE}") as store:
             found = rows(work, store)
-    if asked.table is not None:
-        asked.table.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n", encoding="utf-8")
+            if asked.records is not None:
+                write_records(work, store, asked.records)
     seconds = sum(row["seconds"] for row in found)
     print(f"{len(found)} of {len(work.trials)} settings, {seconds / 60:.1f} minutes of trainings", flush=True)
     for row in sorted(found, key=lambda row: (row["task"], row["tokens"])):

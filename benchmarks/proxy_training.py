@@ -211,7 +211,7 @@ def proxy_track(
             expected, _ = stepper._one_by_one(
                 track.params, tokens, targets
             )  # also fills what modules keep: rotary angles
-            record = record_gradients(together, track.params, tokens)
+            record = record_gradients(together, track.params, (tokens, targets))
 
         def recorded(params: Any, tokens: Any, targets: Any) -> Any:
             with torch.autocast(track.device.type, enabled=False):  # it is part of the record

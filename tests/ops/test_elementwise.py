@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from plait.ops import elementwise
 from plait.ops.elementwise import (
     rms_norm,
     rms_norm_reference,
@@ -14,7 +15,7 @@ from plait.ops.elementwise import (
     swiglu,
     swiglu_reference,
 )
-from plait.ops.paths import plain_ops
+from plait.ops.paths import plain_ops, recorded_ops
 
 
 def drawn(*shape, seed=0, dtype=torch.float64):
@@ -99,3 +100,22 @@ def test_without_plain_ops_a_second_derivative_is_refused():
     (first,) = torch.autograd.grad(swiglu(x).sum(), x, create_graph=True)
     with pytest.raises(NotImplementedError, match="plain_ops"):
         first.sum().backward()
+
+
+@pytest.mark.parametrize("rows", [5, elementwise.SMALL_TABLE + 1])
+def test_the_recorded_gradient_of_a_table_is_the_gradient(rows):
+    """A small one by a product, a large one by torch's own; alone and stacked; most tokens the same."""
+    stream = torch.Generator().manual_seed(0)
+    table = torch.randn(2, rows, 3, generator=stream, dtype=torch.float64)
+    tokens = torch.randint(rows, (2, 4, 7), generator=stream) * (torch.rand(2, 4, 7, generator=stream) < 0.4)
+    weights = torch.randn(2, 4, 7, 3, generator=stream, dtype=torch.float64)
+
+    def loss(table, tokens, weights):
+        return (elementwise.embedding(tokens, table) * weights).sum()
+
+    gradient = torch.func.vmap(torch.func.grad(loss))
+    expected = gradient(table, tokens, weights)
+    with recorded_ops():
+        torch.testing.assert_close(gradient(table, tokens, weights), expected)
+        small = "SmallEmbedding" in str(elementwise.embedding(tokens[0], table[0].requires_grad_()).grad_fn)
+    assert small == (rows <= elementwise.SMALL_TABLE)

@@ -53,7 +53,7 @@ def test_a_recorded_step_holds_it_once_a_layer_and_its_gradient_is_the_gradient(
     gradients = torch.func.vmap(torch.func.grad_and_value(loss))
     expected, losses = gradients(params, tokens, tokens)
     take_kernels(monkeypatch)
-    recorded = record_gradients(gradients, params, tokens)
+    recorded = record_gradients(gradients, params, (tokens, tokens.clone()))
     with Calls() as calls:
         found, found_losses = recorded(params, tokens, tokens)
     rows = (members, 10, 16)

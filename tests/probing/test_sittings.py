@@ -77,12 +77,15 @@ def test_what_has_no_room_is_left_out_the_least_trained_first(sittings, tmp_path
     assert {path.parent.name for path in there.glob("checkpoints/*/fleet.safetensors")} == {"short", "long"}
 
 
-def test_the_longest_setting_comes_first_then_one_shape_after_the_other(sittings, tmp_path: Path) -> None:
+def test_what_has_a_checkpoint_comes_first_then_one_shape_after_the_other(sittings, tmp_path: Path) -> None:
     protocol = full()
     trials = with_seeds(candidates(["attn"], protocol, baselines=False), protocol, [1] * 66, "cpu").trials
+    begun = max(trials, key=lambda trial: trial.task.input_length)
+    checkpoint.save_state(checkpoint_path(tmp_path / sittings.CHECKPOINTS, begun.key), {"tensors": {}, "seconds": 1.0})
     first, *others = sittings.in_order(trials, tmp_path)
-    assert first.task.input_length == 1024
+    assert first is begun
     lengths = [trial.task.input_length for trial in others]
+    assert len(lengths) == 65
     assert lengths == sorted(lengths)
-    shapes = [(trial.task.input_length, trial.task.model_vocab) for trial in others]
+    shapes = [(trial.task.input_length, trial.task.name, trial.task.model_vocab) for trial in others]
     assert len([a for a, b in pairwise(shapes) if a != b]) + 1 == len(set(shapes))

@@ -21,7 +21,7 @@ from plait.ops.elementwise import fused_swiglu, rotary_angles, rotate_reference,
 from plait.ops.forgetting_attention import forgetting_attention
 from plait.ops.gla import gla_reference
 from plait.ops.gla_operator import gla_kernels
-from plait.ops.narrow_attention import narrow_attention
+from plait.ops.narrow_attention import narrow_attention, narrow_attention_at
 from plait.ops.scan import selective_scan_reference
 from plait.ops.scan_operator import scan_kernels
 from plait.ops.shortconv import short_conv_kernels, short_conv_reference
@@ -143,6 +143,23 @@ def attention_of_narrow_heads(dtype: torch.dtype) -> Iterator[Case]:
 
         def definition(q: Tensor, k: Tensor, v: Tensor, causal: bool = causal) -> tuple[Tensor]:
             return (attention_reference(q, k, v, scale=0.25, causal=causal),)
+
+        yield Case(ours, definition, {"q": q, "k": k, "v": v})
+
+
+def attention_of_few_queries(dtype: torch.dtype) -> Iterator[Case]:
+    if dtype == FP32 and not INTERPRETED:
+        return
+    # One query that sees the first key alone, one that sees all, more keys than a tile; a tile exactly full.
+    for T, D, at in ((133, 8, (0, 3, 70, 132)), (64, 16, (63,) * 16), (70, 24, tuple(range(1, 70, 2)))):
+        q, k, v = (normal(2, tokens, 2, D, dtype=dtype) for tokens in (len(at), T, T))
+        at_BM = torch.tensor([at, [min(T - 1, position + 1) for position in at]], device=DEVICE)
+
+        def ours(q: Tensor, k: Tensor, v: Tensor, at_BM: Tensor = at_BM) -> tuple[Tensor]:
+            return (narrow_attention_at(q, k, v, at_BM, 0.25),)
+
+        def definition(q: Tensor, k: Tensor, v: Tensor, at_BM: Tensor = at_BM) -> tuple[Tensor]:
+            return (attention_reference(q, k, v, scale=0.25, at_BM=at_BM),)
 
         yield Case(ours, definition, {"q": q, "k": k, "v": v})
 
@@ -280,7 +297,9 @@ CASES: dict[tuple[str, ...], Callable[[torch.dtype], Iterator[Case]]] = {
     ("delta_forward_triton", "delta_backward_triton"): delta_rule,
     ("channel_delta_kernels_triton",): delta_rule_with_a_decay_per_channel,
     ("forgetting_forward_triton", "forgetting_backward_triton", "forgetting_sharp_triton"): forgetting,
-    ("narrow_attention_triton",): attention_of_narrow_heads,
+    ("narrow_attention_triton",): lambda dtype: itertools.chain(
+        attention_of_narrow_heads(dtype), attention_of_few_queries(dtype)
+    ),
     ("scan_triton",): selective_scan,
     ("shortconv_triton",): short_convolution,
     ("elementwise_triton",): lambda dtype: itertools.chain(elementwise(dtype), cross_entropy(dtype)),

@@ -10,7 +10,7 @@ import torch
 
 from plait.model import build
 from plait.model.language_model import IGNORE
-from plait.training.ensemble import Fleet, Member, MemberRecord, Plan, data_order
+from plait.training.ensemble import Fleet, Member, MemberRecord, Plan, data_order, scored_positions
 from plait.training.optimizer import decayed_parameters
 
 MEMBERS = [Member(1e-3, 0.0, 0), Member(3e-3, 0.1, 0), Member(1e-2, 0.1, 1)]
@@ -46,6 +46,37 @@ def near(record: MemberRecord, expected: MemberRecord) -> bool:
     """Equal but for rounding: a product over fewer members may add up in another order."""
     ours, theirs = (torch.tensor([loss for _, loss in r.losses]) for r in (record, expected))
     return ours.shape == theirs.shape and bool((ours - theirs).abs().max() < 1e-4)
+
+
+@pytest.mark.parametrize("body", ["attn", "gla", "mamba", "hyena"])
+@pytest.mark.parametrize("most", [1, 4])
+def test_what_is_not_scored_is_not_computed_and_nothing_else_changes(make_fleet, monkeypatch, body, most):
+    """Few positions count, a different number in every sequence: the ensemble's losses are those of whole sequences."""
+    monkeypatch.setattr("plait.training.ensemble.SCORED_MULTIPLE", 2)
+    whole = make_fleet(MEMBERS, Plan(steps=10, batch=20, eval_every=1000), body)
+    targets = whole.splits["train"].targets_DNT
+    stream = torch.Generator().manual_seed(5)
+    order = torch.rand(targets.shape, generator=stream).argsort(-1)
+    targets[order >= torch.randint(most, (*targets.shape[:2], 1), generator=stream) + 1] = IGNORE
+    assert len(whole.batch(whole._batch_rows(0))) == 2
+    few = make_fleet(MEMBERS, Plan(steps=10, batch=20, eval_every=1000), body)
+    few.splits["train"] = whole.splits["train"]
+    few._scored = scored_positions(targets)
+    tokens, wanted, at = few.batch(few._batch_rows(0))
+    assert wanted.shape == at.shape == (*tokens.shape[:2], max(2, most))
+    ours, theirs = (torch.stack([fleet.advance(1) for _ in range(8)]) for fleet in (few, whole))
+    torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=1e-4)
+
+
+def test_positions_are_left_out_where_that_pays():
+    targets = torch.full((1, 2, 40), IGNORE)
+    targets[0, 0, [3, 7, 39]] = 1
+    positions = scored_positions(targets)
+    assert positions[0, 0, :3].tolist() == [3, 7, 39]
+    assert positions.shape == (1, 2, 16)
+    assert len({*positions[0, 0].tolist()}) == 16  # none twice: its gradient would be added twice
+    targets[0, 1, :17] = 1
+    assert scored_positions(targets) is None
 
 
 @pytest.mark.parametrize("body", ["attn", "gla", "mamba", "hyena"])
@@ -206,7 +237,7 @@ def test_the_graph_of_a_fleet_reads_rotary_angles(make_fleet):
     from plait.training.ensemble_step import record_gradients
 
     fleet = make_fleet(MEMBERS, Plan(steps=2, batch=4))
-    tokens, _ = fleet.batch(fleet._batch_rows(0))
+    tokens, targets = fleet.batch(fleet._batch_rows(0))
     graphs = []
     make = proxies.make_fx
 
@@ -219,12 +250,11 @@ def test_the_graph_of_a_fleet_reads_rotary_angles(make_fleet):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(proxies, "make_fx", made)
-        record_gradients(fleet._stepper._gradients, fleet.params, tokens)
+        record_gradients(fleet._stepper._gradients, fleet.params, (tokens, targets))
         remember_angles(fleet.template, tokens.shape[-1], torch.float32)
-        replay = record_gradients(fleet._stepper._gradients, fleet.params, tokens)
+        replay = record_gradients(fleet._stepper._gradients, fleet.params, (tokens, targets))
     computed = ["sin" in str(node.target) for node in graphs[1].graph.nodes]
     assert not any(computed)
-    targets = fleet.batch(fleet._batch_rows(0))[1]
     grads, loss_M = replay(fleet.params, tokens, targets)
     expected, expected_loss_M = fleet._stepper._gradients(fleet.params, tokens, targets)
     torch.testing.assert_close(loss_M, expected_loss_M)

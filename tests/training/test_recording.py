@@ -22,7 +22,7 @@ def test_a_recorded_gradient_is_the_gradient(make_fleet, body):
     tokens, targets = fleet.batch(fleet._batch_rows(0))
     gradients = fleet._stepper._gradients
     fleet.template(tokens[0, :1], targets[0, :1])
-    replayed = record_gradients(gradients, fleet.params, tokens)
+    replayed = record_gradients(gradients, fleet.params, (tokens, targets))
     for name in fleet.params:  # other values than those it was recorded with
         fleet.params[name] = fleet.params[name] + 0.01 * torch.randn_like(fleet.params[name])
     expected, losses = gradients(fleet.params, tokens, targets)
@@ -35,8 +35,8 @@ def test_a_recorded_gradient_is_the_gradient(make_fleet, body):
 def test_a_recording_leaves_nothing_of_its_own_in_the_model(make_fleet):
     """It runs on tensors without values; angles of positions that it was the first to need must not be kept."""
     untouched, fleet = (make_fleet(MEMBERS, Plan(steps=10, batch=8), "attn") for _ in range(2))
-    tokens, _ = fleet.batch(fleet._batch_rows(0))
-    record_gradients(fleet._stepper._gradients, fleet.params, tokens)
+    tokens, targets = fleet.batch(fleet._batch_rows(0))
+    record_gradients(fleet._stepper._gradients, fleet.params, (tokens, targets))
     for expected_M, found_M in zip(untouched.score("validation"), fleet.score("validation"), strict=True):
         assert found_M.tolist() == expected_M.tolist()
 
@@ -60,7 +60,7 @@ def test_operators_run_once_a_layer_with_members_folded_into_their_batch(make_fl
     fleet = make_fleet(MEMBERS, Plan(steps=10, batch=8), "attn")
     tokens, targets = fleet.batch(fleet._batch_rows(0))
     fleet.template(tokens[0, :1], targets[0, :1])
-    replayed = record_gradients(fleet._stepper._gradients, fleet.params, tokens)
+    replayed = record_gradients(fleet._stepper._gradients, fleet.params, (tokens, targets))
     with Calls() as calls:
         replayed(fleet.params, tokens, targets)
     forward, backward = "plait::tiled_attention", "plait::tiled_attention_backward"

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError, did_you_mean
-from plait.ops.attention import attention, attention_reference
+from plait.ops.attention import attention, attention_at, attention_reference
 from plait.ops.channel_delta import channel_delta
 from plait.ops.delta import delta, delta_reference
 from plait.ops.dplr import dplr_reference
@@ -222,6 +222,28 @@ def attention_case(name: str, H: int, D: int, *, gates: bool = False) -> KernelC
     return KernelCase(name, shape, draw, ours, definition, peers, exact_when_long=ours)
 
 
+def few_queries_case(name: str, H: int, D: int) -> KernelCase:
+    """Softmax attention of queries at some positions alone: the first, the last, and others evenly between."""
+
+    def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=stream, device=stream.device)
+
+        return {"q": normal(B, min(T, 40), H, D), "k": normal(B, T, H, D), "v": normal(B, T, H, D)}
+
+    def positions(x: Inputs) -> Tensor:
+        (B, queries), T = x["q"].shape[:2], x["k"].shape[1]
+        return torch.linspace(0, T - 1, queries, device=x["q"].device).long().expand(B, -1)
+
+    def ours(x: Inputs) -> Tensor:
+        return attention_at(x["q"], x["k"], x["v"], positions(x))
+
+    def definition(x: Inputs) -> Tensor:
+        return attention_reference(x["q"], x["k"], x["v"], at_BM=positions(x))
+
+    return KernelCase(name, f"H {H} D {D}, 40 queries", draw, ours, definition, {}, exact_when_long=definition)
+
+
 def conv_case(name: str, C: int, W: int = 4, *, silu: bool = True) -> KernelCase:
     """A short convolution of C channels that goes on from a state. Letters: W taps."""
 
@@ -305,6 +327,7 @@ CASES: dict[str, KernelCase] = {
         _with_narrow_heads(
             attention_case("fox", 12, 64, gates=True), lambda w: attention_case("fox", 4, w, gates=True)
         ),
+        _with_narrow_heads(few_queries_case("attn-few", 16, 8), lambda w: few_queries_case("attn-few", 4, w)),
         _with_narrow_heads(conv_case("short-conv", 1792), lambda w: conv_case("short-conv", w)),
         # The only models that take these kernels are narrow; 72 and 176 fill their tiles in part.
         replace(swiglu_case("swiglu", 128, 512), narrow={72: swiglu_case("swiglu", 72, 176)}),

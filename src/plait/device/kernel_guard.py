@@ -24,7 +24,7 @@ from plait.device.kernel_bench import CASES, TOLERANCES, Inputs, KernelCase, Run
 from plait.ops.paths import plain_ops, watched_paths
 
 #: A mixer's name → the case of `plait.device.kernel_bench` that has its op.
-OPS = {name: name for name in CASES if name != "short-conv"} | {
+OPS = {name: name for name in CASES if name not in ("short-conv", "attn-few")} | {
     "mamba3": "mamba2", "deltaproduct": "deltanet", "hyena": "short-conv", "mh-hyena": "short-conv",
 }  # fmt: skip
 DECAYS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -43,7 +43,15 @@ from plait.mixers.mixer import (
     trimmed,
 )
 from plait.mixers.rotary import RopeScaling, Rotary
-from plait.ops.attention import alibi_slopes, attention, attention_reference, sink_attention
+from plait.ops.attention import (
+    FEW_QUERIES,
+    alibi_slopes,
+    attention,
+    attention_at,
+    attention_reference,
+    sink_attention,
+)
+from plait.ops.elementwise import take_tokens
 
 
 class Attention(CachedMixer):
@@ -94,6 +102,19 @@ class Attention(CachedMixer):
 
     def forward(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> Tensor:
         return self._combine(x_BTD, self._attend(*self.heads_of(x_BTD, pad_B), pad_B))
+
+    def forward_at(self, x_BTD: Tensor, at_BN: Tensor) -> tuple[Tensor, Tensor | None]:
+        if not self._only_softmax() or at_BN.shape[1] > FEW_QUERIES:
+            return super().forward_at(x_BTD, at_BN)
+        q, k, v, _ = self.heads_of(x_BTD)
+        mixed = attention_at(take_tokens(q, at_BN), k, v, at_BN)
+        return self._combine(take_tokens(x_BTD, at_BN), mixed), None
+
+    def _only_softmax(self) -> bool:
+        """Whether a query sees all keys up to its own, and their scores are products alone."""
+        dropped = self.dropout and self.training
+        plain = self.causal and self.forget == "none" and self.pos != "alibi" and self.sinks_H is None
+        return plain and not self.window and not dropped
 
     def heads_of(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """What the op attends with: q, k and v after shift, norm and rotation, and the log forget gates."""

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 from plait.core.errors import UserError
 from plait.mixers.options import MixerOptions
-from plait.ops.elementwise import rms_norm
+from plait.ops.elementwise import rms_norm, take_tokens
 from plait.ops.shortconv import short_conv, short_conv_step
 
 State = dict[str, Tensor]
@@ -83,6 +83,17 @@ class Mixer(nn.Module, ABC):
     def forward_with_loss(self, x_BTD: Tensor) -> tuple[Tensor, Tensor | None]:
         """The output, and the auxiliary loss that training adds (load balancing of experts), where there is one."""
         return self(x_BTD), None
+
+    def forward_at(self, x_BTD: Tensor, at_BN: Tensor) -> tuple[Tensor, Tensor | None]:
+        """`forward_with_loss` with the output at some positions of each sequence alone. Correct for any mixer; those
+        that can, compute no others."""
+        y_BTD, loss = self.forward_with_loss(x_BTD)
+        return take_tokens(y_BTD, at_BN), loss
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether the output at a position depends on the input there alone, and nothing on the other positions."""
+        return False
 
     @abstractmethod
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
@@ -150,6 +161,11 @@ class ChannelMixer(Mixer):
     """Base of mixers that treat every position alone: no state, and a step is a sequence of one."""
 
     paddable = True
+
+    @property
+    def pointwise(self) -> bool:
+        # A load-balancing loss counts all positions, and Canon's convolution looks back.
+        return type(self).forward_with_loss is Mixer.forward_with_loss and self.options.canon == "none"
 
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
         return {}

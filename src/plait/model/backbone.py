@@ -27,6 +27,8 @@ from plait.mixers.mixer import Loan, Mixer, State, make_mixer, make_norm
 from plait.mixers.options import NOT_SHARED, MixerOptions
 from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.architecture import Architecture
+from plait.ops.elementwise import embedding, take_tokens
+from plait.ops.paths import recording
 from plait.ops.relative import sinusoid
 from plait.spec import Header
 
@@ -77,7 +79,9 @@ class AdaptiveEmbedding(nn.Module):
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         if len(self.bounds) == 1:
-            out: Tensor = self.projections[0](self.tables[0](tokens_BT))
+            # A module's call runs what others have hooked to it; a recorded graph is of our own models.
+            embedded = embedding(tokens_BT, self.first_table) if recording() else self.tables[0](tokens_BT)
+            out: Tensor = self.projections[0](embedded)
             return out
         flat_N = tokens_BT.reshape(-1)
         out_ND = self.first_table.new_zeros(flat_N.numel(), self.d)
@@ -127,6 +131,11 @@ class Block(nn.Module):
         """The output, and the mixer's auxiliary loss where it has one (load balancing of experts)."""
         mixed, loss = self.mixer.forward_with_loss(self.norm(x_BTD))
         return self.residual(x_BTD, mixed), loss
+
+    def forward_at(self, x_BTD: Tensor, at_BN: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The same, with the output at some positions of each sequence alone."""
+        mixed, loss = self.mixer.forward_at(self.norm(x_BTD), at_BN)
+        return self.residual(take_tokens(x_BTD, at_BN), mixed), loss
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         mixed, state = self.mixer.extend(self.norm(x_BTD), state)
@@ -240,6 +249,21 @@ class Backbone(nn.Module):
             x_BTD, loss = self._run(part, x_BTD)
             own = own if loss is None else own + loss
         return self.final_norm(x_BTD), own
+
+    def forward_at(self, tokens_BT: Tensor, at_BN: Tensor) -> tuple[Tensor, Tensor]:
+        """`forward_with_loss` with the vectors at some positions of each sequence alone: none of the others is
+        computed after the last layer that mixes positions."""
+        mixing = [place for place, block in enumerate(self.blocks) if not block.mixer.pointwise]
+        if not mixing or self._loans.links:
+            hidden_BTD, own = self.forward_with_loss(tokens_BT)
+            return take_tokens(hidden_BTD, at_BN), own
+        x = self.embed(tokens_BT, self._positions(tokens_BT, None, None), None)
+        own = x.new_zeros(())
+        for place, block in enumerate(self.blocks):
+            args = (block.forward_at, x, at_BN) if place == mixing[-1] else (block.forward_with_loss, x)
+            x, loss = self._run(*args)
+            own = own if loss is None else own + loss
+        return self.final_norm(x), own
 
     def init_state(self, batch: int, *, rollback: int = 0, pad_B: Tensor | None = None) -> ModelState:
         """The state before the first token. With `pad_B`, the first `pad_B[b]` tokens of row b are padding."""

@@ -83,9 +83,13 @@ class LanguageModel(nn.Module):
         logits: Tensor = self.output(self.backbone(tokens_BT, pad_B=pad_B))
         return logits
 
-    def loss(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        """Mean cross-entropy in nats over targets that are not `IGNORE`, plus the mixers' own losses."""
-        hidden_BTD, own = self.backbone.forward_with_loss(tokens_BT)
+    def loss(self, tokens_BT: Tensor, targets_BT: Tensor, at_BN: Tensor | None = None) -> Tensor:
+        """Mean cross-entropy in nats over targets that are not `IGNORE`, plus the mixers' own losses. With `at_BN`, the
+        targets are those of these positions, (B, N)."""
+        if at_BN is None:
+            hidden_BTD, own = self.backbone.forward_with_loss(tokens_BT)
+        else:
+            hidden_BTD, own = self.backbone.forward_at(tokens_BT, at_BN)
         return self.score(hidden_BTD, targets_BT) + own
 
     def loss_with_memory(self, tokens_BT: Tensor, targets_BT: Tensor, memory: ModelState) -> tuple[Tensor, ModelState]:
@@ -199,16 +203,18 @@ class AutoEncoder(nn.Module):
         self.decoder = nn.Sequential(nn.Linear(h.d, h.d), nn.GELU(), nn.Linear(h.d, h.vocab))
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        return self.decode(self.backbone(tokens_BT))
+        return self.decode(self.backbone(tokens_BT)[:, -1:], tokens_BT.shape[1])
 
-    def decode(self, hidden_BTD: Tensor) -> Tensor:
-        asked_TD = sinusoid(torch.arange(hidden_BTD.shape[1], device=hidden_BTD.device), hidden_BTD.shape[-1])
-        logits: Tensor = self.decoder(hidden_BTD[:, -1:] + asked_TD.to(hidden_BTD.dtype))
+    def decode(self, last_B1D: Tensor, tokens: int) -> Tensor:
+        asked_TD = sinusoid(torch.arange(tokens, device=last_B1D.device), last_B1D.shape[-1])
+        logits: Tensor = self.decoder(last_B1D + asked_TD.to(last_B1D.dtype))
         return logits
 
     def loss(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        hidden_BTD, own = self.backbone.forward_with_loss(tokens_BT)
-        return F.cross_entropy(self.decode(hidden_BTD).flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORE) + own
+        B, T = tokens_BT.shape
+        last_B1D, own = self.backbone.forward_at(tokens_BT, torch.full((B, 1), T - 1, device=tokens_BT.device))
+        logits_BTV = self.decode(last_B1D, T)
+        return F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORE) + own
 
 
 Model = LanguageModel | Encoder | AutoEncoder

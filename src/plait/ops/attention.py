@@ -25,8 +25,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError
+from plait.ops.elementwise import take_tokens
 from plait.ops.forgetting_attention import forgetting_attention, forgetting_takes
-from plait.ops.narrow_attention import narrow_attention, takes
+from plait.ops.narrow_attention import FEW_QUERIES as FEW_QUERIES
+from plait.ops.narrow_attention import narrow_attention, narrow_attention_at, takes
 from plait.ops.paths import in_graph, plain_asked, took
 from plait.ops.tiled_attention import mask_value, tiled_attention
 
@@ -56,24 +58,27 @@ def attention_reference(
     pad_B: Tensor | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
+    at_BM: Tensor | None = None,
 ) -> Tensor:
-    """The definition, written out. A query that sees no key gives 0 and passes no gradient. `dropout` is of p."""
+    """The definition, written out. A query that sees no key gives 0 and passes no gradient. `dropout` is of p. With
+    `at_BM`, the queries are at these positions and not the last."""
     _check_shapes(q_BMHD, k_BNGD, window)
     M, H, D = q_BMHD.shape[1:]
     N, G = k_BNGD.shape[1:3]
     k_BNHD, v_BNHD = (x.repeat_interleave(H // G, dim=2) for x in (k_BNGD, v_BNGD))
     s_BHMN = torch.einsum("bmhd,bnhd->bhmn", q_BMHD, k_BNHD) * (D**-0.5 if scale is None else scale)
+    position_N = torch.arange(N, device=q_BMHD.device)
+    at_BM = position_N[None, N - M :] if at_BM is None else at_BM
     c_BNH = _cumulative_bias(k_BNGD, H, log_f_BNH, slopes_H, pad_B)
     if c_BNH is not None:
-        c_BHN = c_BNH.transpose(1, 2)
-        s_BHMN = s_BHMN + (c_BHN[:, :, N - M :, None] - c_BHN[:, :, None, :]).to(s_BHMN.dtype)
-    position_N = torch.arange(N, device=q_BMHD.device)
-    distance_MN = position_N[N - M :, None] - position_N
-    seen_BMN = torch.ones_like(distance_MN, dtype=torch.bool)[None]
+        own_BMH = take_tokens(c_BNH, at_BM.expand(q_BMHD.shape[0], M))
+        s_BHMN = s_BHMN + (own_BMH.transpose(1, 2)[..., None] - c_BNH.transpose(1, 2)[:, :, None]).to(s_BHMN.dtype)
+    distance_BMN = at_BM[..., None] - position_N
+    seen_BMN = torch.ones_like(distance_BMN, dtype=torch.bool)
     if causal:
-        seen_BMN = seen_BMN & (distance_MN >= 0)
+        seen_BMN = seen_BMN & (distance_BMN >= 0)
     if window:
-        seen_BMN = seen_BMN & (distance_MN.abs() < window)
+        seen_BMN = seen_BMN & (distance_BMN.abs() < window)
     if pad_B is not None:
         seen_BMN = seen_BMN & (position_N >= pad_B[:, None, None])
     hidden_BHMN = ~seen_BMN[:, None]
@@ -170,6 +175,15 @@ def attention(
     exact = q_BMHD.dtype if q_BMHD.dtype == torch.float64 else torch.float32
     q, k, v = (x.to(exact) for x in (q_BMHD, k_BNGD, v_BNGD))
     return tiled_attention(q, k, v, c_BNH, pad_B, scale, causal, window).to(q_BMHD.dtype)
+
+
+def attention_at(q_BMHD: Tensor, k_BNGD: Tensor, v_BNGD: Tensor, at_BM: Tensor) -> Tensor:
+    """Causal softmax attention of queries at some positions alone: query i sees the keys up to `at_BM[:, i]`. Returns
+    o_BMHD. At most `FEW_QUERIES`: but for narrow heads on a GPU all scores are held at once."""
+    narrow = q_BMHD.is_cuda and takes(q_BMHD) and q_BMHD.shape[2] == k_BNGD.shape[2] and not plain_asked()
+    if took("attention", "narrow" if narrow else "plain") == "narrow":
+        return narrow_attention_at(q_BMHD, k_BNGD, v_BNGD, at_BM, q_BMHD.shape[-1] ** -0.5)
+    return attention_reference(q_BMHD, k_BNGD, v_BNGD, at_BM=at_BM)
 
 
 def alibi_slopes(heads: int) -> list[float]:

@@ -14,7 +14,11 @@ which costs nothing, for products run over all channels anyway:
 
 Base-2 exponentials throughout: `lse` is the logarithm to base 2 of a row's sum.
 
-Letters: S sequences, T time, H heads, D head width (padded to a power of two, at least 16, as matrix units want it).
+Few queries at positions of their own are one tile of rows, which stays in registers while the keys pass by; every key's
+gradient is written once.
+
+Letters: S sequences, T time, N queries at positions of their own, H heads, D head width (padded to a power of two, at
+least 16, as matrix units want it).
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ PARTS = tl.constexpr(3)  # of a number of fp32 in half precision
 #: Rows and columns of a tile and warps that hold it, measured on an H200 at D = 8 and 128 to 1,024 tokens.
 FORWARD = {"ROWS": 64, "num_warps": 4, "num_stages": 1}
 BACKWARD = {"ROWS": 64, "num_warps": 4, "num_stages": 1, "maxnreg": 128}
+AT = {"COLUMNS": 64, "num_warps": 4, "num_stages": 2}
 
 
 @triton.jit
@@ -247,6 +252,59 @@ def backward(
         )  # fmt: skip
 
 
+@triton.jit
+def forward_at(
+    q, k, v, at, o, lse, q_s, q_t, k_s, k_t, v_s, v_t, N, T, scale, H: tl.constexpr, D: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    h, s = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    q, k, v, o = q + s * q_s + h * D, k + s * k_s + h * D, v + s * v_s + h * D, o + (s * N * H + h) * D
+    row = tl.arange(0, ROWS)
+    position = tl.load(at + s * N + row, mask=row < N, other=0)
+    query = load_rows(q, row, N, q_t, D, WIDE, False)
+    most = tl.full((ROWS,), -float("inf"), tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    out = tl.zeros((ROWS, WIDE), tl.float32)
+    for start in range(0, tl.max(position, 0) + 1, COLUMNS):  # every row sees the first key, so no maximum is −∞
+        column = start + tl.arange(0, COLUMNS)
+        most, total, out = forward_tile(
+            query, k, v, position, column, most, total, out, T, k_t, v_t, scale, D, WIDE, EVEN, True, True, False
+        )
+    put_rows(o, (out / total[:, None]).to(o.dtype.element_ty), row, N, H * D, D, WIDE, False)
+    tl.store(lse + (s * H + h) * N + row, most + tl.log2(total), mask=row < N)
+
+
+@triton.jit
+def backward_at(
+    q, k, v, at, o, lse, grad_o, grad_q, grad_k, grad_v, q_s, q_t, k_s, k_t, v_s, v_t, g_s, g_t, N, T, scale, natural,
+    H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    h, s = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    q, k, v, grad_o = q + s * q_s + h * D, k + s * k_s + h * D, v + s * v_s + h * D, grad_o + s * g_s + h * D
+    of_queries, of_keys = (s * N * H + h) * D, (s * T * H + h) * D
+    row = tl.arange(0, ROWS)
+    position = tl.load(at + s * N + row, mask=row < N, other=0)
+    query = load_rows(q, row, N, q_t, D, WIDE, False)
+    grad = load_rows(grad_o, row, N, g_t, D, WIDE, False)  # rows beyond the end have no gradient and so add nothing
+    out = load_rows(o + of_queries, row, N, H * D, D, WIDE, False)
+    row_lse = load_vector(lse + (s * H + h) * N, row, N, False)
+    delta = tl.sum(grad.to(tl.float32) * out.to(tl.float32), 1)
+    sum_q = tl.zeros((ROWS, WIDE), tl.float32)
+    for start in range(0, T, COLUMNS):
+        column = start + tl.arange(0, COLUMNS)
+        key = load_rows(k, column, T, k_t, D, WIDE, EVEN)
+        value = load_rows(v, column, T, v_t, D, WIDE, EVEN)
+        score = scale * tl.dot(key, tl.trans(query)) - row_lse[None, :]  # keys × queries
+        p = tl.where(column[:, None] > position[None, :], 0.0, tl.exp2(score))
+        share_v = tl.dot(p.to(grad.dtype), grad)
+        grad_score = (p * (tl.dot(value, tl.trans(grad)) - delta[None, :])).to(query.dtype)
+        share_k = natural * tl.dot(grad_score, query)
+        sum_q = tl.dot(tl.trans(grad_score), key, sum_q)
+        put_rows(grad_k + of_keys, share_k.to(grad_k.dtype.element_ty), column, T, H * D, D, WIDE, EVEN)
+        put_rows(grad_v + of_keys, share_v.to(grad_v.dtype.element_ty), column, T, H * D, D, WIDE, EVEN)
+    put_rows(grad_q + of_queries, (natural * sum_q).to(grad_q.dtype.element_ty), row, N, H * D, D, WIDE, False)
+
+
 def narrow_forward(q_STHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
     """(o, lse as (S, H, T) in fp32)."""
     S, T, H, _ = q_STHD.shape
@@ -279,9 +337,44 @@ def narrow_backward(
     return grad_q, grad_k, grad_v
 
 
+def narrow_forward_at(
+    q_SNHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, at_SN: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    """(o, lse as (S, H, N) in fp32). `at_SN` is of int32."""
+    S, N, H, _ = q_SNHD.shape
+    q, k, v = (_dense_rows(x) for x in (q_SNHD, k_STHD, v_STHD))
+    o, lse = q.new_empty(q.shape), q.new_empty(S, H, N, dtype=torch.float32)
+    strides = [n for x in (q, k, v) for n in x.stride()[:2]]
+    forward_at[H, S](
+        q, k, v, at_SN.contiguous(), o, lse, *strides, N, k.shape[1], scale * math.log2(math.e), **_sizes_at(q, k)
+    )
+    return o, lse
+
+
+def narrow_backward_at(
+    grad_o: Tensor, q_SNHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, at_SN: Tensor, o: Tensor, lse: Tensor, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of q, k and v."""
+    S, N, H, _ = q_SNHD.shape
+    q, k, v, g = (_dense_rows(x) for x in (q_SNHD, k_STHD, v_STHD, grad_o))
+    grads = tuple(x.new_empty(x.shape) for x in (q, k, v))
+    strides = [n for x in (q, k, v, g) for n in x.stride()[:2]]
+    backward_at[H, S](
+        q, k, v, at_SN.contiguous(), o.contiguous(), lse.contiguous(), g, *grads, *strides, N, k.shape[1],
+        scale * math.log2(math.e), scale, **_sizes_at(q, k),
+    )  # fmt: skip
+    return grads[0], grads[1], grads[2]
+
+
 def _dense_rows(x_STHD: Tensor) -> Tensor:
     """With the heads of a token side by side."""
     return x_STHD if x_STHD.stride()[2:] == (x_STHD.shape[3], 1) else x_STHD.contiguous()
+
+
+def _sizes_at(q_SNHD: Tensor, k_STHD: Tensor) -> dict[str, Any]:
+    _, N, H, D = q_SNHD.shape
+    wide, rows = (max(16, triton.next_power_of_2(n)) for n in (D, N))
+    return {**AT, "H": H, "D": D, "WIDE": wide, "ROWS": rows, "EVEN": k_STHD.shape[1] % AT["COLUMNS"] == 0}
 
 
 def _sizes(measured: dict[str, int], q_STHD: Tensor, causal: bool) -> dict[str, Any]:

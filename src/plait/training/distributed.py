@@ -87,7 +87,7 @@ class Processes:
         # A parameter that several blocks share must be gathered once for all of them: then the model is one FSDP group.
         for block in [] if _share_parameters(blocks) else blocks:
             fully_shard(block, mesh=mesh)
-            for method in ("forward_with_loss", "extend", "connected"):  # the other ways a block runs
+            for method in ("forward_with_loss", "forward_at", "extend", "connected"):  # the other ways a block runs
                 register_fsdp_forward_method(block, method)
         # By default parameters stay gathered after a forward pass: then none could be saved after an evaluation.
         fully_shard(objective, mesh=mesh, reshard_after_forward=True)

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from plait.model import build
 from plait.model.architecture import Architecture
-from plait.model.language_model import IGNORE
-from plait.training.ensemble_step import AdamW, Stepper, Tensors, WithLoss, precision, zeros_like
+from plait.model.language_model import IGNORE, LanguageModel
+from plait.training.ensemble_step import AdamW, Batch, Stepper, Tensors, WithLoss, precision, zeros_like
 from plait.training.optimizer import decayed_parameters
 
 COMPILED_STEPS = 1000  # from which on a compiled step makes up for the half minute and more that compiling takes
@@ -82,6 +82,9 @@ class Plan:
         return device.type != "cuda" or self.steps >= COMPILED_STEPS
 
 
+#: The loss of fewer than this share of all positions is computed at these alone, in a number that is a multiple of
+#: `SCORED_MULTIPLE`: settings that differ by a few scored positions have one shape, and one compiled graph.
+SCORED_SHARE, SCORED_MULTIPLE = 0.5, 16
 SCORED_NUMBERS = 2**28  # of the widest activation, where a GPU scores many sequences at once
 
 #: Accuracy of (N, T) predictions given (N, T) targets; a position whose target is `IGNORE` is not scored.
@@ -165,6 +168,7 @@ class Fleet:
         self.splits = {name: _on(split, self.device) for name, split in _named(train, validation, test)}
         self.others = tuple(others or {})
         self.splits |= {name: _on(split, self.device) for name, split in (others or {}).items()}
+        self._scored = None if plan.curriculum else scored_positions(self.splits["train"].targets_DNT)
         models = [build(arch, seed=member.seed, device=self.device) for member in members]
         self.template = WithLoss(models[0])
         self.decayed = decayed_parameters(self.template)
@@ -334,9 +338,12 @@ class Fleet:
         self._which_M = torch.tensor([m.data for m in self.members], device=self.device)
         return Stepper(self, compiled=self.plan.compiles_on(self.device))
 
-    def batch(self, rows_MB: Tensor) -> tuple[Tensor, Tensor]:
+    def batch(self, rows_MB: Tensor) -> Batch:
         train, which_M1 = self.splits["train"], self._which_M[:, None]
         tokens, targets = train.inputs_DNT[which_M1, rows_MB].long(), train.targets_DNT[which_M1, rows_MB].long()
+        if self._scored is not None and isinstance(self.template.model, LanguageModel):
+            at_MBS = self._scored[which_M1, rows_MB].long()
+            return tokens, targets.gather(-1, at_MBS), at_MBS
         if not self.plan.curriculum:
             return tokens, targets
         if (
@@ -385,6 +392,18 @@ class Fleet:
             record.others, record.exact = dict(saved.get("others", {})), dict(saved.get("exact", {}))
         self._orders = {}
         self._stepper = self._make_stepper()
+
+
+def scored_positions(targets_DNT: Tensor) -> Tensor | None:
+    """The scored positions of every sequence, in order, filled up with others to the same number for all, (D, N, S);
+    None where most are scored."""
+    counted_DNT = targets_DNT != IGNORE
+    most = int(counted_DNT.sum(-1).max())
+    wanted = -(-max(most, 1) // SCORED_MULTIPLE) * SCORED_MULTIPLE
+    if wanted > SCORED_SHARE * targets_DNT.shape[-1]:
+        return None
+    first_DNT = counted_DNT.to(torch.uint8).argsort(dim=-1, descending=True, stable=True)
+    return first_DNT[..., :wanted].to(torch.int16 if targets_DNT.shape[-1] < 2**15 else torch.int64)
 
 
 def data_order(seed: int, epoch: int, size: int) -> Tensor:

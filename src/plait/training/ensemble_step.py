@@ -100,28 +100,31 @@ def zeros_like(params: Tensors) -> Tensors:
     return {name: torch.zeros_like(p) for name, p in params.items()}
 
 
-Gradients = Callable[[Tensors, Tensor, Tensor], tuple[Tensors, Tensor]]
+#: Of stacked parameters and a batch: the gradients, and the loss of each replica.
+Gradients = Callable[..., tuple[Tensors, Tensor]]
+#: Tokens (M, B, T), targets, and where the targets are some positions' alone, those positions, (M, B, N) both.
+Batch = tuple[Tensor, ...]
 
 
-def record_gradients(gradients: Gradients, params: Tensors, tokens_MBT: Tensor) -> Gradients:
-    """Record `gradients` as a graph for arguments of these shapes, under the current autocast."""
+def record_gradients(gradients: Gradients, params: Tensors, batch: Batch) -> Gradients:
+    """Record `gradients` as a graph for arguments of these shapes, under the current autocast. The tensors of the batch
+    are different ones: one passed twice would become a single input of the graph."""
     from torch.fx.experimental.proxy_tensor import make_fx  # imports sympy, so only when something is recorded
 
     names = list(params)
-    targets_MBT = tokens_MBT.clone()  # a tensor passed twice would become a single input of the graph
 
     def flat(*tensors: Tensor) -> list[Tensor]:
-        *values, tokens, targets = tensors
-        grads, loss_M = gradients(dict(zip(names, values, strict=True)), tokens, targets)
+        values, inputs = tensors[: len(names)], tensors[len(names) :]
+        grads, loss_M = gradients(dict(zip(names, values, strict=True)), *inputs)
         return [*(grads[name] for name in names), loss_M]
 
     with recorded_ops():
         # On fake tensors: an eager pass of a whole fleet might not fit into memory, a compiled one does.
         record = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)
-        graph = record(*params.values(), tokens_MBT, targets_MBT)
+        graph = record(*params.values(), *batch)
 
-    def replay(params: Tensors, tokens_MBT: Tensor, targets_MBT: Tensor) -> tuple[Tensors, Tensor]:
-        *grads, loss_M = graph(*(params[name] for name in names), tokens_MBT, targets_MBT)
+    def replay(params: Tensors, *batch: Tensor) -> tuple[Tensors, Tensor]:
+        *grads, loss_M = graph(*(params[name] for name in names), *batch)
         return dict(zip(names, grads, strict=True)), loss_M
 
     return replay
@@ -134,8 +137,8 @@ class WithLoss(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        loss: Tensor = self.model.loss(tokens_BT, targets_BT)
+    def forward(self, *batch: Tensor) -> Tensor:
+        loss: Tensor = self.model.loss(*batch)
         return loss
 
 
@@ -165,8 +168,8 @@ class Stacked(Protocol):
     @property
     def members(self) -> Sequence[Replica]: ...
 
-    def batch(self, rows_MB: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of the rows, (M, B, T) each."""
+    def batch(self, rows_MB: Tensor) -> Batch:
+        """What the loss of these rows is computed from."""
 
     def rate(self, step: Tensor) -> Tensor:
         """The share of the peak learning rate at a step, counted from 0. Tensors all through: a captured graph replays
@@ -208,11 +211,11 @@ class Stepper:
         self._graph.replay()
         return self._loss_M
 
-    def _advance(self, tokens: Tensor, targets: Tensor) -> Tensor:
+    def _advance(self, *batch: Tensor) -> Tensor:
         """The step itself: gradients, AdamW at the rate of the step. Mutates the stacked tensors."""
         stacked = self._stacked
         with precision(stacked.device):
-            grads, loss_M = self._gradients(stacked.params, tokens, targets)
+            grads, loss_M = self._gradients(stacked.params, *batch)
         rate = stacked.rate(self._step)
         self._step.add_(1)
         with torch.no_grad():
@@ -221,40 +224,39 @@ class Stepper:
         detached: Tensor = loss_M.detach()
         return detached
 
-    def _loss(self, params: Tensors, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        out: Tensor = torch.func.functional_call(self._stacked.template, params, (tokens_BT, targets_BT))
+    def _loss(self, params: Tensors, *batch: Tensor) -> Tensor:
+        out: Tensor = torch.func.functional_call(self._stacked.template, params, batch)
         return out
 
-    def _one_by_one(self, params: Tensors, tokens_MBT: Tensor, targets_MBT: Tensor) -> tuple[Tensors, Tensor]:
+    def _one_by_one(self, params: Tensors, *batch: Tensor) -> tuple[Tensors, Tensor]:
         losses, grads = [], []
-        for m in range(len(tokens_MBT)):
+        for m in range(len(batch[0])):
             leaves = {name: p[m].detach().requires_grad_() for name, p in params.items()}
-            loss = self._loss(leaves, tokens_MBT[m], targets_MBT[m])
+            loss = self._loss(leaves, *(x[m] for x in batch))
             grads.append(torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True))
             losses.append(loss.detach())
         by_name = dict(zip(params, zip(*grads, strict=True), strict=True))
         stacked = {name: g[0][None] if len(g) == 1 else torch.stack(g) for name, g in by_name.items()}
         return stacked, torch.stack(losses)
 
-    def prepared(self, rows_MB: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-        """The step of a batch's tokens and targets as it is captured: its gradients recorded and all of it compiled, if
-        that is wanted."""
+    def prepared(self, rows_MB: Tensor) -> Callable[..., Tensor]:
+        """The step of a batch as it is captured: its gradients recorded and all of it compiled, if that is wanted."""
         stacked = self._stacked
-        tokens_MBT, _ = stacked.batch(rows_MB)
-        remember_angles(stacked.template, tokens_MBT.shape[-1], torch.get_autocast_dtype(stacked.device.type))
+        batch = stacked.batch(rows_MB)
+        remember_angles(stacked.template, batch[0].shape[-1], torch.get_autocast_dtype(stacked.device.type))
         # An eager pass fills what other caches modules have, which the graph then reads.
         with precision(stacked.device), torch.no_grad():
-            self._loss({name: p[0] for name, p in stacked.params.items()}, tokens_MBT[0, :1], tokens_MBT[0, :1])
+            self._loss({name: p[0] for name, p in stacked.params.items()}, *(x[0, :1] for x in batch))
         if not self._compiled:
             return self._advance
         with precision(stacked.device):
-            self._gradients = record_gradients(self._gradients, stacked.params, tokens_MBT)
+            self._gradients = record_gradients(self._gradients, stacked.params, batch)
         # Torch compiles a function for eight models and then refuses. Those before are captured, or over.
         torch._dynamo.eval_frame.remove_from_cache(self._advance)
-        compiled: Callable[[Tensor, Tensor], Tensor] = torch.compile(self._advance, fullgraph=True, dynamic=False)
+        compiled: Callable[..., Tensor] = torch.compile(self._advance, fullgraph=True, dynamic=False)
         return compiled
 
-    def _capture(self, rows_MB: Tensor, advance: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def _capture(self, rows_MB: Tensor, advance: Callable[..., Tensor]) -> None:
         """Warm up, capture the graph, and undo the warm-up steps."""
         stacked = self._stacked
         self._rows_MB = rows_MB.clone()

@@ -29,7 +29,7 @@ from plait.data import Corpus
 from plait.data.stream import Windows
 from plait.model import build
 from plait.model.architecture import Architecture
-from plait.training.ensemble_step import AdamW, Stepper, Tensors, WithLoss, precision, zeros_like
+from plait.training.ensemble_step import AdamW, Batch, Stepper, Tensors, WithLoss, precision, zeros_like
 from plait.training.optimizer import decayed_parameters
 from plait.training.recipe import Recipe
 
@@ -190,7 +190,7 @@ class Track:
 
     # ---- what a stepper asks for
 
-    def batch(self, rows_MB: Tensor) -> tuple[Tensor, Tensor]:
+    def batch(self, rows_MB: Tensor) -> Batch:
         # Two gathers: a recorded graph wants its inputs contiguous, and slices of one would not be.
         places = rows_MB[..., None] + self._time
         return self._tokens[places].long(), self._tokens[places + 1].long()

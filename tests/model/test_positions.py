@@ -1,0 +1,69 @@
+"""The loss at some positions alone is the loss: outputs and all gradients, for every mixer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from plait.model import build
+from plait.model.language_model import IGNORE
+from plait.ops.attention import FEW_QUERIES
+
+TOKENS = 12
+BODIES = [
+    "(attn[heads=2] swiglu[inner=24])x2",
+    "(attn[heads=4,kv_heads=2,qk_norm=shared,kv_shift,out_gate] mlp)x2",
+    "attn[heads=2,window=3] swiglu",
+    "attn[heads=2,pos=alibi] swiglu",
+    "attn[heads=2,sinks] swiglu",
+    "(fox[heads=2] swiglu)x2",
+    "gla swiglu[canon=d] attn[canon=ab] mlp",
+    "gla[heads=2] moe[experts=3,active=2,inner=8]",
+    "attn[heads=2] mamba2[head_dim=8]",
+    "mlp swiglu",
+    "hyena swiglu identity",
+]
+
+
+def scored(stream: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Positions of a batch, a different number in each row, filled up with others; and which of them count."""
+    first = torch.rand(3, TOKENS, generator=stream).argsort(-1)[:, :5].sort(-1).values
+    return first, torch.arange(5) < torch.tensor([[5], [2], [3]])
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_the_loss_at_some_positions_is_the_loss(body: str) -> None:
+    model = build(f"d=16 vocab=9 | {body}", seed=3).double()
+    stream = torch.Generator().manual_seed(1)
+    tokens, answers = (torch.randint(9, (3, TOKENS), generator=stream) for _ in range(2))
+    at, counts = scored(stream)
+    few = answers.gather(1, at).masked_fill(~counts, IGNORE)
+    everywhere = torch.full_like(answers, IGNORE).scatter(1, at, few)
+    expected = model.loss(tokens, everywhere)
+    wanted = torch.autograd.grad(expected, list(model.parameters()), allow_unused=True)
+    loss = model.loss(tokens, few, at)
+    grads = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    torch.testing.assert_close(loss, expected)
+    for (name, _), ours, theirs in zip(model.named_parameters(), grads, wanted, strict=True):
+        assert (ours is None) == (theirs is None), name
+        if ours is not None and theirs is not None:
+            torch.testing.assert_close(ours, theirs, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_nothing_else_is_computed_after_the_last_layer_that_mixes_positions() -> None:
+    model = build("d=16 vocab=9 | (attn[heads=2] swiglu)x2 mlp")
+    seen: list[tuple[int, ...]] = []
+    for block in model.backbone.blocks:
+        block.mixer.register_forward_pre_hook(lambda mixer, args: seen.append(tuple(args[0].shape[:2])))
+    tokens, at = torch.randint(9, (3, TOKENS)), torch.tensor([[1, 4]] * 3)
+    model.loss(tokens, tokens[:, :2], at)
+    assert seen == [(3, TOKENS), (3, TOKENS), (3, 2), (3, 2)]  # the last attention is asked for positions
+
+
+def test_many_positions_go_through_the_whole_sequence() -> None:
+    """More queries than a tile holds are computed with all the others, without a quadratic tensor."""
+    model = build("d=16 vocab=9 | attn[heads=2] swiglu").double()
+    tokens = torch.randint(9, (1, FEW_QUERIES + 40))
+    at = torch.arange(5, FEW_QUERIES + 10)[None]
+    everywhere = torch.full_like(tokens, IGNORE).scatter(1, at, tokens.gather(1, at))
+    torch.testing.assert_close(model.loss(tokens, tokens.gather(1, at), at), model.loss(tokens, everywhere))
