@@ -122,7 +122,7 @@ class Backtest:
             return None
         curves = library(tables, self.traits).without(without)
         curves = self._with_width(curves, tables, without, calibration)
-        return Known(curves, self.traits, {name: name for name in asked.names})
+        return Known(curves, self.traits, {name: name for name in asked.names}, asked.text)
 
     def _with_width(
         self, curves: Library, tables: Sequence[CurveTable], without: Sequence[str], calibration: Calibration
@@ -147,7 +147,7 @@ class Backtest:
         whole = ScreenedLibrary.beside(curves, self.screened.of(list(tables), curves.names), steps)
         seen = self.screened.seen(asked, steps, seed // 7)
         rest = self._with_width(whole.without(without), tables, without, calibration)
-        return ScreenedKnown(rest, self.traits, {name: name for name in asked.names}, seen)
+        return ScreenedKnown(rest, self.traits, {name: name for name in asked.names}, asked.text, seen)
 
 
 def without_names(table: CurveTable, names: set[str]) -> CurveTable:

@@ -191,10 +191,10 @@ def learn_width(
         places = [tables[text].names.index(name) for name in left_out]
         asked = tables[text].subset(places).until(whole.budgets[-1])
         runs, rest = asked.loss_ASB.shape[1], whole.without(left_out, same_covariances=True)
-        known, observed = Known(rest, traits, {}), max(FEWEST, ends - 2 - number % 3)
+        known, observed = Known(rest, traits, {}, asked.text), max(FEWEST, ends - 2 - number % 3)
         if isinstance(whole, ScreenedLibrary):
             seen = {name: float(whole.screening_TA[text, whole.names.index(name)]) for name in left_out}
-            known, observed = ScreenedKnown(rest, traits, {}, seen), 1
+            known, observed = ScreenedKnown(rest, traits, {}, asked.text, seen), 1
         curves = read_curves(asked.observations(dict.fromkeys(left_out, observed), [int(rng.integers(runs))]))
         mean_C, cov_CC, freedom = posterior(curves, np.log(asked.budgets[-1:]), calibration.noise, known)
         apart_CC = np.eye(size) - 1 / size

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from plait.analysis.curve_covariance import seed_covariance
-from plait.analysis.curve_screening import Screenings
+from plait.analysis.curve_screening import Scale, Screenings
 from plait.analysis.curve_table import CurveTable
 from plait.analysis.pareto import Floats
 from plait.racing.screening import copies_share
@@ -63,7 +63,10 @@ def read_screenings(paths: Sequence[Path], tables: list[CurveTable], tokens_per_
     by_seed_TAS = [[[[v for _, v in sorted(losses[t, n, s].items())] for s in steps] for n in names] for t in texts]
     loss_TASR = np.log([[[(seeds * SEEDS)[:SEEDS] for seeds in by] for by in rows] for rows in by_seed_TAS])
     mean_TAS = np.array([[[np.log(seeds).mean() for seeds in by] for by in rows] for rows in by_seed_TAS])
-    scaled = np.exp(loss_TASR[..., :2] / mean_TAS.std(axis=1)[:, None, :, None])
-    noise_SS = seed_covariance(scaled.swapaxes(2, 3), np.log(steps))
+    scales = [Scale.of(mean_TAS[..., s]) for s in range(len(steps))]
+    scores_TARS = np.stack(
+        [np.stack([scales[s].scores(loss_TASR[:, :, s, r]) for s in range(len(steps))], axis=2) for r in range(2)], 2
+    )
+    noise_SS = seed_covariance(np.exp(scores_TARS), np.log(steps))
     known = Screenings(steps, mean_TAS, np.diag(noise_SS), 2, tokens_per_step)
     return Screened(texts, names, known, loss_TASR)

@@ -55,7 +55,7 @@ def world(known: Library, tables: Sequence[CurveTable], rng: np.random.Generator
     for table in tables:
         text_AB = rng.normal(size=(count, budgets)) @ root(learnt.text_BB).T
         seeds_ASB = rng.normal(size=(count, known.runs, budgets)) @ root(known.seeds_BB).T
-        curve_B = known.curve_B + rng.normal(0, LEVEL) + rng.normal(0, SLOPE) * (known.x_B - known.x_B[0])
+        curve_B = known.curve_TB.mean(axis=0) + rng.normal(0, LEVEL) + rng.normal(0, SLOPE) * (known.x_B - known.x_B[0])
         log_ASB = curve_B + (smooth_AB + own_AB + text_AB)[:, None] + seeds_ASB
         places = [table.names.index(name) for name in known.names]
         found.append(replace(table.subset(places), loss_ASB=np.exp(log_ASB)))

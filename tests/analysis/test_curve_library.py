@@ -156,8 +156,8 @@ def test_a_library_needs_something_in_common() -> None:
 
 
 def test_traits_that_do_not_vary_tell_nothing() -> None:
-    zero = np.zeros(1)
-    lib = Library(["a", "b"], np.array([[1.0, 5.0], [3.0, 5.0]]), [1e6], np.zeros((1, 2, 1)), zero, np.eye(1), 1)
+    zero_TB = np.zeros((1, 1))
+    lib = Library(["a", "b"], np.array([[1.0, 5.0], [3.0, 5.0]]), [1e6], np.zeros((1, 2, 1)), zero_TB, np.eye(1), 1)
     assert lib.standard(np.array([[5.0, 7.0]])).tolist() == [[3.0, 0.0]]
 
 
@@ -291,3 +291,19 @@ def test_what_a_text_makes_of_the_mean_curve_grows_with_the_distance() -> None:
     assert 0.05 < np.sqrt(COMMON * np.log(128)) < 0.08
     several = Known(replace(known.library, deviation_TAB=np.repeat(known.library.deviation_TAB, 3, axis=0)), traits, {})
     np.testing.assert_allclose(several.common(x_U), common * (4 / 3) / 2)
+
+
+def test_on_a_text_of_the_library_only_the_choice_of_architectures_is_random() -> None:
+    (one, traits), (two, _) = late(12, 0), late(12, 1, "two")
+    whole = library([one, two], traits)
+    rest = whole.without(["arch0", "arch1"])
+    here, new = (Known(rest, traits, {}, text) for text in ("two", "another"))
+    x_B = rest.x_B
+    kept = [i for i, name in enumerate(two.names) if name not in ("arch0", "arch1")]
+    np.testing.assert_allclose(here.mean_curve(x_B), np.log(two.loss_ASB[kept]).mean(axis=(0, 1)))
+    both = [np.log(table.loss_ASB[kept]).mean(axis=(0, 1)) for table in (one, two)]
+    np.testing.assert_allclose(new.mean_curve(x_B), np.mean(both, axis=0))
+    cov = rest.covariances
+    wanted = (cov.alike_BB + cov.own_BB + cov.text_BB + rest.seeds_BB / rest.runs) / 10
+    np.testing.assert_allclose(here.common(x_B), wanted)
+    assert new.common(x_B)[-1, -1] > new.common(x_B)[0, 0] == 0

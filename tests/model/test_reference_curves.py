@@ -13,7 +13,14 @@ from plait.analysis.curve_screening import Screenings
 from plait.analysis.curve_table import read_tables
 from plait.analysis.learning_curve import extrapolate
 from plait.model.architecture import architecture
-from plait.model.reference_curves import PATH, library_document, pattern, reference_known, reference_library
+from plait.model.reference_curves import (
+    PATH,
+    library_document,
+    library_text,
+    pattern,
+    reference_known,
+    reference_library,
+)
 from plait.model.traits import TRAITS
 
 #: Found by iteration: equal to the last digits but one on every machine.
@@ -99,3 +106,12 @@ def test_it_knows_that_attention_comes_late() -> None:
     early, late = (extrapolate(seen, [t], "library", known=known, reach=64).at(t) for t in (1e6, 3.3e7))
     assert early.p_best["hyena"] > 0.95
     assert late.p_best["attn"] > 0.5
+
+
+def test_a_text_of_the_library_is_known_only_to_trainings_like_its_own() -> None:
+    own = {"a": architecture(json.loads(PATH.read_text(encoding="utf-8"))["architectures"][3]["spec"])}
+    larger = {**own, "b": architecture("d=256 vocab=256 tie=true | (attn[heads=8] swiglu)x4")}
+    assert library_text("builtin:stdlib", 8192, own) == "stdlib" in reference_library().texts
+    assert library_text("builtin:stdlib", 2048, own) == ""
+    assert library_text("builtin:stdlib", 8192, larger) == ""
+    assert library_text("my.txt", 8192, own) == ""

@@ -26,25 +26,26 @@ from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
 
 FADES = 1.0  # e-folds over which a slope lasts beyond the library's budgets
-COMMON = 0.0006  # variance of what a text makes of the mean curve, in ln loss, per e-fold of tokens
+COMMON = 0.0006  # variance per e-fold of tokens by which a text's mean curve departs from the library's, in ln loss
 OUTSIDE = 0.5  # standard deviations beyond the range of a trait in the library, up to which it speaks of a candidate
 
 
 @dataclass(frozen=True)
 class Library:
-    """`deviation_TAB`: ln loss, a mean of `runs` seeds, less its text's mean over architectures. `curve_B`: ln loss, a
-    mean over texts and architectures. `seeds_BB`: the covariance between seeds. `traits_AF`: not standardised.
-    `fitted`: covariances that were learnt from it before. `width`: see `Known.width`."""
+    """`curve_TB`: ln loss on each text, a mean over architectures. `deviation_TAB`: ln loss, a mean of `runs` seeds,
+    minus its text's mean curve. `seeds_BB`: the covariance between seeds. `traits_AF`: not standardised. `fitted`:
+    covariances learnt from it before. `width`: see `Known.width`. `texts`: the names of its texts."""
 
     names: list[str]
     traits_AF: Floats
     budgets: list[float]
     deviation_TAB: Floats
-    curve_B: Floats
+    curve_TB: Floats
     seeds_BB: Floats
     runs: int
     fitted: Covariances | None = None
     width: float = 1.0
+    texts: Sequence[str] = ()
 
     @cached_property
     def x_B(self) -> Floats:
@@ -69,12 +70,14 @@ class Library:
         leave-one-out cross-validation of Gaussian processes (Rasmussen and Williams 2006, section 5.4.2)."""
         keep = [i for i, name in enumerate(self.names) if name not in set(names)]
         kept_TAB = self.deviation_TAB[:, keep]
+        mean_TB = kept_TAB.mean(axis=1)
         whole = self.covariances if same_covariances else None
         return replace(
             self,
             names=[self.names[i] for i in keep],
             traits_AF=self.traits_AF[keep],
-            deviation_TAB=kept_TAB - kept_TAB.mean(axis=1, keepdims=True),
+            deviation_TAB=kept_TAB - mean_TB[:, None],
+            curve_TB=self.curve_TB + mean_TB,
             fitted=whole and replace(whole, weight_A=whole.weight_A[keep]),
             width=1.0,
         )
@@ -110,14 +113,22 @@ class Library:
         """Weights (U, B) of a straight line between the budgets; the nearest beyond them."""
         return np.stack([np.interp(x_U, self.x_B, row_B) for row_B in np.eye(len(self.x_B))], axis=1)
 
-    def mean_curve(self, x_U: Floats) -> Floats:
-        """What all lose, but for the level; its first and last slope go on beyond the budgets."""
-        inside_U = np.clip(x_U, self.x_B[0], self.x_B[-1])
+    def mean_curve(self, x_U: Floats, text: str = "") -> Floats:
+        """The mean curve of one text, or of all of them; beyond the budgets it is extended by its end slopes."""
         if len(self.x_B) == 1:
             return np.zeros_like(x_U)
-        first, last = np.diff(self.curve_B)[[0, -1]] / np.diff(self.x_B)[[0, -1]]
+        curve_B = self.curve_TB[self.texts.index(text)] if text in self.texts else self.curve_TB.mean(axis=0)
+        inside_U = np.clip(x_U, self.x_B[0], self.x_B[-1])
+        first, last = np.diff(curve_B)[[0, -1]] / np.diff(self.x_B)[[0, -1]]
         apart_U = x_U - inside_U
-        return np.asarray(np.interp(inside_U, self.x_B, self.curve_B) + np.where(apart_U < 0, first, last) * apart_U)
+        return np.asarray(np.interp(inside_U, self.x_B, curve_B) + np.where(apart_U < 0, first, last) * apart_U)
+
+    @property
+    def mean_error_BB(self) -> Floats:
+        """The covariance of a text's mean curve over so many architectures around the mean over all there could be."""
+        cov = self.covariances
+        whole_BB = cov.alike_BB + cov.own_BB + cov.text_BB
+        return (whole_BB[: len(self.x_B), : len(self.x_B)] + self.seeds_BB / self.runs) / len(self.names)
 
 
 def library(tables: Sequence[CurveTable], traits: Mapping[str, Sequence[float]]) -> Library:
@@ -135,17 +146,20 @@ def library(tables: Sequence[CurveTable], traits: Mapping[str, Sequence[float]])
     log_TAB = np.log(loss_TASB).mean(axis=2)
     traits_AF = np.array([traits[name] for name in names], np.float64)
     deviation_TAB = log_TAB - log_TAB.mean(axis=1, keepdims=True)
-    curve_B, seeds_BB = log_TAB.mean(axis=(0, 1)), seed_covariance(loss_TASB, np.log(budgets))
-    return Library(names, traits_AF, budgets, deviation_TAB, curve_B, seeds_BB, runs)
+    seeds_BB = seed_covariance(loss_TASB, np.log(budgets))
+    texts = [table.text for table in tables]
+    return Library(names, traits_AF, budgets, deviation_TAB, log_TAB.mean(axis=1), seeds_BB, runs, texts=texts)
 
 
 @dataclass(frozen=True)
 class Known:
-    """A library, and the candidates' place in it: their traits, and which of its architectures each is, if any."""
+    """A library, and the candidates' place in it: their traits, and which of its architectures each is, if any.
+    `text`: the name of the text they train on, which the library may have."""
 
     library: Library
     traits: Mapping[str, Sequence[float]]
     same: Mapping[str, str]
+    text: str = ""
 
     @property
     def tested(self) -> bool:
@@ -171,11 +185,17 @@ class Known:
         held = sum(self.same.get(name) in self.library.names for name in names)
         return self.library.width if self.speaks_of(names) and 2 * held < len(names) else 1.0
 
+    def mean_curve(self, x_U: Floats) -> Floats:
+        return self.library.mean_curve(x_U, self.text)
+
     def common(self, x_U: Floats) -> Floats:
-        """The covariance (U, U) of what this text makes of the library's mean curve, but for the level: it wanders off
-        as Brownian motion does, as far as three texts' curves did from their mean. The library's own is a mean of few
-        texts."""
+        """The covariance (U, U) of the error of `mean_curve`, but for its level. Of a text in the library only the
+        choice of architectures is random. The mean curve of a new one departs from the library's like Brownian motion,
+        by as much as three texts' curves did from their mean; and the library's own is a mean of few texts."""
         lib = self.library
+        if self.text in lib.texts:
+            at_UB = lib.between(x_U)
+            return np.asarray(at_UB @ lib.mean_error_BB @ at_UB.T + self._beyond(x_U))
         until_U = x_U - x_U.min()
         wandered_UU = COMMON * (1 + 1 / len(lib.deviation_TAB)) * np.minimum(until_U[:, None], until_U[None])
         return np.asarray(wandered_UU + self._beyond(x_U))

@@ -56,7 +56,7 @@ def posterior(curves: Curves, budgets_B: Floats, noise: float, known: Known) -> 
     values_U, place = np.unique(x, return_inverse=True)
     mean_CU, cov_CUCU = known.prior(curves.names, values_U)
     flat, size = candidate * len(values_U) + place, mean_CU.size
-    mean = known.library.mean_curve(x) + mean_CU.reshape(size)[flat]
+    mean = known.mean_curve(x) + mean_CU.reshape(size)[flat]
     cov = known.width(curves.names) ** 2 * cov_CUCU.reshape(size, size)[np.ix_(flat, flat)]
     cov = cov + (LEVEL + known.common(values_U))[np.ix_(place, place)]
     root_NN = np.linalg.cholesky(cov[:n, :n] + _seeds(x_N, run_N, noise, known) + JITTER * np.eye(n))

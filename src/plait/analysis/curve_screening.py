@@ -1,11 +1,19 @@
-"""What a screening tells beside a library of curves: short trainings with a small batch, of everybody, before a race.
+"""What a screening tells beside a library of curves: short trainings with a small batch, of all candidates, before a
+race.
 
 Rankings cross with the number of optimizer steps: what decides at the end (copying from the context, above all) is
 learnt late. A sixteenth of the batch takes all of the steps at a sixteenth of the cost; on text full of copies, scored
-by the tokens that repeat the context, it shows who learns to copy and how well (`racing.screening` trains it). What
-such a loss is worth is learnt from architectures that have both: the screening is one more column beside the library's
-budgets, correlated with each as the library has it (`curve_covariance`), and every forecast is the normal conditional
-given the candidates' own screenings. How hard a text's copies are is unknown: only differences between candidates tell.
+by the tokens that repeat the context, it shows who learns to copy and how well (`racing.screening` trains it). How well
+such a loss predicts the end is learnt from architectures that have both: the screening is one more column beside the
+library's budgets, with its own covariances (`curve_covariance`), and every forecast is conditioned on the candidates'
+screenings.
+
+    score = asinh((ln loss − location) / unit) / scale
+
+On some texts one architecture copies long before all others, so that losses have heavy tails, and the spread of the
+others varies fivefold between texts. Hence a robust location and unit for each text, and asinh, which is linear near
+the middle and logarithmic in the tails. On a new text both are unknown and are estimated with the forecast, so only
+differences between candidates count.
 
 Letters: A architectures of the library, B its budgets, K = B + 1 columns, S step counts, T texts, C candidates.
 """
@@ -25,16 +33,16 @@ from plait.analysis.curve_posterior import LEVEL
 from plait.analysis.pareto import Floats
 
 WORTH = 0.7  # of the tokens of a full training of as many steps: where the prior places a screening among budgets
-SPREADS = 0.6  # of the logarithm of a text's spread, a standard deviation; three texts have 0.14, 0.17 and 0.26
+UNITS = 1.0  # standard deviation of ln unit between texts; three texts have 0.055, 0.059 and 0.29
+QUARTILES = 1.349  # their distance in standard deviations, where a distribution is normal
 TEXT_SHARE = 0.5  # of a screening's variance that is one text's alone, where the library has one text and cannot say,
 TEXT_TIE = 0.5  # and how much of that goes with what the text makes of the losses
 
 
 @dataclass(frozen=True)
 class Screenings:
-    """Of a library's architectures, in its order. `loss_TAS`: ln losses, means of `runs` seeds. `noise_S`: their
-    variance between seeds, as a share of a text's variance between architectures. `tokens_per_step`: of the library's
-    full trainings."""
+    """Of a library's architectures, in its order. `loss_TAS`: ln losses, means of `runs` seeds. `noise_S`: the variance
+    of a score between seeds. `tokens_per_step`: of the library's full trainings."""
 
     steps: list[int]
     loss_TAS: Floats
@@ -53,14 +61,32 @@ class Screenings:
 
 
 @dataclass(frozen=True)
-class ScreenedLibrary(Library):
-    """A library with the screening of its architectures as its last column: ln losses less each text's mean, in units
-    of their spread on that text, which varies several times as much between texts as anything else does: how many bytes
-    can be copied, and how soon somebody begins to."""
+class Scale:
+    """How ln losses of screenings become scores on each text; over its architectures they have mean 0, variance 1."""
 
-    screening_TA: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    spread_T: Floats = field(default_factory=lambda: np.zeros(0))  # of the texts
-    screening_noise: float = 0.0  # the variance between seeds, in those units
+    location_T: Floats
+    unit_T: Floats
+    mean_T: Floats
+    scale_T: Floats
+
+    @classmethod
+    def of(cls, loss_TA: Floats) -> Scale:
+        low_T, location_T, high_T = np.quantile(loss_TA, [0.25, 0.5, 0.75], axis=1)
+        unit_T = (high_T - low_T) / QUARTILES
+        bent_TA = np.arcsinh((loss_TA - location_T[:, None]) / unit_T[:, None])
+        return cls(location_T, unit_T, bent_TA.mean(axis=1), bent_TA.std(axis=1))
+
+    def scores(self, loss_TA: Floats) -> Floats:
+        bent_TA = np.arcsinh((loss_TA - self.location_T[:, None]) / self.unit_T[:, None])
+        return np.asarray((bent_TA - self.mean_T[:, None]) / self.scale_T[:, None])
+
+
+@dataclass(frozen=True)
+class ScreenedLibrary(Library):
+    """A library with the screening scores of its architectures as its last column."""
+
+    screening_TA: Floats = field(default_factory=lambda: np.zeros((0, 0)))  # ln losses
+    screening_noise: float = 0.0  # the variance of a score between seeds
     screening_runs: int = 1
     screening_x: float = 0.0  # ln tokens, where the prior places it
 
@@ -70,12 +96,15 @@ class ScreenedLibrary(Library):
         loss_TA, noise = screenings.at(steps)
         shared = {attribute.name: getattr(library, attribute.name) for attribute in fields(Library)} | {"fitted": None}
         x = math.log(WORTH * screenings.tokens_per_step * min(steps, screenings.steps[-1]))
-        return cls(**shared, screening_TA=_apart(loss_TA), spread_T=loss_TA.std(axis=1), screening_noise=noise,
-                   screening_runs=screenings.runs, screening_x=x)  # fmt: skip
+        return cls(**shared, screening_TA=loss_TA, screening_noise=noise, screening_runs=screenings.runs, screening_x=x)
+
+    @cached_property
+    def scale(self) -> Scale:
+        return Scale.of(self.screening_TA)
 
     @property
     def columns_TAK(self) -> Floats:
-        return np.concatenate([self.deviation_TAB, self.screening_TA[:, :, None]], axis=2)
+        return np.concatenate([self.deviation_TAB, self.scale.scores(self.screening_TA)[:, :, None]], axis=2)
 
     @cached_property
     def seeds_KK(self) -> Floats:
@@ -89,8 +118,7 @@ class ScreenedLibrary(Library):
         keep = [i for i, name in enumerate(self.names) if name not in set(names)]
         rest = super().without(names, same_covariances)
         assert isinstance(rest, ScreenedLibrary)
-        kept_TA = self.screening_TA[:, keep]
-        return replace(rest, screening_TA=_apart(kept_TA), spread_T=self.spread_T * kept_TA.std(axis=1))
+        return replace(rest, screening_TA=self.screening_TA[:, keep])
 
     @cached_property
     def covariances(self) -> Covariances:
@@ -111,10 +139,6 @@ class ScreenedLibrary(Library):
     def slopes(self) -> tuple[float, float]:
         plain = {attribute.name: getattr(self, attribute.name) for attribute in fields(Library)}
         return Library(**plain | {"fitted": _budgets(self.covariances)}).slopes
-
-
-def _apart(loss_TA: Floats) -> Floats:
-    return np.asarray((loss_TA - loss_TA.mean(axis=1, keepdims=True)) / loss_TA.std(axis=1, keepdims=True))
 
 
 def _budgets(cov: Covariances) -> Covariances:
@@ -161,23 +185,27 @@ class ScreenedKnown(Known):
         columns = mean_CK.shape[1]
         mean, cov = mean_CK.reshape(-1), cov_CKCK.reshape(mean_CK.size, mean_CK.size)
         seen = np.array([c * columns + columns - 1 for c in known])
-        within_CC = cov[np.ix_(seen, seen)] + self._library.screening_noise * np.eye(len(known)) + LEVEL
-        apart_C = np.array(loss) - np.mean(loss)
-        apart_C = apart_C / self._spread(apart_C, mean[seen], within_CC)
-        gain = np.linalg.solve(within_CC, cov[seen]).T
-        mean = mean + gain @ (apart_C - mean[seen])
+        within_CC = cov[np.ix_(seen, seen)] + self._library.screening_noise * np.eye(len(known))
+        score_C = self._scores(np.array(loss), mean[seen], within_CC)
+        gain = np.linalg.solve(within_CC + LEVEL, cov[seen]).T
+        mean = mean + gain @ (score_C - mean[seen])
         cov = cov - gain @ cov[seen]
         return mean.reshape(mean_CK.shape), cov.reshape(cov_CKCK.shape)
 
-    def _spread(self, apart_C: Floats, mean_C: Floats, cov_CC: Floats) -> float:
-        """How far screenings spread on this text: most probable, given how the library's do and what it expects of
-        these candidates."""
-        ln_spreads = np.log(self._library.spread_T).mean() + SPREADS * np.linspace(-4, 4, 81)
-        scaled_NC = apart_C / np.exp(ln_spreads)[:, None] - mean_C
-        fit_N = np.einsum("nc,cd,nd->n", scaled_NC, np.linalg.inv(cov_CC), scaled_NC)
-        prior_N = ((ln_spreads - np.log(self._library.spread_T).mean()) / SPREADS) ** 2
-        log_N = -(len(apart_C) - 1) * ln_spreads - 0.5 * (fit_N + prior_N)
-        return math.exp(ln_spreads[int(np.argmax(log_N))])
+    def _scores(self, loss_C: Floats, mean_C: Floats, cov_CC: Floats) -> Floats:
+        """With the location and the unit of this text that are most probable, given what the library expects of these
+        candidates, and how units vary between its texts. Of all on a grid: G locations, H units."""
+        scale, range_ = self._library.scale, float(np.ptp(loss_C))
+        location_G = np.linspace(loss_C.min() - range_ / 2, loss_C.max() + range_ / 2, 81)
+        deviate_H = np.linspace(-3, 3, 61)
+        ln_unit_H = np.log(scale.unit_T).mean() + UNITS * deviate_H
+        ratio_GHC = (loss_C - location_G[:, None, None]) / np.exp(ln_unit_H)[:, None]
+        score_GHC = (np.arcsinh(ratio_GHC) - scale.mean_T.mean()) / scale.scale_T.mean()
+        apart_GHC = score_GHC - mean_C
+        fit_GH = np.einsum("ghc,cd,ghd->gh", apart_GHC, np.linalg.inv(cov_CC), apart_GHC, optimize=True)
+        jacobian_GH = -len(loss_C) * ln_unit_H - 0.5 * np.log1p(ratio_GHC**2).sum(axis=2)
+        best = np.argmax(jacobian_GH - 0.5 * (fit_GH + deviate_H**2))
+        return np.asarray(score_GHC.reshape(-1, len(loss_C))[best])
 
     @property
     def _library(self) -> ScreenedLibrary:

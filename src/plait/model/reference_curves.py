@@ -27,9 +27,12 @@ from plait.analysis.curve_library import Known, Library, library
 from plait.analysis.curve_screening import ScreenedKnown, ScreenedLibrary, Screenings
 from plait.analysis.curve_table import CurveTable
 from plait.model.architecture import Architecture, architecture
+from plait.model.cost import model_cost
 from plait.model.traits import traits
 
 PATH = Path(__file__).with_suffix(".json")
+TEXTS = {"builtin:stdlib": "stdlib"}  # what users can open of the library's texts; bytes
+SAME_SIZE = 1.5  # parameters over those of the library's architectures, or their inverse, at most
 #: Options that say how large a layer is, not what it does.
 _SIZES = re.compile(r"\b(heads|kv_heads|head_dim|inner|d_ff|state|expand|decay_rank|mix_rank|gate_rank)=[^,\]]*,?")
 
@@ -41,9 +44,15 @@ def pattern(arch: Architecture) -> str:
 
 
 @lru_cache(maxsize=1)
+def _document() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
+    return document
+
+
+@lru_cache(maxsize=1)
 def reference_library() -> Library:
     """Named by pattern."""
-    document = json.loads(PATH.read_text(encoding="utf-8"))
+    document = _document()
     specs = [architecture(row["spec"]) for row in document["architectures"]]
     learnt = {name: np.array(document[f"{name}_covariance"], np.float64) for name in ("alike", "own", "text", "seeds")}
     return Library(
@@ -51,7 +60,7 @@ def reference_library() -> Library:
         np.array([traits(arch) for arch in specs]),
         [float(b) for b in document["budgets"]],
         np.array([row["deviations"] for row in document["architectures"]], np.float64).swapaxes(0, 1),
-        np.array(document["curve"], np.float64),
+        np.array(document["curves"], np.float64),
         learnt["seeds"],
         int(document["runs"]),
         Covariances(
@@ -61,6 +70,7 @@ def reference_library() -> Library:
             np.array([row["weight"] for row in document["architectures"]], np.float64),
         ),
         float(document["width"]),
+        document["texts"],
     )
 
 
@@ -71,10 +81,22 @@ def reference_known(candidates: Mapping[str, Architecture]) -> Known:
     return Known(lib, {name: traits(arch) for name, arch in candidates.items()}, same)
 
 
+def library_text(data: str, tokens_per_step: int, candidates: Mapping[str, Architecture]) -> str:
+    """The name of the library's text that `data` is, where candidates train on it as the library's architectures did:
+    with as many tokens per step and about as many parameters. Otherwise empty: a mean curve holds for no other size."""
+    document = _document()
+    provenance = document["provenance"]
+    wanted = model_cost(architecture(document["architectures"][0]["spec"])).total_params
+    sizes = [model_cost(arch).total_params / wanted for arch in candidates.values()]
+    alike = all(1 / SAME_SIZE <= size <= SAME_SIZE for size in sizes)
+    same = alike and tokens_per_step == provenance["batch"] * provenance["seq_len"]
+    return TEXTS.get(data, "") if same else ""
+
+
 @lru_cache(maxsize=8)
 def screened_library(steps: int) -> ScreenedLibrary:
     """The same, with the screenings of its architectures after so many steps."""
-    kept = json.loads(PATH.read_text(encoding="utf-8"))["screenings"]
+    kept = _document()["screenings"]
     loss_TAS, noise_S = np.array(kept["loss"], np.float64), np.array(kept["noise"], np.float64)
     screenings = Screenings(kept["steps"], loss_TAS, noise_S, kept["runs"], kept["tokens_per_step"])
     return replace(ScreenedLibrary.beside(reference_library(), screenings, steps), width=float(kept["width"]))
@@ -83,7 +105,7 @@ def screened_library(steps: int) -> ScreenedLibrary:
 def screened_known(candidates: Mapping[str, Architecture], steps: int, screened: Mapping[str, float]) -> ScreenedKnown:
     """What the library tells of candidates whose screenings of so many steps had these losses (ln)."""
     known = reference_known(candidates)
-    return ScreenedKnown(screened_library(steps), known.traits, known.same, screened)
+    return ScreenedKnown(screened_library(steps), known.traits, known.same, screened=screened)
 
 
 def library_document(
@@ -114,7 +136,7 @@ def library_document(
         "runs": whole.runs,
         "budgets": whole.budgets,
         "width": round(width, 3),
-        "curve": [round(float(x), 4) for x in whole.curve_B],
+        "curves": [[round(float(x), 4) for x in curve_B] for curve_B in whole.curve_TB],
         **{f"{name}_covariance": [[round(float(x), 7) for x in row] for row in m] for name, m in matrices.items()},
         "screenings": {
             "steps": screenings.steps,

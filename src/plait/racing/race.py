@@ -31,7 +31,7 @@ from plait.analysis.learning_curve import CALIBRATION, WAY, extrapolate
 from plait.analysis.race_policy import POLICY, Decision, RaceState, decide
 from plait.core.errors import UserError
 from plait.model.architecture import Architecture
-from plait.model.reference_curves import reference_known
+from plait.model.reference_curves import library_text, reference_known
 from plait.racing.budget import SCORING
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, Leg, loss_of
@@ -83,7 +83,7 @@ class Raced:
 
     @cached_property
     def known(self) -> Known:
-        return known_of(self.contenders, self.screened)
+        return known_of(self.course, self.contenders, self.screened)
 
     @property
     def reach(self) -> float:
@@ -132,11 +132,12 @@ class Raced:
         return foresee(self.forecast) if len(self.contenders) > 1 else None
 
 
-def known_of(contenders: Sequence[Contender], screened: Mapping[str, Record]) -> Known:
+def known_of(course: Course, contenders: Sequence[Contender], screened: Mapping[str, Record]) -> Known:
     """What the library of complete learning curves tells about these candidates, and their screenings."""
-    if screened:
-        return known_after(contenders, screened)
-    return reference_known({c.name: c.arch for c in contenders})
+    archs = {c.name: c.arch for c in contenders}
+    known = known_after(contenders, screened) if screened else reference_known(archs)
+    data = course.data if course.tokenizer is None else ""
+    return replace(known, text=library_text(data, course.tokens_per_step, archs))
 
 
 def observed(records: Mapping[str, Sequence[Sequence[Record]]]) -> dict[str, dict[int, list[tuple[float, float]]]]:
@@ -289,7 +290,7 @@ class _Race:
 
     def run(self) -> Decision:
         archs = {c.name: c.arch for c in self.contenders}
-        known = known_of(self.contenders, self.screened)
+        known = known_of(self.course, self.contenders, self.screened)
         while True:
             seen = {name: records for name, records in self.records.items() if records}
             decision = decide(self._in_time(), observed(seen), POLICY, WAY, known=known)
