@@ -12,7 +12,8 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from html import escape
-from typing import Any, ClassVar
+from types import NoneType
+from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 from plait.core.errors import UserError
 
@@ -172,3 +173,30 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(value)
+
+
+R = TypeVar("R", bound="StoredResult")
+
+
+@dataclass(frozen=True)
+class StoredResult(Result):
+    """A result that can be read back from what its `as_dict()` gave to a store or a file."""
+
+    @classmethod
+    def from_dict(cls: type[R], document: Mapping[str, Any]) -> R:
+        """Fields that the document lacks have their defaults; what it has beyond the fields is left out."""
+        hints = get_type_hints(cls)
+        names = [f.name for f in fields(cls) if f.name in document]
+        return cls(**{name: _typed(hints[name], document[name]) for name in names})
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    inner = get_args(kind)
+    if not inner:
+        return kind.from_dict(value) if issubclass(kind, StoredResult) else value
+    if NoneType in inner:
+        return None if value is None else _typed(inner[0], value)
+    if get_origin(kind) is tuple:
+        kinds = inner[:1] * len(value) if inner[1] is ... else inner
+        return tuple(_typed(*pair) for pair in zip(kinds, value, strict=True))
+    return value
