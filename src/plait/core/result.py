@@ -199,4 +199,6 @@ def _typed(kind: Any, value: Any) -> Any:
     if get_origin(kind) is tuple:
         kinds = inner[:1] * len(value) if inner[1] is ... else inner
         return tuple(_typed(*pair) for pair in zip(kinds, value, strict=True))
+    if get_origin(kind) is dict:
+        return {name: _typed(inner[1], entry) for name, entry in value.items()}
     return value
