@@ -125,7 +125,7 @@ class Result:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON: numbers, strings, lists, dicts."""
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.repr}
+        return {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.repr}
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per item, such as a model of a comparison; a result about one thing is one row."""
@@ -161,15 +161,16 @@ class Result:
         return card(self.rows(), headline=self.headline(), figure=figure)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Results, dataclasses and collections of them as JSON."""
     if hasattr(type(value), "as_dict"):
         return value.as_dict()
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
+        return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(inner) for inner in value]
+        return [plain(inner) for inner in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(value)
