@@ -37,6 +37,8 @@ def test_the_result_is_plain(found) -> None:
     assert rows[1]["difference_low"] < rows[1]["difference"] < rows[1]["difference_high"]
     assert result.best[0] == rows[0]["name"]
     assert result.noise == result.document["noise"]
+    assert [row.loss for row in result.architectures] == [row["loss"] for row in result.document["architectures"]]
+    assert [pair.verdict for pair in result.paired] == [pair["verdict"] for pair in result.document["paired"]]
     assert result.verdict in (f"{rows[0]['name']} is best", f"{' and '.join(result.best)} are not distinguishable")
     assert result._repr_html_().count("<tr>") == 3
     with pytest.raises(AttributeError):

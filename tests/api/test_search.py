@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -169,18 +170,18 @@ def test_a_front_is_scored_by_a_comparison(machine, monkeypatch):
     def small(specs, *, time, **options):
         comparison = compare(specs, **options, tokens=256, batch=2, seq_len=16, seeds=1, held_out=64, workers=1,
                              search_rates=False)  # fmt: skip
-        asked.update(time=time, rows=comparison.document["architectures"])
-        asked["rows"][1]["loss"] = None  # as if it had diverged
-        return comparison
+        first, second, third = comparison.architectures
+        asked.update(time=time, rows=(first, replace(second, loss=None), third))  # as if it had diverged
+        return replace(comparison, architectures=asked["rows"])
 
     monkeypatch.setattr(module, "compare", small)
     scores = plait.front.score(found.key, by="compare", data="builtin:language", time="30s", front=3)
     assert asked["time"] == "30s"
     shown = plait.front.show(found.key, front=3).specs
-    losses = {spec: row["loss"] for spec, row in zip(shown, asked["rows"], strict=True)}
+    losses = {spec: row.loss for spec, row in zip(shown, asked["rows"], strict=True)}
     assert {row["spec"]: row["loss"] for row in scores.models} == losses
     assert [row["loss"] for row in scores.models[:2]] == sorted(loss for loss in losses.values() if loss is not None)
     assert scores.specs[2] == shown[1]  # the diverged one last
     for spec, row in zip(shown, asked["rows"], strict=True):  # the same model but for the vocabulary
-        assert plait.cost(spec).decoder_params == row["params"]
-        assert spec != row["spec"]
+        assert plait.cost(spec).decoder_params == row.params
+        assert spec != row.spec

@@ -74,27 +74,27 @@ def test_settings_reach_long_lengths_and_every_decay():
 
 @pytest.mark.parametrize("name", ["gla", "fox"])
 def test_stacked_members_are_held_to_each_members_own_result(name):
-    found = guard(case_of(name), Setting(torch.float32, 5, "mixed", members=3), CPU)
+    found = guard(case_of(name), Setting(torch.float32, 5, "mixed", replicas=3), CPU)
     assert found.right
     assert found.members == 3
-    assert max(setting.members for setting in settings(case_of(name))) == 3
+    assert max(setting.replicas for setting in settings(case_of(name))) == 3
 
 
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"swiglu"}))
 def test_narrow_heads_are_held_to_the_definition(name):
     case = CASES[name]
-    assert {(each.width, each.members) for each in settings(case) if each.width} == {
-        (width, members) for width in (8, 12, 16, 24, 32, 64) for members in (1, 3)
+    assert {(each.width, each.replicas) for each in settings(case) if each.width} == {
+        (width, replicas) for width in (8, 12, 16, 24, 32, 64) for replicas in (1, 3)
     }
     decays = "mixed" if "g" in case.draw(1, 1, torch.Generator()) else ""
-    for width, members in ((8, 1), (12, 3)):
-        found = guard(case, Setting(torch.float32, 5, decays, members, width), CPU)
+    for width, replicas in ((8, 1), (12, 3)):
+        found = guard(case, Setting(torch.float32, 5, decays, replicas, width), CPU)
         assert found.right
-        assert (found.width, found.members) == (width, members)
+        assert (found.width, found.members) == (width, replicas)
 
 
 def test_a_whole_swiglu_is_guarded_at_widths_that_fill_their_tiles_and_that_do_not():
-    assert {(one.width, one.members) for one in settings(case_of("swiglu"))} == {(0, 1), (0, 3), (72, 1), (72, 3)}
+    assert {(one.width, one.replicas) for one in settings(case_of("swiglu"))} == {(0, 1), (0, 3), (72, 1), (72, 3)}
     for width in (0, 72):
         found = guard(case_of("swiglu"), Setting(torch.float32, 5, "", 3, width), CPU)
         assert found.right
@@ -146,7 +146,7 @@ def test_a_member_that_sees_another_is_seen():
     case = small()
     wrong = dataclasses.replace(case, ours=lambda x: case.ours(x | {"v": Mixed.apply(x["v"])}))
     assert guard(wrong, Setting(torch.float32, 5, "mixed"), CPU).right
-    assert not guard(wrong, Setting(torch.float32, 5, "mixed", members=2), CPU).right
+    assert not guard(wrong, Setting(torch.float32, 5, "mixed", replicas=2), CPU).right
 
 
 def test_memory_is_as_before_afterwards():

@@ -1,4 +1,4 @@
-"""Custom operators under vmap: the members of a stack are more rows of the batch."""
+"""Custom operators under vmap: the replicas of a stack are more rows of the batch."""
 
 from __future__ import annotations
 

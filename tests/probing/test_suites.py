@@ -48,7 +48,7 @@ def test_a_trial_with_lengths() -> None:
     for seed, row in zip(found["seeds"], (0, 1), strict=True):
         assert set(seed["lengths"]) == {"2", "4"}
         chosen = fleet.records[seed["chosen"]]
-        assert (chosen.member.data, seed["lengths"]) == (row, chosen.others)
+        assert (chosen.replica.data, seed["lengths"]) == (row, chosen.others)
         assert 0.5 <= seed["chance"] <= 1
         assert set(seed["exact"]) == {"1", "2", "4"}
         assert seed["exact"] == {"1": chosen.exact["test"], **{f: chosen.exact[f] for f in ("2", "4")}}
@@ -56,10 +56,10 @@ def test_a_trial_with_lengths() -> None:
 
 
 def test_a_sequence_counts_as_exact_where_every_answer_is_right() -> None:
-    """A member that always says 1, on sequences of which the first asks for ones alone, the second for a 0,
+    """A replica that always says 1, on sequences of which the first asks for ones alone, the second for a 0,
     and the third allows 0 or 1 in one place."""
     from plait.model.architecture import architecture
-    from plait.training.ensemble import Fleet, Member, Plan, Split
+    from plait.training.ensemble import Fleet, Plan, Replica, Split
 
     inputs = torch.zeros(1, 3, 4, dtype=torch.long)
     targets = torch.tensor([[[1, 1, 1, -100], [1, 0, 1, 1], [-100, 0, 1, -100]]])
@@ -67,7 +67,7 @@ def test_a_sequence_counts_as_exact_where_every_answer_is_right() -> None:
     allowed[..., 0] = targets
     allowed[0, 2, 1, 1] = 1
     plain, several = Split(inputs, targets), Split(inputs, targets, allowed)
-    fleet = Fleet(architecture("d=8 vocab=3 | mlp"), [Member(0.0, 0.0, 0, 0)], Plan(1, 3), plain, plain, several)
+    fleet = Fleet(architecture("d=8 vocab=3 | mlp"), [Replica(0.0, 0.0, 0, 0)], Plan(1, 3), plain, plain, several)
     fleet._forward = lambda params, tokens: torch.nn.functional.one_hot(torch.ones_like(tokens), 3).float()
     accuracy, _, exact = fleet.score("validation")
     assert (accuracy.item(), exact.item()) == (pytest.approx(7 / 9), pytest.approx(1 / 3))

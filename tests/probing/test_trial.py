@@ -41,15 +41,15 @@ def test_the_best_by_validation_counts(validation, chosen):
 def test_a_cell_trains_a_run_for_every_seed_and_grid_point(trial):
     fleet = trial.fleet()
     records = fleet.run()
-    assert [(r.member.data, r.member.lr) for r in records] == [(0, 1e-3), (0, 5e-3), (1, 1e-3), (1, 5e-3)]
-    assert len({r.member.seed for r in records}) == 4
+    assert [(r.replica.data, r.replica.lr) for r in records] == [(0, 1e-3), (0, 5e-3), (1, 1e-3), (1, 5e-3)]
+    assert len({r.replica.seed for r in records}) == 4
     train = fleet.splits["train"].inputs_DNT
     assert np.array_equal(train[1].numpy(), trial.data[1].train.inputs_NT)
     found = result(trial, records)
     assert json.loads(json_text(found, "result")) == found
     for data, one in enumerate(found["seeds"]):
         chosen = records[one["chosen"]]
-        rivals = [r for r in records if r.member.data == data]
+        rivals = [r for r in records if r.replica.data == data]
         assert chosen in rivals
         assert chosen.validation[-1][1] == max(r.validation[-1][1] for r in rivals)
         assert (one["accuracy"], one["loss"]) == chosen.test
@@ -65,7 +65,7 @@ def test_the_mad_lab_variant_is_selected_and_scored_by_its_macro_accuracy(protoc
     fleet.run(until=20)
     for split, row in (("validation", trial.data[1].validation), ("test", trial.data[1].test)):
         predicted = _predictions(fleet, place=2, inputs=row.inputs_NT)
-        assert fleet.members[2].data == 1
+        assert fleet.replicas[2].data == 1
         accuracy = fleet.score(split)[0][2].item()
         assert accuracy == pytest.approx(macro_accuracy(predicted, row.targets_NT), abs=1e-6)
         assert accuracy != pytest.approx(token_accuracy(predicted, row.targets_NT), abs=1e-6)

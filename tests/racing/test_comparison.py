@@ -11,13 +11,14 @@ import pytest
 
 from plait.racing.comparison import Comparison, compare
 from plait.racing.contenders import Contender, read_contenders
-from plait.racing.document import document
+from plait.racing.document import comparison_result
 from plait.racing.leg import Course
 from plait.racing.planning import Terms
 from plait.racing.rates import _rates_beyond as beyond
 from plait.racing.rates import best_rate, stacks
 from plait.records import Store, open_store
-from plait.reporting.comparison import comparison_rows, verdict_sentence
+from plait.records.comparison import ComparisonResult
+from plait.reporting.comparison import ranking, verdict_sentence
 from plait.training.track import Replica
 
 SMALL, LARGE = "d=16 | attn[heads=2] swiglu", "d=24 | gla[heads=2] swiglu"
@@ -37,17 +38,20 @@ def pair(course: Course, tmp_path_factory: pytest.TempPathFactory) -> Comparison
 
 def test_copies_are_not_distinguishable(course: Course, store: Store, tmp_path: Path) -> None:
     found = compared(course, store, tmp_path, SMALL, SMALL)
-    one, other = document(found)["architectures"]
-    assert (one["name"], other["name"]) == ("attn swiglu", "attn swiglu-2")
-    assert (one["loss"], one["curve"], one["lr"]) == (other["loss"], other["curve"], other["lr"])
-    (pair,) = document(found)["paired"]
-    assert (pair["difference"], pair["verdict"]) == (0.0, "not distinguishable")
+    one, other = comparison_result(found).architectures
+    assert (one.name, other.name) == ("attn swiglu", "attn swiglu-2")
+    assert (one.loss, one.curve, one.lr) == (other.loss, other.curve, other.lr)
+    (pair,) = comparison_result(found).paired
+    assert (pair.difference, pair.verdict) == (0.0, "not distinguishable")
     assert "not distinguishable" in found.compared.verdict
 
 
 def test_the_document_is_plain_and_whole(pair: Comparison) -> None:
-    found = document(pair)
+    result = comparison_result(pair, ["a note"])
+    found = result.as_dict()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert ComparisonResult.from_dict(found) == result
+    assert ComparisonResult.from_dict({**found, "of_a_later_version": 1}) == result
     assert {"architectures", "paired", "noise", "verdict", "cost"} <= set(found)
     for row in found["architectures"]:
         assert {"name", "spec", "loss", "interval", "seeds", "tokens", "lr", "curve", "p_best"} <= set(row)
@@ -63,15 +67,15 @@ def test_the_document_is_plain_and_whole(pair: Comparison) -> None:
 
 
 def test_the_verdict_tells_by_how_much_the_lowest_two_differ(pair: Comparison) -> None:
-    found = document(pair)
-    best, other = sorted(found["architectures"], key=lambda row: row["loss"])
-    (pair,) = found["paired"]
-    low, high = sorted(abs(end) if abs(end) > 0 else end for end in pair["interval"])
+    found = comparison_result(pair)
+    best, other = sorted(found.architectures, key=lambda row: row.loss)
+    (pair,) = found.paired
+    low, high = sorted(abs(end) if abs(end) > 0 else end for end in pair.interval)
     told = verdict_sentence(found)
-    assert told.startswith(f"After 2.05 k tokens {found['verdict']}. {other['name']} is ")
-    assert f"{other['loss'] - best['loss']:.3f} (" in told
-    if pair["verdict"] == best["name"]:  # both ends on one side of 0
-        assert f"({low:.3f} to {high:.3f}) nats per token above {best['name']}." in told
+    assert told.startswith(f"After 2.05 k tokens {found.verdict}. {other.name} is ")
+    assert f"{other.loss - best.loss:.3f} (" in told
+    if pair.verdict == best.name:  # both ends on one side of 0
+        assert f"({low:.3f} to {high:.3f}) nats per token above {best.name}." in told
 
 
 def test_nothing_is_foreseen_from_the_warm_up(course: Course, store: Store, tmp_path: Path) -> None:
@@ -87,9 +91,9 @@ def test_nothing_is_foreseen_from_the_warm_up(course: Course, store: Store, tmp_
 
 def test_one_alone(course: Course, store: Store, tmp_path: Path) -> None:
     found = compared(course, store, tmp_path, SMALL)
-    (row,) = document(found)["architectures"]
-    assert row["interval"] is not None
-    assert row["p_best"] == 1.0
+    (row,) = comparison_result(found).architectures
+    assert row.interval is not None
+    assert row.p_best == 1.0
     assert found.compared.verdict == "attn swiglu alone"
     assert found.foresight is None
 
@@ -116,13 +120,13 @@ def test_what_diverges_loses(course: Course, store: Store, tmp_path: Path, monke
             run(leg, *given)
 
     monkeypatch.setattr(Leg, "run", diverging)
-    found = document(compared(course, store, tmp_path, SMALL, LARGE))
-    good, bad = found["architectures"]
-    assert (bad["loss"], bad["interval"], bad["diverged"], bad["p_best"]) == (None, None, 2, 0.0)
-    assert found["verdict"] == f"{good['name']} is best"
-    assert found["paired"][0]["verdict"] == good["name"]
-    assert [row["verdict"] for row in comparison_rows(found)] == ["lowest loss", "diverged"]
-    assert verdict_sentence(found) == f"After 2.05 k tokens {good['name']} is best."
+    found = comparison_result(compared(course, store, tmp_path, SMALL, LARGE))
+    good, bad = found.architectures
+    assert (bad.loss, bad.interval, bad.diverged, bad.p_best) == (None, None, 2, 0.0)
+    assert found.verdict == f"{good.name} is best"
+    assert found.paired[0].verdict == good.name
+    assert [row.verdict for row in ranking(found)] == ["lowest loss", "diverged"]
+    assert verdict_sentence(found) == f"After 2.05 k tokens {good.name} is best."
 
 
 def test_a_further_seed_costs_only_itself(course: Course, store: Store, tmp_path: Path) -> None:
@@ -130,16 +134,16 @@ def test_a_further_seed_costs_only_itself(course: Course, store: Store, tmp_path
     before = len(list(store.find("track")))
     found = compared(course, store, tmp_path, SMALL, terms=replace(TERMS, seeds=3))
     assert len(list(store.find("track"))) == before + 5  # rungs
-    assert document(found)["architectures"][0]["seeds"] == 3
+    assert comparison_result(found).architectures[0].seeds == 3
 
 
 def test_without_a_search_all_have_one_rate(course: Course, store: Store, tmp_path: Path) -> None:
     terms = replace(TERMS, search_rates=False, tokens=None, flops=1e7, equal="flops", lr=3e-3)
-    rows = document(compared(course, store, tmp_path, SMALL, LARGE, terms=terms))["architectures"]
-    assert {row["lr"] for row in rows} == {3e-3}
-    assert rows[0]["tokens"] > rows[1]["tokens"]
+    rows = comparison_result(compared(course, store, tmp_path, SMALL, LARGE, terms=terms)).architectures
+    assert {row.lr for row in rows} == {3e-3}
+    assert rows[0].tokens > rows[1].tokens
     for row in rows:
-        assert row["tokens"] * row["flops_per_token"] == pytest.approx(1e7, rel=0.1)
+        assert row.tokens * row.flops_per_token == pytest.approx(1e7, rel=0.1)
 
 
 def test_the_search_goes_on_beyond_its_edge() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +16,13 @@ from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.model.architecture import architecture
 from plait.racing.contenders import Contender
-from plait.racing.document import _against, _verdict, race_document
+from plait.racing.document import _against, _verdict, race_result
 from plait.racing.leg import KIND, Course, Leg
 from plait.racing.race import race, rungs_to, speeds
 from plait.racing.rates import RATE_STEPS
 from plait.racing.workers import Workers
 from plait.records import Record, open_store
+from plait.records.comparison import RaceResult
 from plait.training.recipe import Recipe
 from plait.training.track import track_recipe
 
@@ -164,7 +166,7 @@ def test_a_target_of_few_steps_is_said_to_be_one() -> None:
     for target, said in ((3e3, True), (1e6, False)):
         found = held(Pool(), target)
         tokens = dict.fromkeys(CURVES, float(found.target))
-        notes = race_document(found, found.prediction_at(tokens), tokens)["notes"]
+        notes = race_result(found, found.prediction_at(tokens), tokens).notes
         assert [("4 of them warm-up" in note) for note in notes] == [True] * said
         assert not any("--batch" in note for note in notes)  # of a design, that is what models are measured with
 
@@ -207,10 +209,10 @@ def test_a_race_within_the_warm_up_calls_nobody_better() -> None:
         tokens = dict.fromkeys(CURVES, float(found.target))
         prediction = found.prediction_at(tokens)
         assert set(prediction.p_best.values()) == chances
-        document = race_document(found, prediction, tokens)
-        assert {pair["verdict"] for pair in document["paired"]} == {"not distinguishable"}
-        assert document["verdict"].startswith("not distinguishable after so few steps; ")
-        assert document["notes"]
+        result = race_result(found, prediction, tokens)
+        assert {pair.verdict for pair in result.paired} == {"not distinguishable"}
+        assert result.verdict.startswith("not distinguishable after so few steps; ")
+        assert result.notes
     longer = held(Pool(), 1e5, limit=1.0)
     assert not longer.starved
     assert max(longer.foresight.rows[-1].p_best.values()) > 0.5
@@ -235,9 +237,11 @@ def test_a_diverged_candidate_stops_and_loses() -> None:
     prediction = found.prediction_at(tokens)
     assert prediction.pick == "fast"
     assert prediction.p_best["steady"] == 0.0
-    rows = {row["name"]: row for row in race_document(found, prediction, tokens)["architectures"]}
-    assert rows["steady"]["loss"] is None
-    assert rows["steady"]["interval"] is None
+    result = race_result(found, prediction, tokens)
+    rows = {row.name: row for row in result.architectures}
+    assert rows["steady"].loss is None
+    assert rows["steady"].interval is None
+    assert RaceResult.from_dict(json.loads(json.dumps(result.as_dict(), allow_nan=False))) == result
     assert len({leg[1] for leg in pool.legs if leg[0] == "steady"}) <= 2  # where rates are chosen, and the first rung
 
 
@@ -248,7 +252,7 @@ def test_no_difference_below_the_noise_is_called_one(apart: float, told: str) ->
     loss_DC = np.stack([np.ones(500), np.full(500, 1 + apart)], 1) * np.exp(1e-4 * rng.normal(size=(500, 2)))
     prediction = Prediction(["low", "high"], 1e6, loss_DC, noise=0.01)
     assert prediction.p_better("low", "high") > 0.99
-    assert _against(prediction, "low", "high")["verdict"] == told
+    assert _against(prediction, "low", "high").verdict == told
     assert _verdict(prediction, "low") == (
         "low is best" if told == "low" else "low is the best choice (P(best) > 99 %); not ruled out: high"
     )
@@ -257,9 +261,9 @@ def test_no_difference_below_the_noise_is_called_one(apart: float, told: str) ->
 def test_one_candidate_alone_and_none() -> None:
     found = held(Pool(), 1e5, "fast")
     tokens = {"fast": float(found.target)}
-    document = race_document(found, found.prediction_at(tokens), tokens)
-    assert document["verdict"] == "fast alone"
-    assert document["paired"] == []
+    result = race_result(found, found.prediction_at(tokens), tokens)
+    assert result.verdict == "fast alone"
+    assert result.paired == ()
     with pytest.raises(UserError, match="needs a candidate"):
         race([], 1e5, Pool(), Path("nowhere"), speed={})  # type: ignore[arg-type]
 

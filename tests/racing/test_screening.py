@@ -18,7 +18,7 @@ from plait.core.errors import UserError
 from plait.model.architecture import architecture
 from plait.racing import screening
 from plait.racing.contenders import Contender
-from plait.racing.document import race_document
+from plait.racing.document import race_result
 from plait.racing.leg import KIND, Course, Leg
 from plait.racing.race import race
 from plait.racing.screening import (
@@ -217,8 +217,8 @@ def test_a_race_with_a_screening_pays_for_it_and_listens_to_it(copier: str) -> N
     ahead, was_ahead = (np.mean([p.loss[o] / p.loss[copier] for o in others]) for p in (prediction, before))
     assert ahead > was_ahead + 0.005
     assert prediction.p_best[copier] > before.p_best[copier]
-    rows = {row["name"]: row for row in race_document(found, prediction, tokens)["architectures"]}
-    assert {name: row["screening"] for name, row in rows.items()} == {n: 0.6 if n == copier else 1.0 for n in SPECS}
+    rows = {row.name: row for row in race_result(found, prediction, tokens).architectures}
+    assert {name: row.screening for name, row in rows.items()} == {n: 0.6 if n == copier else 1.0 for n in SPECS}
 
 
 def test_when_there_is_none() -> None:
@@ -249,7 +249,7 @@ from plait.core.errors import UserError
 from plait.model.architecture import architecture
 from plait.racing import leg, race
 from plait.racing.contenders import Contender
-from plait.racing.document import race_document
+from plait.racing.document import race_result
 from plait.racing.workers import Workers
 from plait.records import open_store
 from plait.training.recipe import Recipe
@@ -266,7 +266,7 @@ speed, rates = dict.fromkeys([c.name for c in contenders], 1e-5), dict.fromkeys(
 with open_store(f"sqlite:///{folder}/plait.db") as store, Workers(course, store, Place(workers=1)) as pool:
     raced = race.race(contenders, 48 * 1024, pool, folder, speed=speed, limit=0.2, rates=rates)
 tokens = dict.fromkeys(speed, float(raced.target))
-found = race_document(raced, raced.prediction_at(tokens), tokens)
+found = race_result(raced, raced.prediction_at(tokens), tokens).as_dict()
 del found["cost"]["seconds"]
 print(json.dumps(found))
 """

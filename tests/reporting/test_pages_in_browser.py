@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from plait.records.comparison import ComparisonResult
 from plait.reporting.axes import Axis
 from plait.reporting.charts import Panel, Series, series_numbers
 from plait.reporting.comparison import comparison_page
@@ -78,7 +79,7 @@ def visit(browser: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
 
 
 def test_a_comparison(visit: Any) -> None:
-    seen = visit(comparison_page(compared()))
+    seen = visit(comparison_page(ComparisonResult.from_dict(compared())))
     lines = seen.locator("figure.plot polyline.line")
     assert lines.count() == 4  # two in each of two charts
     seen.locator(".legend button", has_text="gla").first.click()
@@ -102,7 +103,7 @@ def test_one_budget_alone_has_its_place(visit: Any) -> None:
     given["foresight"] = given["foresight"][:1]
     for row in given["architectures"]:
         row["curve"], row["tokens"] = row["curve"][1:2], 2000
-    seen = visit(comparison_page(given))
+    seen = visit(comparison_page(ComparisonResult.from_dict(given)))
     assert seen.locator("figure.plot .mark").count() == 4
     assert seen.locator(".legend button").count() == 4
 

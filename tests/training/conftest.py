@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from plait.model.architecture import architecture
-from plait.training.ensemble import Fleet, Member, Plan, Split
+from plait.training.ensemble import Fleet, Plan, Replica, Split
 
 VOCAB, TOKENS = 7, 12
 BODIES = {
@@ -29,8 +29,8 @@ def split(examples: int, seed: int, sets: int = 1) -> Split:
 
 @pytest.fixture(scope="session")
 def make_fleet():
-    def make(members: list[Member], plan: Plan, body: str = "attn", sets: int = 1) -> Fleet:
+    def make(replicas: list[Replica], plan: Plan, body: str = "attn", sets: int = 1) -> Fleet:
         arch = architecture(f"d=16 vocab={VOCAB} | {BODIES[body]}")
-        return Fleet(arch, members, plan, split(64, 0, sets), split(32, 1, sets), split(32, 2, sets))
+        return Fleet(arch, replicas, plan, split(64, 0, sets), split(32, 1, sets), split(32, 2, sets))
 
     return make

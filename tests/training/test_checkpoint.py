@@ -11,14 +11,14 @@ import torch
 
 from plait.core.errors import UserError
 from plait.training import checkpoint
-from plait.training.ensemble import Member, Plan
+from plait.training.ensemble import Plan, Replica
 
-MEMBERS = [Member(3e-3, 0.0, 0), Member(1e-2, 0.1, 1)]
+REPLICAS = [Replica(3e-3, 0.0, 0), Replica(1e-2, 0.1, 1)]
 
 
 def test_a_fleet_goes_on_from_a_file_exactly(make_fleet, tmp_path):
     plan = Plan(steps=30, batch=16, eval_every=6)
-    whole, before, after = (make_fleet(MEMBERS, plan) for _ in range(3))
+    whole, before, after = (make_fleet(REPLICAS, plan) for _ in range(3))
     whole.run()
     before.run(until=13)
     path = tmp_path / "key" / "fleet.safetensors"

@@ -1,4 +1,4 @@
-"""The fleet: each member trains as if it were alone."""
+"""The fleet: each replica trains as if it were alone."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import torch
 
 from plait.model import build
 from plait.model.language_model import IGNORE
-from plait.training.ensemble import Fleet, Member, MemberRecord, Plan, data_order, scored_positions
+from plait.training.ensemble import Fleet, Plan, Replica, ReplicaRecord, data_order, scored_positions
 from plait.training.optimizer import decayed_parameters
 
-MEMBERS = [Member(1e-3, 0.0, 0), Member(3e-3, 0.1, 0), Member(1e-2, 0.1, 1)]
+REPLICAS = [Replica(1e-3, 0.0, 0), Replica(3e-3, 0.1, 0), Replica(1e-2, 0.1, 1)]
 
 
-def plain_losses(fleet: Fleet, member: Member, steps: int) -> list[float]:
+def plain_losses(fleet: Fleet, replica: Replica, steps: int) -> list[float]:
     """The same training, written the ordinary way: one model, torch's own AdamW."""
     train, plan = fleet.splits["train"], fleet.plan
-    model = build(fleet.arch, seed=member.seed)
+    model = build(fleet.arch, seed=replica.seed)
     decayed = decayed_parameters(model)
     groups = [
         {"params": [p for n, p in model.named_parameters() if (n in decayed) is wanted], "weight_decay": decay}
-        for wanted, decay in ((True, member.weight_decay), (False, 0.0))
+        for wanted, decay in ((True, replica.weight_decay), (False, 0.0))
     ]
-    optimizer = torch.optim.AdamW(groups, lr=member.lr, betas=(0.9, 0.98))
+    optimizer = torch.optim.AdamW(groups, lr=replica.lr, betas=(0.9, 0.98))
     size = train.inputs_DNT.shape[1]
     losses = []
     for step in range(steps):
         epoch, place = divmod(step, math.ceil(size / plan.batch))
-        order = data_order(member.seed, epoch, size)
+        order = data_order(replica.seed, epoch, size)
         rows = torch.cat([order, order])[place * plan.batch : (place + 1) * plan.batch]
         for group in optimizer.param_groups:
-            group["lr"] = member.lr * 0.5 * (1 + math.cos(math.pi * step / plan.steps))
-        loss = model.loss(train.inputs_DNT[member.data, rows], train.targets_DNT[member.data, rows])
+            group["lr"] = replica.lr * 0.5 * (1 + math.cos(math.pi * step / plan.steps))
+        loss = model.loss(train.inputs_DNT[replica.data, rows], train.targets_DNT[replica.data, rows])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -42,8 +42,8 @@ def plain_losses(fleet: Fleet, member: Member, steps: int) -> list[float]:
     return losses
 
 
-def near(record: MemberRecord, expected: MemberRecord) -> bool:
-    """Equal but for rounding: a product over fewer members may add up in another order."""
+def near(record: ReplicaRecord, expected: ReplicaRecord) -> bool:
+    """Equal but for rounding: a product over fewer replicas may add up in another order."""
     ours, theirs = (torch.tensor([loss for _, loss in r.losses]) for r in (record, expected))
     return ours.shape == theirs.shape and bool((ours - theirs).abs().max() < 1e-4)
 
@@ -53,13 +53,13 @@ def near(record: MemberRecord, expected: MemberRecord) -> bool:
 def test_what_is_not_scored_is_not_computed_and_nothing_else_changes(make_fleet, monkeypatch, body, most):
     """Few positions count, a different number in every sequence: the ensemble's losses are those of whole sequences."""
     monkeypatch.setattr("plait.training.ensemble.SCORED_MULTIPLE", 2)
-    whole = make_fleet(MEMBERS, Plan(steps=10, batch=20, eval_every=1000), body)
+    whole = make_fleet(REPLICAS, Plan(steps=10, batch=20, eval_every=1000), body)
     targets = whole.splits["train"].targets_DNT
     stream = torch.Generator().manual_seed(5)
     order = torch.rand(targets.shape, generator=stream).argsort(-1)
     targets[order >= torch.randint(most, (*targets.shape[:2], 1), generator=stream) + 1] = IGNORE
     assert len(whole.batch(whole._batch_rows(0))) == 2
-    few = make_fleet(MEMBERS, Plan(steps=10, batch=20, eval_every=1000), body)
+    few = make_fleet(REPLICAS, Plan(steps=10, batch=20, eval_every=1000), body)
     few.splits["train"] = whole.splits["train"]
     few._scored = scored_positions(targets)
     tokens, wanted, at = few.batch(few._batch_rows(0))
@@ -80,19 +80,21 @@ def test_positions_are_left_out_where_that_pays():
 
 
 @pytest.mark.parametrize("body", ["attn", "gla", "mamba", "hyena"])
-def test_a_member_trains_as_a_model_alone_does(make_fleet, body):
-    steps, members = 24, [Member(1e-4, 0.0, 0), Member(5e-4, 0.1, 1), Member(1e-3, 0.1, 2)]
-    fleet = make_fleet(members, Plan(steps=40, batch=20, eval_every=1000), body)  # 64 examples: the last batch is short
+def test_a_replica_trains_as_a_model_alone_does(make_fleet, body):
+    steps, replicas = 24, [Replica(1e-4, 0.0, 0), Replica(5e-4, 0.1, 1), Replica(1e-3, 0.1, 2)]
+    fleet = make_fleet(
+        replicas, Plan(steps=40, batch=20, eval_every=1000), body
+    )  # 64 examples: the last batch is short
     stacked = torch.stack([fleet.advance(1) for _ in range(steps)], dim=1)
-    for place, member in enumerate(members):
-        gaps = (stacked[place] - torch.tensor(plain_losses(fleet, member, steps))).abs()
-        assert gaps.max() < 1e-4, (member, gaps.max())
+    for place, replica in enumerate(replicas):
+        gaps = (stacked[place] - torch.tensor(plain_losses(fleet, replica, steps))).abs()
+        assert gaps.max() < 1e-4, (replica, gaps.max())
     assert stacked[:, -5:].mean() < stacked[:, :5].mean()
 
 
 def test_members_differ_by_rate_decay_seed_and_data(make_fleet):
-    base = Member(3e-3, 0.0, 0, 0)
-    others = [Member(1e-3, 0.0, 0, 0), Member(3e-3, 0.5, 0, 0), Member(3e-3, 0.0, 1, 0), Member(3e-3, 0.0, 0, 1)]
+    base = Replica(3e-3, 0.0, 0, 0)
+    others = [Replica(1e-3, 0.0, 0, 0), Replica(3e-3, 0.5, 0, 0), Replica(3e-3, 0.0, 1, 0), Replica(3e-3, 0.0, 0, 1)]
     fleet = make_fleet([base, *others, base], Plan(steps=20, batch=16), sets=2)
     last = fleet.advance(10)
     assert torch.equal(last[0], last[-1])
@@ -102,7 +104,7 @@ def test_members_differ_by_rate_decay_seed_and_data(make_fleet):
 
 def test_a_run_in_slices_is_the_run_at_once(make_fleet):
     plan = Plan(steps=30, batch=16, eval_every=7)
-    whole, sliced = make_fleet(MEMBERS, plan), make_fleet(MEMBERS, plan)
+    whole, sliced = make_fleet(REPLICAS, plan), make_fleet(REPLICAS, plan)
     whole.run()
     for until in (1, 2, 9, 14, 15, 29):
         sliced.run(until=until)
@@ -115,12 +117,12 @@ def test_a_run_in_slices_is_the_run_at_once(make_fleet):
 
 
 def test_a_solved_member_stops_and_leaves_the_others_as_they_are(make_fleet):
-    members = [Member(1e-4, 0.0, 0), Member(2e-4, 0.1, 0), Member(1e-2, 0.1, 1)]
-    free = make_fleet(members, Plan(steps=30, batch=32, eval_every=10))
+    replicas = [Replica(1e-4, 0.0, 0), Replica(2e-4, 0.1, 0), Replica(1e-2, 0.1, 1)]
+    free = make_fleet(replicas, Plan(steps=30, batch=32, eval_every=10))
     free.run()
     reached = free.records[2].validation[0][1]
-    assert all(a < reached for record in free.records[:2] for _, a, _ in record.validation), "no member leads clearly"
-    stopping = make_fleet(members, Plan(steps=30, batch=32, eval_every=10, solved=reached))
+    assert all(a < reached for record in free.records[:2] for _, a, _ in record.validation), "no replica leads clearly"
+    stopping = make_fleet(replicas, Plan(steps=30, batch=32, eval_every=10, solved=reached))
     stopping.run()
     solved, others = stopping.records[2], stopping.records[:2]
     assert (solved.stopped, solved.steps) == ("solved", 10)
@@ -134,15 +136,15 @@ def test_a_solved_member_stops_and_leaves_the_others_as_they_are(make_fleet):
 
 
 def test_the_first_to_solve_a_data_set_ends_the_others_on_it(make_fleet):
-    slow, fast = Member(1e-4, 0.0, 0), Member(1e-2, 0.1, 1)
-    members = [slow, fast, replace(slow, data=1), replace(fast, data=1, lr=2e-4)]
-    free = make_fleet(members, Plan(steps=20, batch=32, eval_every=10), sets=2)
+    slow, fast = Replica(1e-4, 0.0, 0), Replica(1e-2, 0.1, 1)
+    replicas = [slow, fast, replace(slow, data=1), replace(fast, data=1, lr=2e-4)]
+    free = make_fleet(replicas, Plan(steps=20, batch=32, eval_every=10), sets=2)
     free.run()
     reached = free.records[1].validation[0][1]
     others = [accuracy for i in (0, 2, 3) for _, accuracy, _ in free.records[i].validation]
-    assert max(others) < reached, "no member leads clearly"
+    assert max(others) < reached, "no replica leads clearly"
     plan = Plan(steps=20, batch=32, eval_every=10, solved=reached, first_ends=True)
-    ending = make_fleet(members, plan, sets=2)
+    ending = make_fleet(replicas, plan, sets=2)
     ending.run()
     assert [(r.stopped, r.steps) for r in ending.records] == [
         ("outdone", 10),
@@ -156,16 +158,16 @@ def test_the_first_to_solve_a_data_set_ends_the_others_on_it(make_fleet):
 
 @pytest.fixture(scope="module")
 def whole(make_fleet):
-    """A run in which a member stops before the others."""
-    fleet = make_fleet(MEMBERS, Plan(steps=50, batch=16, eval_every=10, solved=0.6))
+    """A run in which a replica stops before the others."""
+    fleet = make_fleet(REPLICAS, Plan(steps=50, batch=16, eval_every=10, solved=0.6))
     fleet.run()
     assert any(record.stopped == "solved" and record.steps < 50 for record in fleet.records), "compaction is not tested"
     return fleet
 
 
 def test_what_is_trained_on_after_it_has_stopped_is_not_recorded(make_fleet, whole, monkeypatch):
-    """A captured graph keeps its members until half of them have stopped."""
-    keeping = make_fleet(MEMBERS, whole.plan)
+    """A captured graph keeps its replicas until half of them have stopped."""
+    keeping = make_fleet(REPLICAS, whole.plan)
     monkeypatch.setattr(Fleet, "_compact", lambda fleet: None)
     keeping.run()
     early = [i for i, record in enumerate(whole.records) if record.stopped == "solved" and record.steps < 50]
@@ -175,16 +177,16 @@ def test_what_is_trained_on_after_it_has_stopped_is_not_recorded(make_fleet, who
 
 
 def test_a_hopeless_member_stops(make_fleet):
-    members = [Member(1e-12, 0.0, 0), Member(2e-3, 0.0, 0)]
-    fleet = make_fleet(members, Plan(steps=40, batch=32, eval_every=4, hopeless=0.5))
+    replicas = [Replica(1e-12, 0.0, 0), Replica(2e-3, 0.0, 0)]
+    fleet = make_fleet(replicas, Plan(steps=40, batch=32, eval_every=4, hopeless=0.5))
     fleet.run()
     assert [(r.stopped, r.steps) for r in fleet.records] == [("hopeless", 20), ("done", 40)]
 
 
 def test_a_diverged_member_stops_alone(make_fleet):
     plan = Plan(steps=30, batch=16, eval_every=5)
-    fleet = make_fleet([MEMBERS[0], Member(1e30, 0.0, 0), MEMBERS[1]], plan)
-    alone = make_fleet([MEMBERS[0], MEMBERS[1]], plan)
+    fleet = make_fleet([REPLICAS[0], Replica(1e30, 0.0, 0), REPLICAS[1]], plan)
+    alone = make_fleet([REPLICAS[0], REPLICAS[1]], plan)
     fleet.run()
     alone.run()
     assert [r.stopped for r in fleet.records] == ["done", "diverged", "done"]
@@ -194,7 +196,7 @@ def test_a_diverged_member_stops_alone(make_fleet):
 
 @pytest.mark.parametrize("at", [3, 20, 41])
 def test_a_restored_fleet_goes_on_exactly(make_fleet, whole, at):
-    before, after = (make_fleet(MEMBERS, whole.plan) for _ in range(2))
+    before, after = (make_fleet(REPLICAS, whole.plan) for _ in range(2))
     before.run(until=at)
     after.restore(before.state())
     after.run()
@@ -204,7 +206,7 @@ def test_a_restored_fleet_goes_on_exactly(make_fleet, whole, at):
 def test_a_curriculum_learns_from_the_first_tokens_only(make_fleet):
     plan = Plan(steps=20, batch=16, eval_every=1000, curriculum=((0.2, 2), (0.5, 4)))
     assert [plan.tokens_at(step) for step in (0, 3, 4, 9, 10, 19)] == [2, 2, 4, 4, None, None]
-    one, other = make_fleet(MEMBERS, plan), make_fleet(MEMBERS, plan)
+    one, other = make_fleet(REPLICAS, plan), make_fleet(REPLICAS, plan)
     other.splits["train"].inputs_DNT[..., 4:] = 0
     other.splits["train"].targets_DNT[..., 4:] = 1
     for fleet in (one, other):
@@ -218,9 +220,9 @@ def test_a_curriculum_learns_from_the_first_tokens_only(make_fleet):
 def test_of_one_shape_the_later_tokens_are_not_scored(make_fleet):
     """A captured graph has one shape: there the rest is masked, with the same gradients."""
     plan = Plan(steps=20, batch=16, eval_every=1000, curriculum=((0.5, 3),))
-    fleet = make_fleet(MEMBERS, plan)
+    fleet = make_fleet(REPLICAS, plan)
     fleet.advance(1)
-    rows = torch.zeros(len(MEMBERS), 2, dtype=torch.long)
+    rows = torch.zeros(len(REPLICAS), 2, dtype=torch.long)
     short, _ = fleet.batch(rows)
     fleet._stepper.captured = True
     whole, targets = fleet.batch(rows)
@@ -236,7 +238,7 @@ def test_the_graph_of_a_fleet_reads_rotary_angles(make_fleet):
     from plait.model.compiled_blocks import remember_angles
     from plait.training.ensemble_step import record_gradients
 
-    fleet = make_fleet(MEMBERS, Plan(steps=2, batch=4))
+    fleet = make_fleet(REPLICAS, Plan(steps=2, batch=4))
     tokens, targets = fleet.batch(fleet._batch_rows(0))
     graphs = []
     make = proxies.make_fx

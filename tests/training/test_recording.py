@@ -10,15 +10,15 @@ import torch._dynamo
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from plait.ops.paths import in_graph, plain_wanted, recorded_ops
-from plait.training.ensemble import Member, Plan
+from plait.training.ensemble import Plan, Replica
 from plait.training.ensemble_step import record_gradients
 
-MEMBERS = [Member(1e-3, 0.0, seed) for seed in range(3)]
+REPLICAS = [Replica(1e-3, 0.0, seed) for seed in range(3)]
 
 
 @pytest.mark.parametrize("body", ["attn", "hyena", "gla", "mamba"])
 def test_a_recorded_gradient_is_the_gradient(make_fleet, body):
-    fleet = make_fleet(MEMBERS, Plan(steps=10, batch=8), body)
+    fleet = make_fleet(REPLICAS, Plan(steps=10, batch=8), body)
     tokens, targets = fleet.batch(fleet._batch_rows(0))
     gradients = fleet._stepper._gradients
     fleet.template(tokens[0, :1], targets[0, :1])
@@ -34,7 +34,7 @@ def test_a_recorded_gradient_is_the_gradient(make_fleet, body):
 
 def test_a_recording_leaves_nothing_of_its_own_in_the_model(make_fleet):
     """It runs on tensors without values; angles of positions that it was the first to need must not be kept."""
-    untouched, fleet = (make_fleet(MEMBERS, Plan(steps=10, batch=8), "attn") for _ in range(2))
+    untouched, fleet = (make_fleet(REPLICAS, Plan(steps=10, batch=8), "attn") for _ in range(2))
     tokens, targets = fleet.batch(fleet._batch_rows(0))
     record_gradients(fleet._stepper._gradients, fleet.params, (tokens, targets))
     for expected_M, found_M in zip(untouched.score("validation"), fleet.score("validation"), strict=True):
@@ -57,7 +57,7 @@ class Calls(TorchDispatchMode):
 def test_operators_run_once_a_layer_with_members_folded_into_their_batch(make_fleet, monkeypatch):
     """What a GPU's kernels rely on, shown with an operator that a CPU has, too."""
     monkeypatch.setattr("plait.ops.attention.LONGEST_PLAIN", 0)
-    fleet = make_fleet(MEMBERS, Plan(steps=10, batch=8), "attn")
+    fleet = make_fleet(REPLICAS, Plan(steps=10, batch=8), "attn")
     tokens, targets = fleet.batch(fleet._batch_rows(0))
     fleet.template(tokens[0, :1], targets[0, :1])
     replayed = record_gradients(fleet._stepper._gradients, fleet.params, (tokens, targets))
@@ -81,7 +81,7 @@ def test_a_process_compiles_the_steps_of_any_number_of_ensembles(make_fleet, mon
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     with torch._dynamo.config.patch(recompile_limit=2):
         for seed in range(4):
-            fleet = make_fleet([Member(1e-3, 0.0, seed)], Plan(steps=10, batch=8), "attn")
+            fleet = make_fleet([Replica(1e-3, 0.0, seed)], Plan(steps=10, batch=8), "attn")
             rows = fleet._batch_rows(0)
             advance = fleet._stepper.prepared(rows)
             first, second = (advance(*fleet.batch(rows)) for _ in range(2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from plait.analysis.scaling_laws import CANNOT_SAY, SHARED_LEVEL, Estimate, Law,
 from plait.analysis.scaling_range import LEVEL, contradiction
 from plait.analysis.scaling_runs import ALL, Runs
 from plait.analysis.scaling_state import chances_of_least
+from plait.core.result import plain
 from plait.core.units import percent
 
 FAR = 100.0  # times the largest budget
@@ -48,109 +49,124 @@ def shown(value: Estimate, digits: int = 4, sign: str = "") -> str:
     return f"[{told}]" if value.wide else told
 
 
-def estimate(value: Estimate) -> dict[str, Any]:
-    entry: dict[str, Any] = {"value": value.value, "interval": [value.low, value.high]}
-    return {**entry, "verdict": CANNOT_SAY} if value.wide else entry
-
-
 def document(laws: Laws) -> dict[str, Any]:
     """The JSON document. `surface` and `frontier` are those of the best architecture at the target."""
     best = laws.best
-    whole = law_document(best)
-    return {
-        "target": laws.target,
-        "confidence": CONFIDENCE,
-        "runs": len(laws.runs),
-        "unit": laws.runs.unit,
-        "noise": {"run": laws.draws.noise, "group": laws.draws.group_noise, "group_p": laws.draws.group_p},
-        **({} if len(laws.laws) == 1 else {"architecture": best.name}),
-        **whole,
-        "shared_E": None if laws.shared_p is None else {"shared": laws.shared, "p": laws.shared_p},
-        "architectures": {name: law_document(law) for name, law in laws.laws.items()},
-        "comparisons": [
-            {
-                "better": comparison.better,
-                "than": comparison.worse,
-                "probability": comparison.probability,
-                "difference": estimate(comparison.difference),
-                "verdict": comparison.verdict,
-            }
-            for comparison in laws.comparisons
-        ],
-        "state": state_document(laws),
-        "attention": attention_document(laws),
-        "left_out": [asdict(budget) for budget in laws.left_out],
-        "findings": [asdict(finding) for finding in findings(laws)],
-        "notes": notes(laws),
-    }
+    document: dict[str, Any] = plain(
+        {
+            "target": laws.target,
+            "confidence": CONFIDENCE,
+            "runs": len(laws.runs),
+            "unit": laws.runs.unit,
+            "noise": {"run": laws.draws.noise, "group": laws.draws.group_noise, "group_p": laws.draws.group_p},
+            **({} if len(laws.laws) == 1 else {"architecture": best.name}),
+            **_law(best),
+            "shared_E": None if laws.shared_p is None else {"shared": laws.shared, "p": laws.shared_p},
+            "architectures": {name: _law(law) for name, law in laws.laws.items()},
+            "comparisons": [
+                {
+                    "better": comparison.better,
+                    "than": comparison.worse,
+                    "probability": comparison.probability,
+                    "difference": comparison.difference,
+                    "verdict": comparison.verdict,
+                }
+                for comparison in laws.comparisons
+            ],
+            "state": best_by_state(laws),
+            "attention": best_shares(laws) or None,
+            "left_out": laws.left_out,
+            "findings": findings(laws),
+            "notes": notes(laws),
+        }
+    )
+    return document
 
 
-def law_document(law: Law) -> dict[str, Any]:
+def _law(law: Law) -> dict[str, object]:
     return {
-        "surface": {name: estimate(value) for name, value in law.surface_estimates().items()},
-        "frontier": {
-            **{name: estimate(value) for name, value in law.frontier_estimates().items()},
-            "extrapolation": law.extrapolation,
-        },
-        "isoflop": isoflop_document(law),
+        "surface": law.surface_estimates(),
+        "frontier": {**law.frontier_estimates(), "extrapolation": law.extrapolation},
+        "isoflop": _isoflop(law),
         "flops_per_token": {"kappa": law.cost.kappa, "power": law.cost.power, "root": law.cost.root},
-        "off_frontier": [
-            {"size": offset, "gap": estimate(law.gap(offset)), "flops": estimate(law.overhead(offset))}
-            for offset in OFFSETS
-        ],
+        "off_frontier": [{"size": size, "gap": law.gap(size), "flops": law.overhead(size)} for size in OFFSETS],
     }
 
 
-def isoflop_document(law: Law) -> dict[str, Any] | None:
-    """The IsoFLOP part of the document; None if the runs are not in groups."""
+def _isoflop(law: Law) -> dict[str, object] | None:
+    """None if the runs are not in groups."""
     if not law.groups:
         return None
     groups = []
     for parabola in law.groups:
-        group: dict[str, Any] = {"flops": parabola.flops, "runs": len(parabola.runs), "bracketed": parabola.bracketed}
-        if parabola.bracketed:
-            size = math.exp(parabola.best_n)
-            group["N_star"] = estimate(Estimate.of(size, np.exp(parabola.best_n_B)))
-            group["D_star"] = float(law.cost.tokens(np.asarray(parabola.flops), np.asarray(size)))
-            group["loss"] = estimate(Estimate.of(parabola.best_loss, parabola.best_loss_B))
-        groups.append(group)
+        group = {"flops": parabola.flops, "runs": len(parabola.runs), "bracketed": parabola.bracketed}
+        size = math.exp(parabola.best_n)
+        best = {
+            "N_star": Estimate.of(size, np.exp(parabola.best_n_B)),
+            "D_star": float(law.cost.tokens(np.asarray(parabola.flops), np.asarray(size))),
+            "loss": Estimate.of(parabola.best_loss, parabola.best_loss_B),
+        }
+        groups.append({**group, **best} if parabola.bracketed else group)
     if law.powers is None:
         return {"groups": groups, "a": None, "b": None}
     a, b = (Estimate.of(*pair) for pair in ((law.powers.a, law.powers.a_B), (law.powers.b, law.powers.b_B)))
-    return {"groups": groups, "a": estimate(a.wider_than(0.2)), "b": estimate(b.wider_than(0.2))}
+    return {"groups": groups, "a": a.wider_than(0.2), "b": b.wider_than(0.2)}
 
 
-def state_document(laws: Laws) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class BestByState:
+    """The exponent c of P* ∝ M^c, and the architecture with the least perplexity for its state."""
+
+    c: Estimate
+    architectures: dict[str, Estimate]  # c of each
+    best: str
+    probability: float
+
+
+def best_by_state(laws: Laws) -> BestByState | None:
     law = laws.state
     if law is None:
         return None
-    own = {name: estimate(Estimate.of(c, law.c_B[name])) for name, c in law.c.items()}
+    own = {name: Estimate.of(c, law.c_B[name]) for name, c in law.c.items()}
     best = min(law.offset, key=lambda name: law.offset[name])
-    return {
-        "c": estimate(Estimate.of(law.shared, law.shared_B)),
-        "architectures": own,
-        "best": best,
-        "probability": chances_of_least(law.offset_B)[best],
-    }
+    return BestByState(Estimate.of(law.shared, law.shared_B), own, best, chances_of_least(law.offset_B)[best])
 
 
-def attention_document(laws: Laws) -> dict[str, Any] | None:
-    """The best share of attention at the target, compute-optimal and state-optimal (Poli et al. 2024, Finding 7)."""
+@dataclass(frozen=True)
+class ShareChance:
+    attention: float
+    architecture: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class BestShare:
+    """The share of attention that is most probably the best."""
+
+    attention: float
+    probability: float
+    by_share: list[ShareChance]
+
+
+def best_shares(laws: Laws) -> dict[str, BestShare]:
+    """The best share of attention at the target, compute-optimal and state-optimal (Poli et al. 2024, Finding 7); empty
+    where all have the same."""
     runs = laws.runs
-    shares = {name: runs.mean_of(runs.attention, name) for name in laws.laws}
-    if runs.attention is None or len(set(shares.values())) < 2:
-        return None
+    if runs.attention is None:
+        return {}
+    shares = {name: float(runs.attention[runs.of(name)].mean()) for name in laws.laws}
+    if len(set(shares.values())) < 2:
+        return {}
     chances = chances_of_least({name: law.loss_at_target()[1] for name, law in laws.laws.items()})
-    best: dict[str, Any] = {"compute_optimal": _best_share(shares, chances)}
+    best = {"compute_optimal": _best_share(shares, chances)}
     if laws.state is not None and len(laws.state.offset_B) == len(laws.laws):
         best["state_optimal"] = _best_share(shares, chances_of_least(laws.state.offset_B))
     return best
 
 
-def _best_share(shares: dict[str, float | None], chances: dict[str, float]) -> dict[str, Any]:
+def _best_share(shares: dict[str, float], chances: dict[str, float]) -> BestShare:
     best = max(chances, key=lambda name: chances[name])
-    rows = [{"attention": shares[name], "architecture": name, "probability": chances[name]} for name in shares]
-    return {"attention": shares[best], "probability": chances[best], "by_share": rows}
+    return BestShare(shares[best], chances[best], [ShareChance(shares[name], name, chances[name]) for name in shares])
 
 
 #: How people write the numbers of a law.

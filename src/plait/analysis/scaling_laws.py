@@ -59,6 +59,10 @@ class Estimate:
         """With `wide` set if the ends differ by more than this factor."""
         return replace(self, wide=not (self.low > 0 and self.high / self.low <= factor))
 
+    def as_dict(self) -> dict[str, object]:
+        verdict = {"verdict": CANNOT_SAY} if self.wide else {}
+        return {"value": self.value, "interval": [self.low, self.high], **verdict}
+
 
 @dataclass(frozen=True)
 class Law:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,10 @@ from plait.core.result import Result
 from plait.core.units import parse_duration
 from plait.model.architecture import Architecture, load_mixers, require_sound
 from plait.records import Store
+from plait.records.comparison import ComparedArchitecture, ComparisonResult, PairedDifference
 from plait.records.jobs import keep_answer, published
 from plait.records.store import opened_store
-from plait.reporting.comparison import comparison_figure, comparison_rows
+from plait.reporting.comparison import comparison_figure, ranking
 from plait.workers.pool import Place
 
 if TYPE_CHECKING:
@@ -31,14 +32,19 @@ HELD_OUT = 2**14  # tokens
 
 @dataclass(frozen=True)
 class CompareResult(Result):
-    """`verdict`: in words; `best`: the lowest loss first, then those not distinguishable from it; `noise`: the standard
-    deviation between seeds. `document` has everything, as `--json` prints it."""
+    """`comparison` has everything, as `--json` prints it; `document` is that JSON."""
 
     verdict: str
-    best: tuple[str, ...]
-    noise: float | None
+    best: tuple[str, ...]  # the lowest loss first, then those not distinguishable from it
+    noise: float | None  # standard deviation between seeds
     foresight: str
-    document: dict[str, Any]
+    architectures: tuple[ComparedArchitecture, ...]  # in the order given
+    paired: tuple[PairedDifference, ...]
+    comparison: ComparisonResult = field(repr=False)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return self.comparison.as_dict()
 
     def as_dict(self) -> dict[str, Any]:
         return self.document
@@ -47,11 +53,11 @@ class CompareResult(Result):
         return self.verdict
 
     def figure(self) -> str:
-        return comparison_figure(self.document)
+        return comparison_figure(self.comparison)
 
     def rows(self) -> list[dict[str, Any]]:
         """One per architecture, the lowest loss first."""
-        return comparison_rows(self.document)
+        return [row.row() for row in ranking(self.comparison)]
 
 
 def compare(
@@ -178,14 +184,19 @@ def _terms(
 
 
 def _result(comparison: Comparison, corpus: Corpus, started: float) -> CompareResult:
-    from plait.racing.document import document
+    from plait.racing.document import comparison_result
 
-    plain = {
-        **document(replace(comparison, seconds=clock.perf_counter() - started)),
-        "notes": _notes(comparison, corpus),
-    }
-    best = tuple(comparison.compared.best)
-    return CompareResult(plain["verdict"], best, plain["noise"], plain["foresight_text"], plain)
+    timed = replace(comparison, seconds=clock.perf_counter() - started)
+    result = comparison_result(timed, _notes(comparison, corpus))
+    return CompareResult(
+        verdict=result.verdict,
+        best=tuple(comparison.compared.best),
+        noise=result.noise,
+        foresight=result.foresight_text,
+        architectures=result.architectures,
+        paired=result.paired,
+        comparison=result,
+    )
 
 
 def _notes(comparison: Comparison, corpus: Corpus) -> list[str]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.core.result import Result
 from plait.core.units import parse_duration
-from plait.designing.document import DesignDocument
+from plait.designing.document import DesignDocument, race_of
 from plait.device.quantities import Setting
 from plait.model.architecture import architecture, load_mixers
 from plait.records import Store
+from plait.records.comparison import RaceResult
 from plait.records.jobs import keep_answer, published
 from plait.records.store import writable_store
 from plait.space.constraints import Limits
@@ -35,6 +36,7 @@ class DesignResult(Result):
     advice: str
     report: str
     folder: str  # of the trained pick
+    race: RaceResult = field(repr=False)
     document: DesignDocument
 
     def as_dict(self) -> dict[str, Any]:
@@ -45,14 +47,14 @@ class DesignResult(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """The candidates that were measured, probed and raced."""
-        raced = {row["name"]: row for row in self.document["race"]["architectures"]}
+        raced = {row.name: row for row in self.race.architectures}
         probed = {row["name"]: row["mean"]["accuracy"] for row in self.document["probe"]["architectures"]}
         return [
             {
                 **{name: value for name, value in row.items() if not isinstance(value, (dict, list))},
                 **{name: value["measured"] for name, value in row.items() if isinstance(value, dict)},
-                "loss": raced[row["pattern"]]["loss"],
-                "p_best": raced[row["pattern"]]["p_best"],
+                "loss": raced[row["pattern"]].loss,
+                "p_best": raced[row["pattern"]].p_best,
                 "probe_accuracy": probed.get(row["pattern"]),
                 "picked": row["pattern"] == self.document["pick"]["pattern"],
             }
@@ -140,6 +142,7 @@ def design(
         advice=document["advice"],
         report=str(page),
         folder=document["train"]["folder"],
+        race=race_of(document),
         document=document,
     )
 

@@ -26,7 +26,7 @@ class Score(TypedDict):
 
 class ComparedScore(Score):
     loss: float | None  # None: it diverged
-    p_best: float
+    p_best: float | None  # None: the noise is unknown
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,6 @@ def _compared(
     )
     # In the order in which they were given, with the text's vocabulary in place of the space's.
     return [
-        {"score": -1e300 if row["loss"] is None else -row["loss"], "loss": row["loss"], "p_best": row["p_best"]}
-        for row in comparison.document["architectures"]
+        {"score": -1e300 if row.loss is None else -row.loss, "loss": row.loss, "p_best": row.p_best}
+        for row in comparison.architectures
     ]

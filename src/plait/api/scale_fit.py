@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,16 @@ DRAWS = 1000
 
 @dataclass(frozen=True)
 class ScalingFit(Result):
-    """`laws` has what was computed; `document` is what `--json` prints."""
+    """`laws` has what was computed; `document` is that as JSON."""
 
     laws: Laws = field(repr=False)
-    document: dict[str, Any]
+    file: str
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        from plait.analysis.scaling_document import document
+
+        return {"file": self.file, **document(self.laws)}
 
     def as_dict(self) -> dict[str, Any]:
         return self.document
@@ -38,10 +45,10 @@ class ScalingFit(Result):
         return [
             {
                 "architecture": name,
-                **{key: estimate["value"] for key, estimate in law["surface"].items()},
-                **{key: estimate["value"] for key, estimate in law["frontier"].items() if isinstance(estimate, dict)},
+                **{key: estimate.value for key, estimate in law.surface_estimates().items()},
+                **{key: estimate.value for key, estimate in law.frontier_estimates().items()},
             }
-            for name, law in self.document["architectures"].items()
+            for name, law in self.laws.laws.items()
         ]
 
 
@@ -67,7 +74,6 @@ def fit(
     count. `mixers`: files with mixers of your own that stored runs name. `svg`: where to draw all of it; `page`: where
     to write it as an HTML page that loads nothing. Without a file, or with a store's URL, the runs are those that
     `plait.scale.run` has left there."""
-    from plait.analysis.scaling_document import document
     from plait.analysis.scaling_laws import fit_laws
     from plait.analysis.scaling_runs import rename_columns, runs_of
 
@@ -83,7 +89,7 @@ def fit(
 
         check_writable(Path(page))
     laws = fit_laws(runs_of(table), flops, draws=draws, seed=seed, all_budgets=all_budgets)
-    fitted = ScalingFit(laws, {"file": table.name, **document(laws)})
+    fitted = ScalingFit(laws, table.name)
     if svg is not None:
         from plait.reporting.svg import save
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -26,18 +27,23 @@ if TYPE_CHECKING:
     from plait.studies.shapes import ShapeFindings
     from plait.studies.verdict import VerdictFindings
 
+    AnyFindings = SweepFindings | PlacementFindings | Findings | ShapeFindings | VerdictFindings
+
 TEXT = "builtin:stdlib"
 RATES = (1e-4, 1e-3, 1e-2, 1e-1)
-F = TypeVar("F")
+F = TypeVar("F", bound="AnyFindings")
 
 
 @dataclass(frozen=True)
 class StudyResult(Result, Generic[F]):
-    """`findings` has what the study computed; `table` names what of it is one row per thing compared."""
+    """`findings` has what the study computed; `document` is that as JSON."""
 
     findings: F
-    document: dict[str, Any]
-    table: str
+    table: str  # the part of the document with one row per thing compared
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        return self.findings.as_dict()
 
     def as_dict(self) -> dict[str, Any]:
         return self.document
@@ -78,7 +84,7 @@ def proxies(
     title = f"{models} models of {space} on {data}"
     with published_store(store, "study proxies", title, on_progress) as (opened, report):
         findings = study.run(opened, Path(runs), report)
-    return StudyResult(findings, findings.as_dict(), "rankings")
+    return StudyResult(findings, "rankings")
 
 
 def placement(
@@ -117,7 +123,7 @@ def placement(
     title = f"{len(patterns)} patterns on {data}"
     with published_store(store, "study placement", title, on_progress) as (opened, report):
         findings = study.run(opened, Path(runs), report)
-    return StudyResult(findings, findings.as_dict(), "patterns")
+    return StudyResult(findings, "patterns")
 
 
 def lr(
@@ -158,7 +164,7 @@ def lr(
     title = f"{len(archs)} architectures, {len(rates)} rates, on {data}"
     with published_store(store, "study lr", title, on_progress) as (opened, report):
         findings = sweep.run(opened, report)
-    return StudyResult(findings, findings.as_dict(), "best")
+    return StudyResult(findings, "best")
 
 
 def shapes(
@@ -201,7 +207,7 @@ def shapes(
     title = f"{models} shapes of {space}"
     with published_store(store, "study shapes", title, on_progress) as (opened, report):
         findings = study.run(opened, Path(runs), report)
-    return StudyResult(findings, findings.as_dict(), "models")
+    return StudyResult(findings, "models")
 
 
 #: What is compared unless said otherwise: a model of every kind, and hybrids.
@@ -255,7 +261,7 @@ def verdict(
         Workers(course, opened, place, tuple(sources.values())) as pool,
     ):
         findings = verdict_study(contenders, tokens, seeds, pool, Path(runs), report)
-    return StudyResult(findings, findings.as_dict(), "signals")
+    return StudyResult(findings, "signals")
 
 
 def _count(text: str) -> float:

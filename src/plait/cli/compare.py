@@ -129,9 +129,9 @@ def _write_files(
         if path is not None:
             write_rows(result.rows(), path)
     if svg is not None:
-        save(comparison.comparison_figure(result.document), svg)
+        save(comparison.comparison_figure(result.comparison), svg)
     if out is not None:
-        write(out, comparison.comparison_page(result.document))
+        write(out, comparison.comparison_page(result.comparison))
 
 
 @contextmanager
@@ -148,20 +148,25 @@ def _progress(*, quiet: bool) -> Iterator[OnProgress]:
 def print_comparison(result: CompareResult) -> None:
     from plait.reporting import comparison as shown
 
-    out, document = console(), result.document
+    out, compared = console(), result.comparison
     grid = _table(result)
     if not fits(out, grid):
         grid = _table(result, wide=False)
     out.print(grid)
-    out.print(shown.reading(document), style="dim", soft_wrap=True)
-    for note in document["notes"]:
+    out.print(shown.reading(compared), style="dim", soft_wrap=True)
+    for note in compared.notes:
         out.print(note, style="dim", markup=False, soft_wrap=True)
-    out.print(f"\n{curves_of_characters(shown.learning_curves(document))}", markup=False, no_wrap=True, overflow="crop")
-    out.print(f"\n{shown.verdict_sentence(document)}", markup=False, soft_wrap=True, style="bold")
+    out.print(
+        f"\n{curves_of_characters(shown.learning_curves(compared.architectures))}",
+        markup=False,
+        no_wrap=True,
+        overflow="crop",
+    )
+    out.print(f"\n{shown.verdict_sentence(compared)}", markup=False, soft_wrap=True, style="bold")
     if result.foresight:
         out.print(f"At other budgets: {result.foresight}.", markup=False, soft_wrap=True)
-    cost = document["cost"]
-    out.print(f"{duration(cost['seconds'])}; {duration(cost['trained_seconds'])} of training in total", style="dim")
+    cost = compared.cost
+    out.print(f"{duration(cost.seconds)}; {duration(cost.trained_seconds)} of training in total", style="dim")
 
 
 def curves_of_characters(curves: Sequence[Series]) -> str:
@@ -187,14 +192,15 @@ def _table(result: CompareResult, wide: bool = True) -> Table:
 
     sizes = {"lr": "right", "tokens": "right", "params": "right"} if wide else {}
     grid = table(architecture="left", loss="right", **{"P(best)": "right"}, **sizes, above_best="right", verdict="left")
-    for row in result.rows():
+    for row in shown.ranking(result.comparison):
+        arch = row.architecture
         grid.add_row(
-            plain(row["name"]),
-            shown.loss_text(row),
-            shown.chance_text(row),
-            *((f"{row['lr']:.3g}", short(row["tokens"]), short(row["params"])) if wide else ()),
-            shown.difference_text(row),
-            VERDICTS.get(row["verdict"], row["verdict"]),
-            style="bold" if row["name"] in result.best else "",
+            plain(arch.name),
+            row.loss_text(),
+            row.chance_text(),
+            *((f"{arch.lr:.3g}", short(arch.tokens), short(arch.params)) if wide else ()),
+            row.difference_text(),
+            VERDICTS.get(row.verdict, row.verdict),
+            style="bold" if arch.name in result.best else "",
         )
     return grid

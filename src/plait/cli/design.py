@@ -34,7 +34,7 @@ from plait.core.units import probability, short
 from plait.device.quantities import in_rows
 
 if TYPE_CHECKING:
-    from plait.designing.document import DesignDocument
+    from plait.api.design import DesignResult
 
 
 WORDS = {
@@ -137,11 +137,11 @@ def command(
             display.stop()
             console(stderr=True).print("interrupted; everything is saved. The same command resumes.")
             raise typer.Exit(130) from None
-    print_json(result.as_dict()) if as_json else _print(result.document, result.report)
+    print_json(result.as_dict()) if as_json else _print(result)
 
 
-def _print(document: DesignDocument, page: str) -> None:
-    out = console()
+def _print(result: DesignResult) -> None:
+    out, document = console(), result.document
     probed = {row["name"]: row["mean"] for row in document["probe"]["architectures"]}
     rows = {row["pattern"]: row for row in document["candidates"]}
     shown = list(in_rows(document["candidates"]).values())
@@ -149,18 +149,17 @@ def _print(document: DesignDocument, page: str) -> None:
     grid = table(**{"": "left"}, pattern="left", params="right", **units, loss="right", **{"P(best)": "right"})
     if probed:
         grid.add_column("probe", justify="right")
-    for raced in document["race"]["architectures"]:
-        row, chosen = rows[raced["name"]], raced["name"] == document["pick"]["pattern"]
-        interval = raced["interval"]
-        ends = " ({:.3f}–{:.3f})".format(*interval) if interval else ""
+    for raced in result.race.architectures:
+        row, chosen = rows[raced.name], raced.name == document["pick"]["pattern"]
+        ends = " ({:.3f}–{:.3f})".format(*raced.interval) if raced.interval else ""
         grid.add_row(
             "→" if chosen else "",
-            raced["name"],
+            raced.name,
             short(row[document["size"]]),
             *(f"{row[quantity.column]['measured']:.3g}" for quantity in shown),
-            "diverged" if raced["loss"] is None else f"{raced['loss']:.3f}{ends}",
-            probability(raced["p_best"]),
-            *([f"{probed[raced['name']]['accuracy']:.2f}"] if probed else []),
+            "diverged" if raced.loss is None else f"{raced.loss:.3f}{ends}",
+            probability(raced.p_best),
+            *([f"{probed[raced.name]['accuracy']:.2f}"] if probed else []),
             style="bold" if chosen else "",
         )
     out.print(grid)
@@ -168,7 +167,7 @@ def _print(document: DesignDocument, page: str) -> None:
     measured = " and ".join(quantity.name for quantity in shown)
     summary = f"measured {measured}; nats per token forecast at {budget} tokens with 90 % "
     accuracy = "; mean probe accuracy" if probed else ""
-    noise = document["race"]["noise"]
+    noise = result.race.noise
     if noise is not None:
         accuracy += f"; noise between seeds about {noise:.3f}, no difference below it is called one"
     out.print(f"{summary}intervals; P(best): the probability of being the best{accuracy}", style="dim")
@@ -181,4 +180,4 @@ def _print(document: DesignDocument, page: str) -> None:
     took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in document["stages"].items())
     out.print(f"\n{document['machine']['seconds']:.0f} s in total: {took}", style="dim")
     out.print(f"trained weights: {document['train']['folder']}", style="dim", markup=False)
-    out.print(f"the page: {page}", markup=False)
+    out.print(f"the page: {result.report}", markup=False)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def print_fit(laws: Laws, *, plot: bool = False) -> None:
     """A column per architecture; what is too wide to go by is in brackets."""
-    from plait.analysis.scaling_document import attention_document, notes, state_document
+    from plait.analysis.scaling_document import best_by_state, best_shares, notes
     from plait.analysis.scaling_findings import findings
     from plait.analysis.scaling_laws import CANNOT_SAY
 
@@ -47,16 +47,15 @@ def print_fit(laws: Laws, *, plot: bool = False) -> None:
         unsure = f" ({CANNOT_SAY} against {plain(', '.join(ahead))})" if ahead else ""
         said = f"{'lowest' if ahead else 'best'} at the target: [bold]{plain(best.name)}[/]{unsure}"
         out.print(f"{said}; one E for all: {'yes' if laws.shared else 'no'}")
-    state = state_document(laws)
+    state = best_by_state(laws)
     if state is not None:
-        low, high = state["c"]["interval"]
-        least = f"; least perplexity for its state: {plain(state['best'])}, P {state['probability']:.2f}"
-        alone = len(state["architectures"]) == 1
-        power = f"P* ∝ M^c, c = {state['c']['value']:.3f} ({low:.3f} … {high:.3f})"
+        least = f"; least perplexity for its state: {plain(state.best)}, P {state.probability:.2f}"
+        alone = len(state.architectures) == 1
+        power = f"P* ∝ M^c, c = {state.c.value:.3f} ({state.c.low:.3f} … {state.c.high:.3f})"
         out.print(f"state-optimal: {power}{'' if alone else least}")
-    for kind, result in (attention_document(laws) or {}).items():
+    for kind, share in best_shares(laws).items():
         words = kind.replace("_", "-")
-        out.print(f"{words} share of attention: {percent(result['attention'])}, P {result['probability']:.2f}")
+        out.print(f"{words} share of attention: {percent(share.attention)}, P {share.probability:.2f}")
     found_here = findings(laws)
     if found_here:
         grid = table(MAD="left", finding="left", verdict="left", P="right")

@@ -12,7 +12,8 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from html import escape
-from typing import Any, ClassVar
+from types import NoneType
+from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 from plait.core.errors import UserError
 
@@ -124,7 +125,7 @@ class Result:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON: numbers, strings, lists, dicts."""
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.repr}
+        return {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.repr}
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per item, such as a model of a comparison; a result about one thing is one row."""
@@ -160,15 +161,45 @@ class Result:
         return card(self.rows(), headline=self.headline(), figure=figure)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Results, dataclasses and collections of them as JSON."""
     if hasattr(type(value), "as_dict"):
         return value.as_dict()
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
+        return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(inner) for inner in value]
+        return [plain(inner) for inner in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(value)
+
+
+R = TypeVar("R", bound="StoredResult")
+
+
+@dataclass(frozen=True)
+class StoredResult(Result):
+    """A result that can be read back from what its `as_dict()` gave to a store or a file."""
+
+    @classmethod
+    def from_dict(cls: type[R], document: Mapping[str, Any]) -> R:
+        """Fields that the document lacks have their defaults; what it has beyond the fields is left out."""
+        hints = get_type_hints(cls)
+        names = [f.name for f in fields(cls) if f.name in document]
+        return cls(**{name: _typed(hints[name], document[name]) for name in names})
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    inner = get_args(kind)
+    if not inner:
+        return kind.from_dict(value) if issubclass(kind, StoredResult) else value
+    if NoneType in inner:
+        return None if value is None else _typed(inner[0], value)
+    if get_origin(kind) is tuple:
+        kinds = inner[:1] * len(value) if inner[1] is ... else inner
+        return tuple(_typed(*pair) for pair in zip(kinds, value, strict=True))
+    if get_origin(kind) is dict:
+        return {name: _typed(inner[1], entry) for name, entry in value.items()}
+    return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from plait.probing.verdict import ProbedRow
+from plait.records.comparison import BudgetForecast, RaceResult
 from plait.records.record import Provenance
 
 #: A JSON object: an architecture with its quantities by name, or another part of the document.
@@ -62,9 +63,9 @@ class DesignDocument(_Summary):
     size: str  # the column that says how large a model is
     candidates: list[Row]  # one of each pattern
     probe: ProbeDocument
-    race: Row
+    race: Row  # a `RaceResult`
     budget: TrainingBudget
-    foresight: list[Row]
+    foresight: list[Row]  # `BudgetForecast`s
     foresight_text: str
     rule: str
     pick: Row
@@ -76,3 +77,11 @@ class DesignDocument(_Summary):
     cut: list[str]  # what was ended or shortened for lack of time
     stages: dict[str, float]  # seconds
     plait: str
+
+
+def race_of(document: DesignDocument) -> RaceResult:
+    return RaceResult.from_dict(document["race"])
+
+
+def foresight_of(document: DesignDocument) -> list[BudgetForecast]:
+    return [BudgetForecast.from_dict(row) for row in document["foresight"]]

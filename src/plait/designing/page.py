@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 from xml.etree.ElementTree import Element
 
 from plait.core.units import percent, probability, short
 from plait.designing.advice import limited, listed
-from plait.designing.document import DesignDocument, Row
+from plait.designing.document import DesignDocument, foresight_of, race_of
 from plait.designing.page_sections import front_section, front_sheets, probe_section, race_section
 from plait.device.quantities import EXACT, Setting
 from plait.records.record import Record
 from plait.reporting import page_charts
-from plait.reporting.comparison import comparison_figure
+from plait.reporting.comparison import curves_figure
 from plait.reporting.page import card, commands, grid, legend, note, section, table, tag, tiles
 from plait.reporting.plots import curve_plot
 from plait.reporting.views import Context, View, view_page
@@ -54,14 +55,14 @@ def _view(document: DesignDocument) -> View:
         _training(document),
         _making(document),
     ]
-    raced = {**document["race"], "foresight": document["foresight"]}
-    return View(title, lead, parts, {"race": lambda: _race_figure(raced)}, raced["architectures"],
+    return View(title, lead, parts, {"race": lambda: _race_figure(document)}, document["race"]["architectures"],
                 front_sheets(document), document["pick"]["spec"], setting["seq"])  # fmt: skip
 
 
-def _race_figure(raced: Row) -> str:
-    rows = [{**row, "tokens": row["trained_tokens"]} for row in raced["architectures"]]
-    return comparison_figure({"data": "the text", **raced, "architectures": rows})
+def _race_figure(d: DesignDocument) -> str:
+    race = race_of(d)
+    trained = tuple(replace(row, tokens=row.trained_tokens) for row in race.architectures)
+    return curves_figure(replace(race, architectures=trained), foresight_of(d), "the text")
 
 
 def _advice(d: DesignDocument) -> Element:
@@ -77,8 +78,9 @@ def _advice(d: DesignDocument) -> Element:
 
 def _figures(d: DesignDocument) -> Element:
     pick, trained = d["pick"], d["train"]
-    raced = next(row for row in d["race"]["architectures"] if row["name"] == pick["pattern"])
-    forecast = "{:.3f} to {:.3f} forecast".format(*raced["interval"]) if raced["interval"] else "diverged in the race"
+    race = race_of(d).architectures
+    raced = next(row for row in race if row.name == pick["pattern"])
+    forecast = "{:.3f} to {:.3f} forecast".format(*raced.interval) if raced.interval else "diverged in the race"
     bits = trained.get("bits_per_character")
     spelled = f"{bits:.3g} bits per character" if bits else f"perplexity {trained['perplexity']:.3g}"
     return tiles(
@@ -94,8 +96,8 @@ def _figures(d: DesignDocument) -> Element:
             ("parameters in its layers", short(pick[d["size"]]), f"{short(pick['total_params'])} in total"),
             (
                 "probability of being the best",
-                probability(raced["p_best"]),
-                f"of {len(d['race']['architectures'])} raced",
+                probability(raced.p_best),
+                f"of {len(race)} raced",
             ),
             (
                 "validation loss",

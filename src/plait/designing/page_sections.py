@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 
 from plait.core.units import percent, probability, short
 from plait.designing.advice import limited
-from plait.designing.document import DesignDocument, Row
+from plait.designing.document import DesignDocument, Row, foresight_of, race_of
 from plait.device.quantities import in_rows
 from plait.probing.verdict import SummaryRow
 from plait.reporting import charts, page_charts
@@ -23,7 +23,7 @@ from plait.reporting.plots import Limit, scatter_plot
 
 def colours(d: DesignDocument) -> dict[str, int]:
     """The number of every pattern's colour, the best in the race first."""
-    return {row["name"]: number for number, row in enumerate(d["race"]["architectures"])}
+    return {row.name: number for number, row in enumerate(race_of(d).architectures)}
 
 
 def keys(d: DesignDocument) -> dict[str, str]:
@@ -98,49 +98,44 @@ def score_text(summary: SummaryRow) -> str:
 
 
 def race_section(d: DesignDocument) -> Element:
-    race, names, key_of = d["race"], colours(d), keys(d)
-    document = {**race, "foresight": d["foresight"]}
-    drawn = [card(learning_curve_plot(document, names, key_of), title="Learning curves")]
+    race, names, key_of = race_of(d), colours(d), keys(d)
+    drawn = [card(learning_curve_plot(race, names, key_of), title="Learning curves")]
     if d["foresight"]:
-        longest = max(row["trained_tokens"] for row in race["architectures"])
-        drawn.append(card(chance_plot(document, names, longest, key_of), title="At which budget"))
+        drawn.append(card(chance_plot(foresight_of(d), names, race.longest, key_of), title="At which budget"))
     rows: list[list[Child]] = []
     chosen = None
-    for number, row in enumerate(race["architectures"]):
-        chosen = number if row["name"] == d["pick"]["pattern"] else chosen
-        ends = "{:.3f} to {:.3f}".format(*row["interval"]) if row["interval"] else ""
+    for number, row in enumerate(race.architectures):
+        chosen = number if row.name == d["pick"]["pattern"] else chosen
         rows.append(
             [
-                code(row["spec"], row["name"]),
-                short(row["trained_tokens"]),
-                "diverged" if row["loss"] is None else f"{row['loss']:.3f}",
-                ends,
-                probability(row["p_best"]),
-                f"{row['lr']:g}",
+                code(row.spec, row.name),
+                short(row.trained_tokens),
+                "diverged" if row.loss is None else f"{row.loss:.3f}",
+                "{:.3f} to {:.3f}".format(*row.interval) if row.interval else "",
+                probability(row.p_best),
+                f"{row.lr:g}",
             ]
         )
     noise = "The noise between seeds is not known."
-    if race["noise"] is not None:
-        noise = f"Noise between seeds: {race['noise']:.3f} nats; no difference below it is called one."
+    if race.noise is not None:
+        noise = f"Noise between seeds: {race.noise:.3f} nats; no difference below it is called one."
     columns = ("candidate", ">trained tokens", ">nats forecast", ">90 % interval", ">P(best)", ">rate")
     words = (
         f"All candidates train on the same batches of {d['config']['data']}. Each learning curve is extrapolated to "
         f"{short(d['budget']['spoken_for'])} tokens with its uncertainty. Candidates with a negligible probability of "
         "being the best stop; training continues where it is most informative. The race cost "
-        f"{percent(race['cost']['share'])} of training all candidates to the end. {noise}"
+        f"{percent(race.cost.share)} of training all candidates to the end. {noise}"
     )
     entries = [(page_charts.swatch(number), name) for name, number in names.items()]
-    candidates = table(
-        columns, rows, chosen=chosen, keys=[key_of[row["name"]] for row in race["architectures"]], name="race"
-    )
-    told = [note(f"{text[0].upper()}{text[1:]}.") for text in (d["foresight_text"], *race.get("notes", [])) if text]
+    candidates = table(columns, rows, chosen=chosen, keys=[key_of[row.name] for row in race.architectures], name="race")
+    told = [note(f"{text[0].upper()}{text[1:]}.") for text in (d["foresight_text"], *race.notes) if text]
     return section(
         "Which one wins on this text",
         note(words),
         grid(*drawn),
         legend(entries, key_of),
         *told,
-        card(candidates, title=race["verdict"]),
+        card(candidates, title=race.verdict),
     )
 
 

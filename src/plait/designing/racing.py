@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from plait.designing.config import NEARLY, DesignConfig, OnProgress
 from plait.model.architecture import architecture
 from plait.records import Store
+from plait.records.comparison import BudgetForecast, RaceResult
 
 if TYPE_CHECKING:
     from plait.data import Corpus
@@ -25,14 +26,14 @@ STARTING = 15.0  # seconds for starting processes and timing candidates; fixed, 
 @dataclass(frozen=True)
 class Race:
     """`tokens`: the budget in tokens of each candidate. `spoken_for`: the part of it that the race can forecast (all of
-    it, unless it is far beyond what was trained). `document`: the race's forecast at `spoken_for`."""
+    it, unless it is far beyond what was trained). `result`: the race's forecast at `spoken_for`."""
 
     race: Raced
     pick: str
     tokens: dict[str, float]
     spoken_for: dict[str, float]
-    document: dict[str, Any]
-    foresight: list[dict[str, Any]]
+    result: RaceResult
+    foresight: tuple[BudgetForecast, ...]
 
     @property
     def recipe(self) -> Recipe:
@@ -50,7 +51,7 @@ def hold_race(
 ) -> Race:
     """Race the candidates (`rows` by the name of their pattern) to the stated training budget within `seconds`."""
     from plait.racing.contenders import Contender
-    from plait.racing.document import foresight_rows, race_document
+    from plait.racing.document import budget_forecasts, race_result
     from plait.racing.leg import Course
     from plait.racing.race import race, speeds
     from plait.racing.workers import Workers
@@ -79,8 +80,8 @@ def hold_race(
         )
     spoken_for = within_reach(tokens, raced.reach)
     prediction = raced.prediction_at(spoken_for)
-    document = race_document(raced, prediction, spoken_for)
-    return Race(raced, prediction.pick, tokens, spoken_for, document, foresight_rows(raced.foresight))
+    result = race_result(raced, prediction, spoken_for)
+    return Race(raced, prediction.pick, tokens, spoken_for, result, budget_forecasts(raced.foresight))
 
 
 def within_reach(tokens: Mapping[str, float], reach: float) -> dict[str, float]:

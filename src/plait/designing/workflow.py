@@ -147,7 +147,7 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
     corpus = open_corpus(config.data, config.tokenizer)
     raced = hold_race(config, rows, corpus, store, on_progress, stage_clock.race())
     pick = raced.pick
-    on_progress("race", 1.0, raced.document["verdict"])
+    on_progress("race", 1.0, raced.result.verdict)
     seconds["race"] = time.perf_counter() - begun
     begun = time.perf_counter()
     if raced.race.slowed:
@@ -167,15 +167,15 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
         "size": findings.size,
         "candidates": [{"pattern": name, **row} for name, row in rows.items()],
         "probe": probe_document(outcome, comparison, pick) if outcome and comparison else left_out(config),
-        "race": raced.document,
+        "race": raced.result.as_dict(),
         "budget": {"stated": config.budget.text, "tokens": raced.tokens[pick], "spoken_for": raced.spoken_for[pick]},
-        "foresight": raced.foresight,
+        "foresight": [row.as_dict() for row in raced.foresight],
         "foresight_text": raced.race.foresight.text if raced.race.foresight else "",
         "rule": RULE,
         "pick": {"pattern": pick, **rows[pick]},
         "recommended": rows[pick]["spec"],
         "best_probed": min(comparison.names, key=comparison.rank) if comparison else None,
-        "not_distinguishable": [pick, *(p["b"] for p in raced.document["paired"] if p["verdict"] != pick)],
+        "not_distinguishable": [pick, *(pair.b for pair in raced.result.paired if pair.verdict != pick)],
         "plain": plain,
         "train": trained,
         "cut": list(stage_clock.cut.values()),

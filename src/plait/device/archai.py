@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from plait.core.errors import UserError
+from plait.core.result import Result
 from plait.device.quantities import Setting
 from plait.device.workload import Workload, threads
 from plait.model.architecture import Architecture
@@ -73,12 +74,9 @@ REPEATS = 10
 
 
 @dataclass(frozen=True)
-class ArchaiCount:
+class ArchaiCount(Result):
     seconds: float
     memory: int  # bytes
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def measure_archai(arch: Architecture, setting: Setting, *, repeats: int = REPEATS) -> ArchaiCount:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ import numpy as np
 
 from plait.analysis.intervals import median_interval
 from plait.core.errors import UserError
+from plait.core.result import Result
 from plait.device.quantities import Setting
 from plait.model.architecture import Architecture
 
@@ -32,7 +33,7 @@ SPREAD = 0.10  # interquartile range over median, beyond which a result is calle
 
 
 @dataclass(frozen=True)
-class Energy:
+class Energy(Result):
     """`joules` of one call, with the 95 % interval of the median; `watts` drawn meanwhile; `calls` in all windows."""
 
     joules: float
@@ -42,9 +43,6 @@ class Energy:
     calls: int
     counter: str
     noisy: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Counter(Protocol):

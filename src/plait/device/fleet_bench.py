@@ -16,7 +16,7 @@ from torch import Tensor
 from plait.core.errors import UserError, did_you_mean
 from plait.model import build
 from plait.model.architecture import architecture
-from plait.training.ensemble import Fleet, Member, Plan, Split, data_order
+from plait.training.ensemble import Fleet, Plan, Replica, Split, data_order
 from plait.training.optimizer import decayed_parameters
 from plait.training.recipe import Recipe, rate
 
@@ -65,13 +65,13 @@ def fleet_data(device: torch.device, batch: int, tokens: int) -> Split:
 def made_fleet(name: str, replicas: int, split: Split, batch: int, device: torch.device) -> Fleet:
     arch = architecture(f"d=128 vocab={VOCAB} | {fleet_body(name)}")
     small = Split(split.inputs_DNT[:, :batch], split.targets_DNT[:, :batch])
-    grid = [Member(lr=1e-3, weight_decay=0.1, seed=seed) for seed in range(replicas)]
+    grid = [Replica(lr=1e-3, weight_decay=0.1, seed=seed) for seed in range(replicas)]
     return Fleet(arch, grid, Plan(steps=STEPS, batch=batch), split, small, small, device=str(device))
 
 
 def plain_loop(name: str, split: Split, steps: int, batch: int, device: torch.device) -> tuple[float, float]:
     """(milliseconds of a step, loss after `EARLY` steps) of one model, trained the ordinary way."""
-    replica, cuda = Member(lr=1e-3, weight_decay=0.1, seed=0), device.type == "cuda"
+    replica, cuda = Replica(lr=1e-3, weight_decay=0.1, seed=0), device.type == "cuda"
     recipe = Recipe(lr=replica.lr, warmup=0)
     model = build(f"d=128 vocab={VOCAB} | {fleet_body(name)}", seed=0, device=device)
     decayed = decayed_parameters(model)

@@ -3,7 +3,7 @@
 Outputs and the gradients of all inputs are compared with the definition (one token at a time in float64; long sequences
 with the chunked form in float64, which tests hold to the definition) at lengths that are no multiples of a chunk, with
 decays from none to beyond all range, with memory that nobody has written filled with NaN, and twice, for the same bits.
-Members of a fleet, stacked by vmap, and narrow heads (SwiGLU: models), alone and in a fleet, are held to the same.
+Replicas of a fleet, stacked by vmap, and narrow heads (SwiGLU: models), alone and in a fleet, are held to the same.
 Kernels are compiled on the machine they run on, and some pairs of compiler and GPU make wrong code: what holds on one
 machine is to be shown again on the next.
 """
@@ -35,7 +35,7 @@ DECAYS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 SHORT, LONG = (1, 2, 63, 64, 65, 200), (1000, 16384)
 DTYPES = (torch.bfloat16, torch.float32)
-MEMBERS = 3  # of a fleet, where members are stacked
+REPLICAS = 3  # of a fleet, where replicas are stacked
 TORCHS = {"sdpa", "cudnn"}  # paths that are torch's own kernels, which may add in another order every time
 
 
@@ -43,7 +43,7 @@ class Setting(NamedTuple):
     dtype: torch.dtype
     tokens: int
     decays: str  # of `DECAYS`; "" where the op has none
-    members: int = 1  # models stacked by vmap
+    replicas: int = 1  # models stacked by vmap
     width: int = 0  # of narrow heads or models; 0: the op's usual shape
 
 
@@ -61,7 +61,7 @@ class Guarded:
     worst: str  # which of output and gradients
     same: bool  # twice the same bits
     limit: float
-    members: int = 1  # models stacked by vmap
+    members: int = 1  # replicas stacked by vmap; the name is that of the JSON
     width: int = 0  # of narrow heads or models; 0: the op's usual shape
 
     @property
@@ -95,21 +95,21 @@ def settings(case: KernelCase, *, longest: int = LONG[-1]) -> list[Setting]:
     wanted = [(tokens, usual, 1, 0) for tokens in (*SHORT, *LONG) if tokens <= longest]
     wanted += [(65, decay, 1, 0) for decay in decays if decay not in ("mixed", "")]
     wanted += [(tokens, "strong", 1, 0) for tokens in LONG if tokens <= longest and "strong" in decays]
-    wanted += [(65, usual, MEMBERS, 0)]
-    wanted += [(min(200, longest), usual, members, width) for width in case.narrow for members in (1, MEMBERS)]
+    wanted += [(65, usual, REPLICAS, 0)]
+    wanted += [(min(200, longest), usual, replicas, width) for width in case.narrow for replicas in (1, REPLICAS)]
     return [Setting(dtype, *rest) for rest in wanted for dtype in DTYPES]
 
 
 def guard(case: KernelCase, setting: Setting, device: torch.device) -> Guarded:
-    dtype, tokens, decays, members, width = setting
+    dtype, tokens, decays, replicas, width = setting
     case = case.narrow[width] if width else case
     stream = torch.Generator(device).manual_seed(tokens)
-    by_member = [_drawn(case, setting, stream) for _ in range(members)]
+    by_replica = [_drawn(case, setting, stream) for _ in range(replicas)]
     with watched_paths() as taken, unwritten_memory_is_nan():
-        first, again = (_results(case.ours, by_member) for _ in range(2))
-    names = ("output", *(f"gradient of {name}" for name in by_member[0]))
+        first, again = (_results(case.ours, by_replica) for _ in range(2))
+    names = ("output", *(f"gradient of {name}" for name in by_replica[0]))
     errors = dict.fromkeys(names, 0.0)
-    for ours, inputs in zip(first, by_member, strict=True):
+    for ours, inputs in zip(first, by_replica, strict=True):
         wanted = _exact(case, inputs)
         sizes = [float(exact.abs().max()) for exact in wanted]
         for name, x, exact, size in zip(names, ours, wanted, sizes, strict=True):
@@ -122,7 +122,7 @@ def guard(case: KernelCase, setting: Setting, device: torch.device) -> Guarded:
     path = ", ".join(dict.fromkeys(taken.values())) or "plain"
     kind = str(dtype).removeprefix("torch.")
     return Guarded(
-        case.name, kind, tokens, decays, path, errors[worst], worst, same, TOLERANCES[dtype], members, width
+        case.name, kind, tokens, decays, path, errors[worst], worst, same, TOLERANCES[dtype], replicas, width
     )  # fmt: skip
 
 
@@ -143,10 +143,10 @@ def _exact(case: KernelCase, inputs: Inputs) -> list[Tensor]:
         return _results(case.ours, [wide])[0]
 
 
-def _results(run: Run, by_member: list[Inputs]) -> list[list[Tensor]]:
-    """Of every member: the output and the gradients of all inputs. Several members run stacked."""
-    if len(by_member) == 1:
-        leaves = {name: x.detach().clone().requires_grad_() for name, x in by_member[0].items()}
+def _results(run: Run, by_replica: list[Inputs]) -> list[list[Tensor]]:
+    """Of every replica: the output and the gradients of all inputs. Several replicas run stacked."""
+    if len(by_replica) == 1:
+        leaves = {name: x.detach().clone().requires_grad_() for name, x in by_replica[0].items()}
         o = run(leaves)
         return [
             [o.detach(), *torch.autograd.grad((o * _weights(o)).sum(), list(leaves.values()), materialize_grads=True)]
@@ -156,9 +156,9 @@ def _results(run: Run, by_member: list[Inputs]) -> list[list[Tensor]]:
         o = run(inputs)
         return (o * _weights(o)).sum(), o
 
-    stacked = {name: torch.stack([member[name] for member in by_member]) for name in by_member[0]}
+    stacked = {name: torch.stack([replica[name] for replica in by_replica]) for name in by_replica[0]}
     grads, o = torch.func.vmap(torch.func.grad(loss, has_aux=True), randomness="same")(stacked)
-    return [[o[m], *(grad[m] for grad in grads.values())] for m in range(len(by_member))]
+    return [[o[m], *(grad[m] for grad in grads.values())] for m in range(len(by_replica))]
 
 
 def _weights(o: Tensor) -> Tensor:

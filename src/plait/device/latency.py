@@ -23,14 +23,14 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from plait.analysis.intervals import median_interval
+from plait.core.result import Result
 from plait.device.quantities import Setting
 from plait.device.workload import Workload, threads
 from plait.model.architecture import Architecture
@@ -49,7 +49,7 @@ ENOUGH = 0.3  # of all repeats must be calm
 
 
 @dataclass(frozen=True)
-class Timing:
+class Timing(Result):
     """What one measurement found, and how far it can be trusted.
 
     low, high   95 % interval of the estimate, from order statistics
@@ -69,9 +69,6 @@ class Timing:
     drift: float
     load: float
     noisy: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ Every block is measured by itself, so its weights are in the cache where they fi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ import torch
 from plait.analysis.distributions import t_quantile
 from plait.analysis.intervals import NORMAL
 from plait.core.errors import UserError
+from plait.core.result import Result
 from plait.device.latency import Stopwatch, Timing, keep_freed_memory
 from plait.device.quantities import Setting
 from plait.device.workload import Layers, threads
@@ -29,7 +30,7 @@ from plait.model.architecture import Architecture
 
 
 @dataclass(frozen=True)
-class Exponent:
+class Exponent(Result):
     """`low` to `high` hold 95 %, by Student's t from how far the points lie from a line: what timings say of their own
     errors leaves out what changes between one length and the next. Where three points make the line, as of five
     lengths, it is wide. Two points are on any line: only their own errors are known."""
@@ -38,19 +39,13 @@ class Exponent:
     low: float
     high: float
 
-    def as_dict(self) -> dict[str, float]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class Growth:
+class Growth(Result):
     """Of a block's exact FLOPs. None: there are none of that kind (identity has no FLOPs, an MLP mixes no tokens)."""
 
     whole: float | None
     mixing: float | None
-
-    def as_dict(self) -> dict[str, float | None]:
-        return asdict(self)
 
 
 def upper_half(lengths: Sequence[int]) -> slice:

@@ -26,7 +26,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -34,6 +34,7 @@ import torch
 
 from plait.core.errors import UserError
 from plait.core.progress import SAFE, python_command
+from plait.core.result import Result
 from plait.core.user_files import MixerSource, announce_nothing, users_fault
 from plait.device.latency import give_back
 from plait.device.quantities import Setting
@@ -49,16 +50,13 @@ ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "1310
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(Result):
     """Bytes at the peak of one call, and its parts; `activations` is all that is neither weights nor the state kept."""
 
     peak: int
     weights: int
     state: int
     activations: int
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Peak(TypedDict):

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from plait.analysis.distributions import t_quantile
 from plait.analysis.intervals import NORMAL
 from plait.core.errors import UserError
+from plait.core.result import Result
 from plait.device.features import EMBEDDING_AND_HEAD, Features, of_embedding_and_head, of_layer
 from plait.device.profile import Point, Profile
 from plait.device.quantities import BOTH, MODES, SUM, Setting, on_device
@@ -293,7 +294,7 @@ def _around(mean_N: Floats, reach_N: Floats) -> Prediction:
 
 
 @dataclass(frozen=True)
-class Ratio:
+class Ratio(Result):
     """Seconds on the second machine over seconds on the first, of the parts that the first was measured on."""
 
     kind: str
@@ -302,9 +303,6 @@ class Ratio:
     median: float
     low: float  # 5th and 95th percentile over the parts
     high: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def compare(first: Profile, second: Profile) -> list[Ratio]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ import torch
 from plait.analysis.intervals import group_share_interval, share_interval
 from plait.core.errors import UserError
 from plait.core.progress import OnCount, silent
+from plait.core.result import StoredResult
 from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.losses import rows_at_once
 from plait.evals.questions import Asks, Question, Reader, Script, TooShort, decode_greedily, decoded_text, read_prompts
@@ -41,7 +42,7 @@ def matched(text: str, answers: Sequence[str]) -> float:
 
 
 @dataclass(frozen=True)
-class LengthScore:
+class LengthScore(StoredResult):
     """The score of one kind of question at one length."""
 
     length: int  # tokens, the room to answer included
@@ -52,7 +53,7 @@ class LengthScore:
 
 
 @dataclass(frozen=True)
-class Curve:
+class Curve(StoredResult):
     """The scores of one kind of question at all lengths."""
 
     task: str
@@ -61,43 +62,15 @@ class Curve:
     certain_length: int  # the same for the intervals' lower ends
     shortest: int  # tokens that a question needs; lengths below it were left out
 
-    def as_dict(self) -> CurveDocument:
-        return {
-            "task": self.task,
-            "points": [
-                {
-                    "length": point.length,
-                    "score": point.score,
-                    "interval": None if point.interval is None else list(point.interval),
-                    "chance": point.chance,
-                    "scores": list(point.scores),
-                }
-                for point in self.points
-            ],
-            "effective_length": self.effective_length,
-            "certain_length": self.certain_length,
-            "shortest": self.shortest,
-        }
 
-
-class PointDocument(TypedDict):
-    """A `LengthScore` as JSON."""
-
-    length: int
-    score: float
-    interval: list[float] | None
-    chance: float
-    scores: list[float]
-
-
-class CurveDocument(TypedDict):
-    """A `Curve` as JSON."""
-
-    task: str
-    points: list[PointDocument]
-    effective_length: int
-    certain_length: int
-    shortest: int
+@dataclass(frozen=True)
+class LongContextResult(StoredResult):
+    trained_length: int
+    threshold: float
+    lengths: tuple[int, ...]
+    left_out: tuple[int, ...]  # lengths beyond the model's positions
+    mean: Curve
+    tasks: dict[str, Curve]
 
 
 def effective(points: Sequence[LengthScore], threshold: float, *, certain: bool = False) -> int:
@@ -229,42 +202,43 @@ class LongContextEvaluation(Evaluation):
         if not any(curve.points for curve in curves):
             least = min(curve.shortest for curve in curves)
             raise UserError(f"the longest texts have {reached[-1]} tokens, but a question needs at least {least}.")
-        return {
-            "trained_length": subject.trained_length,
-            "threshold": self.threshold,
-            "lengths": reached,
-            "left_out": [length for length in lengths if length not in reached],
-            "mean": mean_curve(curves, self.threshold).as_dict(),
-            "tasks": {curve.task: curve.as_dict() for curve in curves},
-        }
+        return LongContextResult(
+            subject.trained_length,
+            self.threshold,
+            tuple(reached),
+            tuple(length for length in lengths if length not in reached),
+            mean_curve(curves, self.threshold),
+            {curve.task: curve for curve in curves},
+        ).as_dict()
 
     def table(self, results: Results) -> ResultTable:
-        lengths = sorted({length for result in results.values() for length in result["lengths"]})
+        of_runs = {run: LongContextResult.from_dict(result) for run, result in results.items()}
+        lengths = sorted({length for result in of_runs.values() for length in result.lengths})
         columns = {"run": "left", "task": "left", **{str(n): "right" for n in lengths}}
         columns |= {"chance": "right", "effective": "right"}
         rows = []
-        for run, result in results.items():
-            several = len(result["tasks"]) > 1
-            for curve in [*result["tasks"].values(), *([result["mean"]] if several else [])]:
-                at = {point["length"]: point for point in curve["points"]}
+        for run, result in of_runs.items():
+            several = len(result.tasks) > 1
+            for curve in [*result.tasks.values(), *([result.mean] if several else [])]:
+                at = {point.length: point for point in curve.points}
                 cells = [_cell(at[n]) if n in at else "–" for n in lengths]
-                chance = f"{at[max(at)]['chance']:.2g}" if at else ""
-                rows.append([run, curve["task"], *cells, chance, _effective(curve)])
+                chance = f"{at[max(at)].chance:.2g}" if at else ""
+                rows.append([run, curve.task, *cells, chance, _effective(curve)])
         return columns, rows
 
     def figures(self, results: Results) -> dict[str, str]:
         drawn = {}
-        for run, result in results.items():
-            ending = f"-{run}" if len(results) > 1 else ""
-            series = [_series(curve) for curve in result["tasks"].values() if curve["points"]]
-            if len(series) > 1 and result["mean"]["points"]:
-                series.append(_series(result["mean"]))
+        for run, plain in results.items():
+            ending, result = f"-{run}" if len(results) > 1 else "", LongContextResult.from_dict(plain)
+            series = [_series(curve) for curve in result.tasks.values() if curve.points]
+            if len(series) > 1 and result.mean.points:
+                series.append(_series(result.mean))
             drawn[f"{self.name}{ending}"] = xy_chart(
                 series,
                 title=f"{self.name}: score against length" + (f" ({run})" if ending else ""),
                 x=Axis("text length, tokens", log=True),
                 y=Axis("score", low=0.0, high=1.0),
-                marker=result["trained_length"],
+                marker=result.trained_length,
                 marker_label="trained length",
             )
         return drawn
@@ -285,24 +259,25 @@ def mean_curve(curves: Sequence[Curve], threshold: float) -> Curve:
     return Curve(name, tuple(points), effective(points, threshold), effective(points, threshold, certain=True), 0)
 
 
-def _cell(point: PointDocument) -> str:
-    low, high = point["interval"] or (point["score"], point["score"])
-    return f"{point['score']:.2f} ({low:.2f}–{high:.2f})"
+def _cell(point: LengthScore) -> str:
+    low, high = point.interval or (point.score, point.score)
+    return f"{point.score:.2f} ({low:.2f}–{high:.2f})"
 
 
-def _effective(curve: CurveDocument) -> str:
-    if not curve["points"]:
-        return f"needs {curve['shortest']}"
-    measured = curve["points"][-1]["length"]
-    reached = curve["effective_length"]
-    return f"{'≥ ' if reached == measured else ''}{reached}" if reached else f"< {curve['points'][0]['length']}"
+def _effective(curve: Curve) -> str:
+    if not curve.points:
+        return f"needs {curve.shortest}"
+    reached = curve.effective_length
+    return (
+        f"{'≥ ' if reached == curve.points[-1].length else ''}{reached}" if reached else f"< {curve.points[0].length}"
+    )
 
 
-def _series(curve: CurveDocument) -> Series:
+def _series(curve: Curve) -> Series:
     return Series(
-        curve["task"],
-        tuple(point["length"] for point in curve["points"]),
-        tuple(point["score"] for point in curve["points"]),
-        low=tuple((point["interval"] or [point["score"]])[0] for point in curve["points"]),
-        high=tuple((point["interval"] or [point["score"]])[-1] for point in curve["points"]),
+        curve.task,
+        tuple(point.length for point in curve.points),
+        tuple(point.score for point in curve.points),
+        low=tuple((point.interval or [point.score])[0] for point in curve.points),
+        high=tuple((point.interval or [point.score])[-1] for point in curve.points),
     )

@@ -1,14 +1,14 @@
 """Softmax attention for narrow heads on a GPU, where torch's own spends most of its time on padding.
 
 What `torch.nn.functional.scaled_dot_product_attention` computes, in half precision, without a bias. Its backward pass
-has no vmap rule and would take the members of a fleet one by one; here members are only more sequences. At head width
-8, six members and batches of 128 × 128 tokens the pair of passes takes 0.34 ms on an H200, torch's best 0.92.
+has no vmap rule and would take the replicas of a fleet one by one; here replicas are only more sequences. At head width
+8, six replicas and batches of 128 × 128 tokens the pair of passes takes 0.34 ms on an H200, torch's best 0.92.
 `narrow_attention_at` is for few queries at any positions of the sequence, as the last layer of a model has them whose
 loss counts few tokens.
 
 Recomputation of tiles: Dao et al. 2022, FlashAttention, arXiv 2205.14135.
 
-Letters: S sequences (members × batch), T time, N queries at positions of their own, H heads, D head width.
+Letters: S sequences (replicas × batch), T time, N queries at positions of their own, H heads, D head width.
 """
 
 from __future__ import annotations

@@ -29,22 +29,22 @@ class StackedFunction(torch.autograd.Function):
 
     @classmethod
     def vmap(cls, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        outs = cls.apply(*fold_members(args, in_dims, info.batch_size))
-        return tuple(unfold_members(out, info.batch_size) for out in outs), (0,) * len(outs)
+        outs = cls.apply(*fold_replicas(args, in_dims, info.batch_size))
+        return tuple(unfold_replicas(out, info.batch_size) for out in outs), (0,) * len(outs)
 
 
-def fold_members(args: Sequence[Any], in_dims: Sequence[int | None], members: int) -> Iterator[Any]:
+def fold_replicas(args: Sequence[Any], in_dims: Sequence[int | None], replicas: int) -> Iterator[Any]:
     """Merge the vmapped axis into the first one; a tensor without it is repeated. Options pass through."""
     for arg, dim in zip(args, in_dims, strict=True):
         if isinstance(arg, Tensor):
-            yield (arg.expand(members, *arg.shape) if dim is None else arg.movedim(dim, 0)).flatten(0, 1)
+            yield (arg.expand(replicas, *arg.shape) if dim is None else arg.movedim(dim, 0)).flatten(0, 1)
         else:
             yield arg
 
 
-def unfold_members(x: Tensor, members: int) -> Tensor:
+def unfold_replicas(x: Tensor, replicas: int) -> Tensor:
     """The vmapped axis apart from the first one again."""
-    unfolded: Tensor = x.unflatten(0, (members, -1))
+    unfolded: Tensor = x.unflatten(0, (replicas, -1))
     return unfolded
 
 
@@ -53,10 +53,10 @@ def register_stacked(operator: Any, fake: Callable[..., Any]) -> None:
     and vmap makes the batch longer."""
 
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
-        outputs = operator(*fold_members(args, in_dims, info.batch_size))
+        outputs = operator(*fold_replicas(args, in_dims, info.batch_size))
         if isinstance(outputs, Tensor):
-            return unfold_members(outputs, info.batch_size), 0
-        return tuple(unfold_members(x, info.batch_size) for x in outputs), (0,) * len(outputs)
+            return unfold_replicas(outputs, info.batch_size), 0
+        return tuple(unfold_replicas(x, info.batch_size) for x in outputs), (0,) * len(outputs)
 
     operator.register_fake(fake)
     operator.register_vmap(vmap)

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from plait.ops.paths import in_graph
-from plait.ops.stacking import fold_members, keep_signature, unfold_members
+from plait.ops.stacking import fold_replicas, keep_signature, unfold_replicas
 
 # Numbers a tile may hold: 2 MiB of fp32 stays near a CPU core; a GPU wants few large launches.
 TILE_NUMBERS = {"cpu": 1 << 19, "cuda": 1 << 26}
@@ -279,15 +279,15 @@ def _eager(x: Tensor) -> bool:
 
 
 def _tiled_vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Tensor, int]:
-    folded = list(fold_members(args, in_dims, info.batch_size))
+    folded = list(fold_replicas(args, in_dims, info.batch_size))
     tiled = _tiled if _eager(folded[0]) else _tiled_operator
-    return unfold_members(tiled(*folded), info.batch_size), 0
+    return unfold_replicas(tiled(*folded), info.batch_size), 0
 
 
 def _tiled_backward_vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], Any]:
-    folded = list(fold_members(args, in_dims, info.batch_size))
+    folded = list(fold_replicas(args, in_dims, info.batch_size))
     backward = _tiled_backward if _eager(folded[0]) else _tiled_backward_operator
-    return tuple(unfold_members(x, info.batch_size) for x in backward(*folded)), (0, 0, 0, 0)
+    return tuple(unfold_replicas(x, info.batch_size) for x in backward(*folded)), (0, 0, 0, 0)
 
 
 _tiled_operator = torch.library.custom_op("plait::tiled_attention", _tiled, mutates_args=())

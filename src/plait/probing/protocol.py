@@ -36,14 +36,14 @@ VERSION = 2
 
 @dataclass(frozen=True)
 class Training:
-    """How a fleet is trained on one setting. Members are the grid's points, each with initial weights of its own."""
+    """How a fleet is trained on one setting. Replicas are the grid's points, each with initial weights of its own."""
 
     steps: int
     batch: int
     grid: tuple[tuple[float, float], ...]  # (learning rate, weight decay)
     evaluation: int  # sequences of the validation and of the test split
     eval_every: int
-    solved: float | None  # a member with this validation accuracy stops; None: all train to the end
+    solved: float | None  # a replica with this validation accuracy stops; None: all train to the end
     lengths: tuple[int, ...] = ()  # multiples of the task's length at which the trained models are scored, too
     curriculum: tuple[tuple[float, int], ...] = ()  # (share of the steps, tokens) to learn from up to there
     first_ends: bool = False  # the grid's first point to solve a setting ends the others
@@ -51,7 +51,7 @@ class Training:
 
     @property
     def evaluations(self) -> tuple[int, ...]:
-        """The steps after which members are scored on the validation split."""
+        """The steps after which replicas are scored on the validation split."""
         steps, step = [], 0
         while step < self.steps:
             tenth = -(-step // (10 * self.eval_every)) * self.eval_every

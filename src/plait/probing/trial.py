@@ -28,7 +28,7 @@ from plait.records import record_key
 from plait.tasks import Examples, Task, TaskData, chance, draw, load_task, macro_accuracy, make_data, metric
 
 if TYPE_CHECKING:
-    from plait.training.ensemble import Fleet, MemberRecord, Split
+    from plait.training.ensemble import Fleet, ReplicaRecord, Split
 
 
 KIND = "probe"
@@ -132,12 +132,12 @@ class Trial:
 
     def fleet(self) -> Fleet:
         """The trial's fleet, untrained."""
-        from plait.training.ensemble import Fleet, Member, Plan
+        from plait.training.ensemble import Fleet, Plan, Replica
 
         t = self.training
         replicas = [
             # Every run starts from weights of its own: a restart is as likely to help as another rate.
-            Member(lr, decay, seed * len(t.grid) + i, data)
+            Replica(lr, decay, seed * len(t.grid) + i, data)
             for data, seed in enumerate(self.seeds)
             for i, (lr, decay) in enumerate(t.grid)
         ]
@@ -185,11 +185,11 @@ def _stacked(examples: Sequence[Examples]) -> Split:
 _PARTS = ("inputs_NT", "targets_NT", "allowed_NTK")
 
 
-def result(trial: Trial, records: Sequence[MemberRecord]) -> TrialResult:
+def result(trial: Trial, records: Sequence[ReplicaRecord]) -> TrialResult:
     """What is stored of a trained trial: plain JSON, in which a number that is not finite is null."""
     seeds: list[SeedResult] = []
     for data, seed in enumerate(trial.seeds):
-        mine = [i for i, record in enumerate(records) if record.member.data == data]
+        mine = [i for i, record in enumerate(records) if record.replica.data == data]
         accuracy, loss, chosen = _selected(records, mine)
         seed_result: SeedResult = {
             "seed": seed,
@@ -214,7 +214,7 @@ def result(trial: Trial, records: Sequence[MemberRecord]) -> TrialResult:
     }
 
 
-def _selected(records: Sequence[MemberRecord], replicas: Sequence[int]) -> tuple[float, float | None, int | None]:
+def _selected(records: Sequence[ReplicaRecord], replicas: Sequence[int]) -> tuple[float, float | None, int | None]:
     """Test accuracy and loss of the best of these replicas, and which it is; None where all have diverged."""
     place = best([None if records[i].stopped == "diverged" else records[i].validation[-1][1:] for i in replicas])
     if place is None:
@@ -223,11 +223,11 @@ def _selected(records: Sequence[MemberRecord], replicas: Sequence[int]) -> tuple
     return accuracy, _finite(loss), replicas[place]
 
 
-def _described(record: MemberRecord, seeds: Sequence[int]) -> ReplicaResult:
+def _described(record: ReplicaRecord, seeds: Sequence[int]) -> ReplicaResult:
     return {
-        "seed": seeds[record.member.data],
-        "lr": record.member.lr,
-        "weight_decay": record.member.weight_decay,
+        "seed": seeds[record.replica.data],
+        "lr": record.replica.lr,
+        "weight_decay": record.replica.weight_decay,
         "steps": record.steps,
         "stopped": record.stopped,
         "losses": [[step, _finite(loss)] for step, loss in record.losses],

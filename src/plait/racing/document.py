@@ -1,9 +1,9 @@
-"""Comparisons and races as JSON documents: what `--json` prints and what pages and pictures are made from."""
+"""The results of comparisons and races, in the form in which they are printed, stored and drawn."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -13,116 +13,125 @@ from plait.analysis.paired import NOT_DISTINGUISHABLE
 from plait.core.units import probability
 from plait.racing.comparison import Comparison
 from plait.racing.race import Raced
+from plait.records.comparison import (
+    BudgetForecast,
+    ComparedArchitecture,
+    ComparisonCost,
+    ComparisonResult,
+    PairedDifference,
+    RaceCost,
+    RacedArchitecture,
+    RaceResult,
+)
 
 SURE = 0.95  # probability from which one candidate is called better than another
 LONGER = "use a longer --time or --train-for"  # races are part of a design
 
 
-def document(comparison: Comparison) -> dict[str, Any]:
-    """A comparison as `plait compare --json` prints it."""
-    compared, foresight = comparison.compared, comparison.foresight
+def comparison_result(comparison: Comparison, notes: Iterable[str] = ()) -> ComparisonResult:
+    compared, recipe = comparison.compared, comparison.course.recipe
     judged = {architecture.name: architecture for architecture in compared.architectures}
     rows = []
     for row in comparison.rows:
         judgement, c = judged[row.contender.name], row.contender
         rows.append(
-            {
-                "name": c.name,
-                "spec": c.arch.text,
-                "loss": _plain(judgement.loss),
-                "interval": None if judgement.interval is None else list(judgement.interval),
-                "seeds": judgement.seeds,
-                "diverged": judgement.diverged,
-                "tokens": row.tokens,
-                "lr": row.lr,
-                "curve": [[tokens, _plain(loss)] for tokens, loss in row.curve],
-                "p_best": judgement.p_best,
-                "params": c.params,
-                "flops_per_token": c.flops_per_token(comparison.course.recipe.seq_len),
-                "rates": {f"{rate:g}": _plain(loss) for rate, loss in sorted(row.rates.items())},
-                "seconds": sum(float(r.result["seconds"]) for at in row.records for r in at),
-                "note": c.note,
-            }
+            ComparedArchitecture(
+                name=c.name,
+                spec=c.arch.text,
+                loss=_finite(judgement.loss),
+                interval=judgement.interval,
+                seeds=judgement.seeds,
+                diverged=judgement.diverged,
+                tokens=row.tokens,
+                lr=row.lr,
+                curve=tuple((tokens, _finite(loss)) for tokens, loss in row.curve),
+                p_best=judgement.p_best,
+                params=c.params,
+                flops_per_token=c.flops_per_token(recipe.seq_len),
+                rates={f"{rate:g}": _finite(loss) for rate, loss in sorted(row.rates.items())},
+                seconds=sum(float(r.result["seconds"]) for at in row.records for r in at),
+                note=c.note,
+            )
         )
     pairs = [
-        {
-            "a": pair.a,
-            "b": pair.b,
-            "difference": _plain(pair.difference),
-            "interval": None if pair.interval is None else list(pair.interval),
-            "p": pair.p,
-            "verdict": {"a": pair.a, "b": pair.b}.get(pair.verdict, pair.verdict),
-        }
+        PairedDifference(
+            a=pair.a,
+            b=pair.b,
+            difference=_finite(pair.difference),
+            interval=pair.interval,
+            p=pair.p,
+            verdict={"a": pair.a, "b": pair.b}.get(pair.verdict, pair.verdict),
+        )
         for pair in compared.pairs
     ]
-    return {
-        "data": comparison.course.data,
-        "architectures": rows,
-        "paired": pairs,
-        "noise": compared.noise,
-        "verdict": compared.verdict,
-        "foresight": foresight_rows(foresight),
-        "foresight_text": "" if foresight is None else foresight.text,
-        "cost": {
-            "seconds": comparison.seconds,
-            "trained_seconds": comparison.trained_seconds,
-            "tokens": sum(int(at[-1].result["tokens"]) * len(at) for row in comparison.rows for at in row.records[-1:]),
-        },
-        "equal": comparison.terms.equal,
-        "seq_len": comparison.course.recipe.seq_len,
-        "batch": comparison.course.recipe.batch,
-    }
+    return ComparisonResult(
+        data=comparison.course.data,
+        architectures=tuple(rows),
+        paired=tuple(pairs),
+        noise=compared.noise,
+        verdict=compared.verdict,
+        foresight=budget_forecasts(comparison.foresight),
+        foresight_text="" if comparison.foresight is None else comparison.foresight.text,
+        cost=ComparisonCost(
+            seconds=comparison.seconds,
+            trained_seconds=comparison.trained_seconds,
+            tokens=sum(int(at[-1].result["tokens"]) * len(at) for row in comparison.rows for at in row.records[-1:]),
+        ),
+        equal=comparison.terms.equal,
+        seq_len=recipe.seq_len,
+        batch=recipe.batch,
+        notes=tuple(notes),
+    )
 
 
-def foresight_rows(foresight: Foresight | None) -> list[dict[str, Any]]:
-    if foresight is None:
-        return []
-    return [{"tokens": row.tokens, "best": row.best, "p_best": row.p_best} for row in foresight.rows]
+def budget_forecasts(foresight: Foresight | None) -> tuple[BudgetForecast, ...]:
+    rows = () if foresight is None else foresight.rows
+    return tuple(BudgetForecast(tokens=row.tokens, best=row.best, p_best=row.p_best) for row in rows)
 
 
-def _plain(value: float | None) -> float | None:
+def _finite(value: float | None) -> float | None:
     """The value, or None (null) where it is infinite: JSON has no infinities."""
     return None if value is None or not math.isfinite(value) else value
 
 
-def race_document(raced: Raced, prediction: Prediction, tokens: dict[str, float]) -> dict[str, Any]:
-    """A race in the form of a comparison; its losses are forecasts at each candidate's own budget, `tokens`."""
+def race_result(raced: Raced, prediction: Prediction, tokens: Mapping[str, float]) -> RaceResult:
+    """A race; its losses are forecasts at each candidate's own budget, `tokens`."""
     pick = prediction.pick
     rows = []
     for contender in raced.contenders:
         name, records = contender.name, raced.records[contender.name]
-        low, high = prediction.interval(name)
+        interval = prediction.interval(name)
         rows.append(
-            {
-                "name": name,
-                "spec": contender.arch.text,
-                "loss": _plain(prediction.loss[name]),
-                "interval": None if not math.isfinite(low) else [low, high],
-                "seeds": 1,
-                "tokens": tokens[name],
-                "trained_tokens": int(records[-1][0].result["tokens"]) if records else 0,
-                "lr": raced.rates[name],
-                "curve": [[int(at[0].result["tokens"]), _plain(at[0].result["loss"])] for at in records],
-                "p_best": prediction.p_best[name],
-                "regret": _plain(prediction.regret[name]),
-                "stopped": name in raced.decision.stopped,
-                "screening": _plain(raced.screened[name].result["loss"]) if name in raced.screened else None,
-            }
+            RacedArchitecture(
+                name=name,
+                spec=contender.arch.text,
+                loss=_finite(prediction.loss[name]),
+                interval=interval if math.isfinite(interval[0]) else None,
+                seeds=1,
+                tokens=tokens[name],
+                trained_tokens=int(records[-1][0].result["tokens"]) if records else 0,
+                lr=raced.rates[name],
+                curve=tuple((int(at[0].result["tokens"]), _finite(at[0].result["loss"])) for at in records),
+                p_best=prediction.p_best[name],
+                regret=_finite(prediction.regret[name]),
+                stopped=name in raced.decision.stopped,
+                screening=_finite(raced.screened[name].result["loss"]) if name in raced.screened else None,
+            )
         )
-    return {
-        "architectures": sorted(rows, key=lambda row: (row["loss"] is None, row["loss"])),
-        "paired": [_against(prediction, pick, other) for other in prediction.names if other != pick],
-        "noise": prediction.noise * prediction.loss[pick] if math.isfinite(prediction.loss[pick]) else None,
-        "verdict": _verdict(prediction, pick),
-        "rungs": [steps * raced.course.tokens_per_step for steps in raced.rungs],
-        "rates_searched": raced.searched,
-        "notes": [few] if (few := raced.course.few_steps(raced.longest, LONGER)) else [],
-        "ended": raced.decision.why,
-        "cost": {"share": raced.cost, "seconds": raced.seconds},
-    }
+    return RaceResult(
+        architectures=tuple(sorted(rows, key=lambda row: (row.loss is None, row.loss))),
+        paired=tuple(_against(prediction, pick, other) for other in prediction.names if other != pick),
+        noise=prediction.noise * prediction.loss[pick] if math.isfinite(prediction.loss[pick]) else None,
+        verdict=_verdict(prediction, pick),
+        rungs=tuple(steps * raced.course.tokens_per_step for steps in raced.rungs),
+        rates_searched=raced.searched,
+        notes=(few,) if (few := raced.course.few_steps(raced.longest, LONGER)) else (),
+        ended=raced.decision.why,
+        cost=RaceCost(share=raced.cost, seconds=raced.seconds),
+    )
 
 
-def _against(prediction: Prediction, pick: str, other: str) -> dict[str, Any]:
+def _against(prediction: Prediction, pick: str, other: str) -> PairedDifference:
     """The forecast difference between the pick and another candidate; none is called better where nothing is known."""
     places = [prediction.names.index(name) for name in (pick, other)]
     gap_D = prediction.loss_DC[:, places[0]] - prediction.loss_DC[:, places[1]]
@@ -131,9 +140,15 @@ def _against(prediction: Prediction, pick: str, other: str) -> dict[str, Any]:
     verdict = NOT_DISTINGUISHABLE
     if not prediction.blind and not _within_noise(prediction, pick, other):
         verdict = pick if better >= SURE else other if better <= 1 - SURE else NOT_DISTINGUISHABLE
-    interval = [float(end) for end in np.quantile(gap_D, [0.05, 0.95])] if len(gap_D) else None
-    middle = float(np.median(gap_D)) if len(gap_D) else None
-    return {"a": pick, "b": other, "difference": middle, "interval": interval, "p": better, "verdict": verdict}
+    low, high = np.quantile(gap_D, [0.05, 0.95]).tolist() if len(gap_D) else (math.nan, math.nan)
+    return PairedDifference(
+        a=pick,
+        b=other,
+        difference=float(np.median(gap_D)) if len(gap_D) else None,
+        interval=(low, high) if len(gap_D) else None,
+        p=better,
+        verdict=verdict,
+    )
 
 
 def _within_noise(prediction: Prediction, pick: str, other: str) -> bool:

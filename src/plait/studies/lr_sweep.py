@@ -29,7 +29,7 @@ from plait.data import Corpus
 from plait.model.architecture import Architecture
 from plait.model.cost import model_cost
 from plait.records import Record, Store, provenance_of, record_key
-from plait.training.ensemble import Fleet, Member, MemberRecord, Plan, Split
+from plait.training.ensemble import Fleet, Plan, Replica, ReplicaRecord, Split
 
 KIND = "lr-sweep"
 PROTOCOL = 1  # raised when the same settings come to give another loss
@@ -105,11 +105,11 @@ class RateSweep:
         on_progress: Callable[[float], None],
     ) -> None:
         started = time.time()
-        members = [Member(rate, self.weight_decay, seed, data=seed) for rate, seed in replicas]
+        stacked = [Replica(rate, self.weight_decay, seed, data=seed) for rate, seed in replicas]
         plan = Plan(self.steps, self.batch, eval_every=max(1, self.steps // 4), solved=NEVER)
-        fleet = Fleet(arch, members, plan, *self._splits, device=self.device)
+        fleet = Fleet(arch, stacked, plan, *self._splits, device=self.device)
         fleet.run(report=lambda now: on_progress(now.step / self.steps))
-        took = (time.time() - started) / len(members)
+        took = (time.time() - started) / len(replicas)
         size = model_cost(arch, seq=self.seq_len).decoder_params
         for (rate, seed), record in zip(replicas, fleet.records, strict=True):
             result = {"loss": _loss(record), "stopped": record.stopped, "steps": record.steps, "decoder_params": size}
@@ -225,7 +225,7 @@ class SweepFindings:
         }
 
 
-def _loss(record: MemberRecord) -> float | None:
+def _loss(record: ReplicaRecord) -> float | None:
     """None if it diverged: JSON has no infinities."""
     return float(record.test[1]) if record.test is not None and math.isfinite(record.test[1]) else None
 

@@ -8,6 +8,7 @@ HOMES = {
     "Fleet": "ensemble",
     "Member": "ensemble",
     "Plan": "ensemble",
+    "Replica": "ensemble",
     "Split": "ensemble",
     "fuse": "fusion",
     "Recipe": "recipe",

@@ -1,13 +1,13 @@
 """The fleet: many small models of one shape trained as one stacked step.
 
-Members differ in learning rate, weight decay, seed (initial weights and order of the data) and data set; their
+Replicas differ in learning rate, weight decay, seed (initial weights and order of the data) and data set; their
 parameters are stacked along a first dimension and one `vmap` over gradients trains them all, so that any mixer that
-passes `plait check` takes part. A member that has stopped (solved, or hopeless by the plan's rule) is compacted away.
+passes `plait check` takes part. A replica that has stopped (solved, or hopeless by the plan's rule) is compacted away.
 
 On a GPU the whole step, optimizer included, is compiled and replayed as a CUDA graph: nothing in it waits for the host.
 A training of few steps is replayed as it is: it would be over before the compiler is.
 
-Letters: M members, D data sets, N examples, B batch, T time, V vocabulary.
+Letters: M replicas, D data sets, N examples, B batch, T time, V vocabulary.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COMPILED_STEPS = 1000  # from which on a compiled step makes up for the half min
 
 
 @dataclass(frozen=True)
-class Member:
+class Replica:
     """One model of the fleet. `data` is which of the fleet's data sets it learns from."""
 
     lr: float
@@ -47,11 +47,11 @@ class Plan:
 
     steps       optimizer steps; the learning rate falls to zero along a cosine over them
     eval_every  steps between evaluations on the validation split
-    eval_at     the steps after which members are evaluated, where they are not so regular; after the last one, always
-    solved      a member whose validation accuracy reaches this stops
-    first_ends  the first member to solve its data set ends the others on it, too: where only the best one counts, none
+    eval_at     the steps after which replicas are evaluated, where they are not so regular; after the last one, always
+    solved      a replica whose validation accuracy reaches this stops
+    first_ends  the first replica to solve its data set ends the others on it, too: where only the best one counts, none
                 of them could raise it by more than 1 − solved
-    hopeless    a member stops after this share of the steps if its validation accuracy has not risen above that of
+    hopeless    a replica stops after this share of the steps if its validation accuracy has not risen above that of
                 the first evaluation by more than `hope` since (None: never)
     curriculum  (share of the steps, tokens): up to that share only the first tokens of a sequence are learnt from
     """
@@ -101,10 +101,10 @@ class Split:
 
 
 @dataclass
-class MemberRecord:
-    """The outcome of one member."""
+class ReplicaRecord:
+    """The outcome of one replica."""
 
-    member: Member
+    replica: Replica
     steps: int = 0
     stopped: str = "running"  # then "done", "solved", "outdone" (by one that solved), "hopeless" or "diverged"
     losses: list[tuple[int, float]] = field(default_factory=list)  # training loss at evaluations
@@ -114,15 +114,21 @@ class MemberRecord:
     exact: dict[str, float] = field(default_factory=dict)  # share of sequences all right, on these and the test split
 
     @property
+    def member(self) -> Replica:
+        return self.replica
+
+    @property
     def best_validation(self) -> float:
         return max((accuracy for _, accuracy, _ in self.validation), default=0.0)
 
 
+#: The names of before, for scripts that have them; so have `record.member` and `fleet.members`.
+Member, MemberRecord = Replica, ReplicaRecord
 Report = Callable[["Fleet"], None]
 
 
 class SavedRecord(TypedDict):
-    """A `MemberRecord` in a checkpoint, where tuples are lists and older ones lack the last two."""
+    """A `ReplicaRecord` in a checkpoint, where tuples are lists and older ones lack the last two."""
 
     steps: int
     stopped: str
@@ -147,7 +153,7 @@ class Fleet:
     def __init__(
         self,
         arch: Architecture,
-        members: Sequence[Member],
+        replicas: Sequence[Replica],
         plan: Plan,
         train: Split,
         validation: Split,
@@ -157,19 +163,19 @@ class Fleet:
         metric: Metric | None = None,
         others: Mapping[str, Split] | None = None,
     ) -> None:
-        """`metric` is what counts as accuracy; None: the share of scored positions that are right. On `others` members
+        """`metric` is what counts as accuracy; None: the share of scored positions that are right. On `others` replicas
         are scored as on the test split, when they stop."""
         self.metric = metric
         self.arch, self.plan, self.device = arch, plan, torch.device(device)
-        self.records = [MemberRecord(member) for member in members]
-        self.alive = list(range(len(members)))
+        self.records = [ReplicaRecord(replica) for replica in replicas]
+        self.alive = list(range(len(replicas)))
         self.step = 0
         self.seconds = 0.0
         self.splits = {name: _on(split, self.device) for name, split in _named(train, validation, test)}
         self.others = tuple(others or {})
         self.splits |= {name: _on(split, self.device) for name, split in (others or {}).items()}
         self._scored = None if plan.curriculum else scored_positions(self.splits["train"].targets_DNT)
-        models = [build(arch, seed=member.seed, device=self.device) for member in members]
+        models = [build(arch, seed=replica.seed, device=self.device) for replica in replicas]
         self.template = WithLoss(models[0])
         self.decayed = decayed_parameters(self.template)
         stacked = [dict(WithLoss(model).named_parameters()) for model in models]
@@ -186,10 +192,12 @@ class Fleet:
         return self.plan.optimizer
 
     @property
-    def members(self) -> list[Member]:
-        return [self.records[i].member for i in self.alive]
+    def replicas(self) -> list[Replica]:
+        return [self.records[i].replica for i in self.alive]
 
-    def run(self, *, until: int | None = None, report: Report | None = None) -> list[MemberRecord]:
+    members = replicas
+
+    def run(self, *, until: int | None = None, report: Report | None = None) -> list[ReplicaRecord]:
         """Train to the end of the plan (or to step `until`), evaluating as it says; then score on the test split."""
         end = self.plan.steps if until is None else min(until, self.plan.steps)
         started = time.perf_counter()
@@ -216,13 +224,13 @@ class Fleet:
         return loss_M
 
     def _batch_rows(self, step: int) -> Tensor:
-        """Which examples every member sees at a step, (M, B): each epoch is a permutation of its own seed's, and its
+        """Which examples every replica sees at a step, (M, B): each epoch is a permutation of its own seed's, and its
         last batch is filled up from the permutation's start."""
         size = self.splits["train"].inputs_DNT.shape[1]
         batch = min(self.plan.batch, size)
         epoch, place = divmod(step, -(-size // batch))
         if epoch not in self._orders:
-            orders = [data_order(member.seed, epoch, size) for member in self.members]
+            orders = [data_order(replica.seed, epoch, size) for replica in self.replicas]
             self._orders = {epoch: torch.stack(orders).to(self.device)}
         places = (place * batch + torch.arange(batch, device=self.device)) % size
         return self._orders[epoch][:, places]
@@ -241,14 +249,14 @@ class Fleet:
             if reason:
                 stopping.setdefault(reason, []).append(place)
         if self.plan.first_ends:
-            solved = {self.members[place].data for place in stopping.get("solved", [])}
-            others = [place for place, member in enumerate(self.members) if member.data in solved]
+            solved = {self.replicas[place].data for place in stopping.get("solved", [])}
+            others = [place for place, replica in enumerate(self.replicas) if replica.data in solved]
             stopping.setdefault("outdone", []).extend(others)  # one that stops for a reason of its own keeps that
         for reason, places in stopping.items():
             self._finish(places, reason)
         self._compact()
 
-    def _verdict(self, record: MemberRecord) -> str | None:
+    def _verdict(self, record: ReplicaRecord) -> str | None:
         if not math.isfinite(record.losses[-1][1]):
             return "diverged"
         if record.validation[-1][1] >= self.plan.solved:
@@ -260,7 +268,7 @@ class Fleet:
         return None
 
     def _finish(self, places: Sequence[int] | range, reason: str) -> None:
-        """Score members on the test split and mark them stopped."""
+        """Score replicas on the test split and mark them stopped."""
         running = [p for p in places if self.records[self.alive[p]].stopped == "running"]
         if not running:
             return
@@ -277,7 +285,7 @@ class Fleet:
                 record.others[name], record.exact[name] = float(other_M[place]), float(exact_M[place])
 
     def _compact(self) -> None:
-        """Drop stopped members. A captured graph is worth keeping until half of its members have stopped."""
+        """Drop stopped replicas. A captured graph is worth keeping until half of its replicas have stopped."""
         running = [p for p, i in enumerate(self.alive) if self.records[i].stopped == "running"]
         if len(running) == len(self.alive) or (self._stepper.captured and 2 * len(running) > len(self.alive)):
             return
@@ -293,9 +301,9 @@ class Fleet:
     @torch.no_grad()
     def score(self, split: str) -> tuple[Tensor, Tensor, Tensor]:
         """Accuracy and mean cross-entropy over the scored positions, and the share of sequences in which all of these
-        are right, by member, (M,) each."""
+        are right, by replica, (M,) each."""
         data = self.splits[split]
-        which_M = torch.tensor([member.data for member in self.members], device=self.device)
+        which_M = torch.tensor([replica.data for replica in self.replicas], device=self.device)
         right = scored = total = whole = torch.zeros(len(self.alive), device=self.device)
         predicted: list[Tensor] = []
         for rows in torch.arange(data.inputs_DNT.shape[1], device=self.device).split(self._scored_at_once(data)):
@@ -319,7 +327,7 @@ class Fleet:
         if self.metric is None:
             return right / scored, total / scored, exact_M
         found_MNT, targets_DNT = torch.cat(predicted, dim=1).numpy(), data.targets_DNT.cpu().numpy()
-        accuracies = [self.metric(found_MNT[m], targets_DNT[member.data]) for m, member in enumerate(self.members)]
+        accuracies = [self.metric(found_MNT[m], targets_DNT[replica.data]) for m, replica in enumerate(self.replicas)]
         return torch.tensor(accuracies, device=self.device), total / scored, exact_M
 
     def _scored_at_once(self, data: Split) -> int:
@@ -335,7 +343,7 @@ class Fleet:
         return out
 
     def _make_stepper(self) -> Stepper:
-        self._which_M = torch.tensor([m.data for m in self.members], device=self.device)
+        self._which_M = torch.tensor([m.data for m in self.replicas], device=self.device)
         return Stepper(self, compiled=self.plan.compiles_on(self.device))
 
     def batch(self, rows_MB: Tensor) -> Batch:

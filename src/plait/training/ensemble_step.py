@@ -166,7 +166,7 @@ class Stacked(Protocol):
     def optimizer(self) -> AdamW: ...
 
     @property
-    def members(self) -> Sequence[Replica]: ...
+    def replicas(self) -> Sequence[Replica]: ...
 
     def batch(self, rows_MB: Tensor) -> Batch:
         """What the loss of these rows is computed from."""
@@ -177,16 +177,16 @@ class Stacked(Protocol):
 
 
 class Stepper:
-    """One optimizer step of all members. On a GPU it compiles the step at its first call and captures it as a graph."""
+    """One optimizer step of all replicas. On a GPU its first call compiles the step and captures it as a graph."""
 
     def __init__(self, stacked: Stacked, *, vectorised: bool = True, compiled: bool = True) -> None:
         """Not `vectorised`: replicas one after the other, each as if it were alone. Not `compiled`: the same, and on a
         GPU captured as it is."""
         self.captured, self._compiled = stacked.device.type == "cuda", compiled
         self._stacked = stacked
-        members, device = stacked.members, stacked.device
-        self._lr_M = torch.tensor([m.lr for m in members], device=device)
-        self._decay_M = torch.tensor([m.weight_decay for m in members], device=device)
+        replicas, device = stacked.replicas, stacked.device
+        self._lr_M = torch.tensor([m.lr for m in replicas], device=device)
+        self._decay_M = torch.tensor([m.weight_decay for m in replicas], device=device)
         self._step = torch.tensor(float(stacked.step), device=device)
         together: Gradients = torch.func.vmap(torch.func.grad_and_value(self._loss))
         self._gradients = together if compiled and (vectorised or self.captured) else self._one_by_one
@@ -196,10 +196,10 @@ class Stepper:
         """Set the step counter, after the stacked tensors were restored in place to an earlier step."""
         self._step.fill_(float(step))
 
-    def set_members(self, members: Sequence[Replica]) -> None:
-        """Replace the members by others of the same number: copies their rates in place."""
-        self._lr_M.copy_(torch.tensor([m.lr for m in members]))
-        self._decay_M.copy_(torch.tensor([m.weight_decay for m in members]))
+    def set_replicas(self, replicas: Sequence[Replica]) -> None:
+        """Replace the replicas by others of the same number: copies their rates in place."""
+        self._lr_M.copy_(torch.tensor([m.lr for m in replicas]))
+        self._decay_M.copy_(torch.tensor([m.weight_decay for m in replicas]))
 
     def __call__(self, rows_MB: Tensor) -> Tensor:
         if not self.captured:

@@ -119,10 +119,6 @@ class Track:
         self._stepper = Stepper(self, vectorised=self.device.type != "cpu", compiled=compiled)
 
     @property
-    def members(self) -> Sequence[Replica]:
-        return self.replicas
-
-    @property
     def tokens_per_step(self) -> int:
         return self.recipe.batch * self.recipe.seq_len
 
@@ -225,7 +221,7 @@ class Track:
         self.replicas = fresh.replicas
         self._ahead = None
         self.restore([fresh.state(m) for m in range(len(replicas))])
-        self._stepper.set_members(replicas)
+        self._stepper.set_replicas(replicas)
 
     def _set_step(self, step: int) -> None:
         self.step = step

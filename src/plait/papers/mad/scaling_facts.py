@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from plait.analysis.probe_scale import AGGREGATE, probe_to_scale, sign_test, state_trend
-from plait.analysis.scaling_document import document
+from plait.analysis.scaling_document import best_shares
 from plait.analysis.scaling_frontier import Surface
 from plait.analysis.scaling_laws import Laws, fit_laws
 from plait.analysis.scaling_runs import Runs
@@ -138,10 +138,10 @@ def _ratios() -> Laws:
 
 @facts.fact("M23", "Finding 7, the best fraction of attention, and another when state counts: found in simulated runs")
 def ratio() -> tuple[str, str, bool]:
-    attention = document(_ratios())["attention"]
+    attention = best_shares(_ratios())
     compute, state = attention["compute_optimal"], attention["state_optimal"]
-    ours = f"{percent(compute['attention'])}, P {compute['probability']:.2f}; with state {percent(state['attention'])}"
-    return "25 %; with state 8 %", ours, compute["attention"] == 0.25 and abs(state["attention"] - 1 / 12) < 1e-9
+    ours = f"{percent(compute.attention)}, P {compute.probability:.2f}; with state {percent(state.attention)}"
+    return "25 %; with state 8 %", ours, compute.attention == 0.25 and abs(state.attention - 1 / 12) < 1e-9
 
 
 @facts.fact("M24", "Finding 8, P* ∝ M^c with c = −0.28 for all classes and an offset for each: recovered")
