@@ -24,7 +24,7 @@ from plait.mixers.mamba3_module import Mamba3
 from plait.model.architecture import architecture
 from plait.probing.protocol import curriculum
 from plait.tasks import baseline, draw, make_data
-from plait.training.ensemble import Fleet, Member, Plan
+from plait.training.ensemble import Fleet, Plan, Replica
 from plait.training.ensemble_step import AdamW
 
 LOOKS = 5
@@ -63,7 +63,7 @@ def main() -> None:
     optimizer = replace(AdamW(), betas=(first, second), eps=given.eps)
     fleet = Fleet(
         architecture(given.spec.format(vocab=task.model_vocab, mixer=given.mixer)),
-        [Member(given.lr, 0.0, seed, seed) for seed in seeds],
+        [Replica(given.lr, 0.0, seed, seed) for seed in seeds],
         Plan(given.steps, 32, given.steps, solved=2.0, curriculum=curriculum(task), optimizer=optimizer),
         *(split([one.split(part) for one in data]) for part in ("train", "validation", "test")),
         others={str(n): split([draw(task.longer(n), seed, "test", 64) for seed in seeds]) for n in (2, 4, 8)},

@@ -29,7 +29,7 @@ from plait.model.cost import decoder_params
 from plait.probing.protocol import curriculum
 from plait.records import provenance_of
 from plait.tasks import baseline, chance, make_data
-from plait.training.ensemble import Fleet, Member, Plan
+from plait.training.ensemble import Fleet, Plan, Replica
 
 SOLVED, STOP = 0.95, 0.99
 EVALUATION, LOOKS = 256, 100  # sequences, and steps between two evaluations
@@ -71,7 +71,7 @@ def run(name: str, case: Case, seeds: int) -> dict[str, Any]:
     ceiling = float(np.mean([one.ceiling for one in data]))
     fleet = Fleet(
         arch,
-        [Member(case.lr, 0.0, seed, seed) for seed in range(seeds)],
+        [Replica(case.lr, 0.0, seed, seed) for seed in range(seeds)],
         Plan(case.steps, case.batch, LOOKS, solved=STOP * ceiling, curriculum=curriculum(task)),
         *(split([one.split(part) for one in data]) for part in ("train", "validation", "test")),
     )

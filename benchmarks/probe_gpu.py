@@ -96,7 +96,7 @@ def learn(job: tuple[str, str, float, str], turn: Turn) -> Row:
             with TURN.shared():
                 accuracies.append((fleet.step, [round(x, 4) for x in fleet.score("validation")[0].tolist()]))
             print(mixer, name, *accuracies[-1], flush=True)
-            for member, accuracy in zip(fleet.members, accuracies[-1][1], strict=True):
+            for member, accuracy in zip(fleet.replicas, accuracies[-1][1], strict=True):
                 if accuracy >= fleet.plan.solved:
                     solved.setdefault(f"lr {member.lr} decay {member.weight_decay}", fleet.step)
     return {"mixer": mixer, "task": name, "solved": solved, "steps": fleet.step, "of": fleet.plan.steps,

@@ -73,14 +73,14 @@ def data_sets() -> tuple[list[Any], int]:
 
 def probe(name: str, spec: str, options: argparse.Namespace) -> None:
     from plait.model.architecture import Architecture, architecture
-    from plait.training.ensemble import Fleet, Member, Plan
+    from plait.training.ensemble import Fleet, Plan, Replica
 
     began = time.perf_counter()
     splits, vocab = data_sets()
     given = architecture(spec)
     arch = Architecture(replace(given.header, vocab=vocab, init=INIT, embed_scale=True), given.layers)
     cells = [(task, seed, lr) for task in range(len(TASKS)) for seed in SEEDS for lr in RATES]
-    members = [Member(lr, 0.0, seed, task * len(SEEDS) + SEEDS.index(seed)) for task, seed, lr in cells]
+    members = [Replica(lr, 0.0, seed, task * len(SEEDS) + SEEDS.index(seed)) for task, seed, lr in cells]
     plan = Plan(steps=options.steps, batch=BATCH, eval_every=options.steps, solved=2.0)  # nobody stops
     fleet = Fleet(arch, members, plan, *splits, device=options.device)
     fleet.run()

@@ -40,7 +40,7 @@ from plait.tasks import Examples, Task, TaskData, baseline, chance, draw, make_d
 from plait.tasks.data import BLOCK, unseen
 from plait.tasks.task import stream
 from plait.training import ensemble, ensemble_step
-from plait.training.ensemble import Fleet, Member, MemberRecord, Plan, Split
+from plait.training.ensemble import Fleet, Plan, Replica, ReplicaRecord, Split
 from plait.training.ensemble_step import Stepper
 
 FIT, SCORING = 40, 10.0  # timed steps; seconds kept for the scores at the end
@@ -147,7 +147,7 @@ def run(
     began, worked = time.perf_counter(), time.process_time()
     fleet = kind(
         arch,
-        [Member(lr, decay, seed, data) for lr, decay in points for data, seed in enumerate(seeds)],
+        [Replica(lr, decay, seed, data) for lr, decay in points for data, seed in enumerate(seeds)],
         plan,
         *(split([one.split(part) for one in data]) for part in ("train", "validation", "test")),
         device=given.device,
@@ -158,7 +158,7 @@ def run(
         print(f"{name} {mixer}: {fleet.plan.steps} steps from {time.perf_counter() - began:.0f} s on", flush=True)
     records = trained(fleet, deadline, (until, steps) if until else None)
     by_point = {
-        point: [record for record in records if (record.member.lr, record.member.weight_decay) == point]
+        point: [record for record in records if (record.replica.lr, record.replica.weight_decay) == point]
         for point in points
     }
     means = {point: float(np.mean([selected_by(record) for record in some])) for point, some in by_point.items()}
@@ -178,9 +178,9 @@ def run(
         "validation by point": [[*point, mean] for point, mean in means.items()],
         "replicas": [
             {
-                "lr": record.member.lr,
-                "weight_decay": record.member.weight_decay,
-                "seed": record.member.seed,
+                "lr": record.replica.lr,
+                "weight_decay": record.replica.weight_decay,
+                "seed": record.replica.seed,
                 "steps": record.steps,
                 "solved after": next((step for step, right, _ in record.validation if right >= plan.solved), None),
                 "training loss": record.losses[-1][1] if record.losses else None,
@@ -204,12 +204,12 @@ def run(
     }
 
 
-def selected_by(record: MemberRecord) -> float:
+def selected_by(record: ReplicaRecord) -> float:
     """Validation accuracy: at four times the length of training where that is what a set asks about."""
     return record.others.get(SELECTION, record.validation[-1][1])
 
 
-def trained(fleet: Fleet, deadline: float | None, fit: tuple[float, int] | None = None) -> list[MemberRecord]:
+def trained(fleet: Fleet, deadline: float | None, fit: tuple[float, int] | None = None) -> list[ReplicaRecord]:
     """To the end of the plan, or scored as it is when the time is up: a process that is killed in the middle of a
     kernel takes all others that share the GPU with it. `fit`: when the plan should end, and the most steps it may have;
     others come and go on a shared GPU, so that its length is found out on the way."""

@@ -6,7 +6,6 @@ from plait.core.registry import lazy
 
 HOMES = {
     "Fleet": "ensemble",
-    "Member": "ensemble",
     "Plan": "ensemble",
     "Replica": "ensemble",
     "Split": "ensemble",

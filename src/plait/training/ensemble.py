@@ -114,16 +114,10 @@ class ReplicaRecord:
     exact: dict[str, float] = field(default_factory=dict)  # share of sequences all right, on these and the test split
 
     @property
-    def member(self) -> Replica:
-        return self.replica
-
-    @property
     def best_validation(self) -> float:
         return max((accuracy for _, accuracy, _ in self.validation), default=0.0)
 
 
-#: The names of before, for scripts that have them; so have `record.member` and `fleet.members`.
-Member, MemberRecord = Replica, ReplicaRecord
 Report = Callable[["Fleet"], None]
 
 
@@ -194,8 +188,6 @@ class Fleet:
     @property
     def replicas(self) -> list[Replica]:
         return [self.records[i].replica for i in self.alive]
-
-    members = replicas
 
     def run(self, *, until: int | None = None, report: Report | None = None) -> list[ReplicaRecord]:
         """Train to the end of the plan (or to step `until`), evaluating as it says; then score on the test split."""
