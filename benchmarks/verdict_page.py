@@ -103,28 +103,30 @@ TITLES = {
     "by_both": "nothing known of the text, nor of the architectures",
 }
 BELIEF = """
-How far to believe it. For every fold, constants, covariances, widths and library were learnt without what is asked
-about, and the sets were drawn with a stream that nothing was chosen on. But the form of the model (traits, kernel,
-widths of priors, the score of a screening, what a text makes of the mean curve) and the policy were chosen after
-looking at this same table, on sets drawn with other streams. There are three texts, one size of model (0.8 M
-parameters), and sets of 8 that overlap: only 12 to 14 architectures ever win, so the standard error of a share is about
-5 percentage points however many sets are drawn. The truth is the mean of four seeds (on docs two for four of them); a
-race sees one of them. The noise is the root mean square over architectures of the spread of seeds; one architecture
-(fox), some seeds of which drop late, makes it large.
+How far to believe it. In every fold, constants, covariances, widths and library were learnt without what is asked
+about, and the sets were drawn with a seed that nothing was tuned on. But the form of the model (traits, kernel, widths
+of priors, the score of a screening, how texts' mean curves differ) and the policy were chosen after looking at this
+same table, on sets drawn with other seeds. There are three texts, one model size (0.8 M parameters), and sets of 8 that
+overlap: only 12 to 14 architectures ever win, so the standard error of a share is about 5 percentage points however
+many sets are drawn. The truth is the mean of four seeds (on docs two for four of the architectures); a race sees one of
+them. The noise is the root mean square, over architectures, of the standard deviation between seeds; one architecture
+(fox), whose loss drops late with some seeds, makes it large.
 
-What a text makes of the mean curve was set by the three texts: a library of two others gives the losses of the third
-all too high or too low by 3 to 10 %. So 90 % intervals hold less on docs than on the others where the text is unknown,
-and more than they say where it is known. Differences and P(best) are surer than losses.
+Where the text is unknown, so is the shape of its mean curve: a library of two texts gives the losses of the third all
+too high or all too low by 3 to 10 %. How far mean curves depart was set by these three texts; 90 % intervals hold less
+on docs than on the other two. Where the text is known, the library's mean curve of that text is used. Differences
+between candidates and P(best) are surer than losses.
 
-Screening: before the race every candidate trains all of the steps with a sixteenth of the batch on text of which every
-second piece is copied, and its score (the loss of bytes that repeat the context, in units of its spread on the text) is
-one more column of the library; its cost (6.2 %) is part of the cost here, and of the first rungs of the full training
-all take only one. The race sees one seed of each screening, the library the mean of two or three. Learning rates are
-the table's, for races with and without it: a search of rates, which races of this length cannot afford at a tenth of
-the cost, is not counted.
+Screening: before the race every candidate trains all of the steps with a sixteenth of the batch, on text of which every
+second piece is copied. Its score (the loss of bytes that repeat the context, on a robust scale for each text) is one
+more column of the library. Its cost (6.2 %) is part of the cost here, and of the first rungs of the full training all
+candidates take only one. The race sees one seed of each screening, the library the mean of two or three. Learning rates
+are the table's, for races with and without it: a search of rates, which races of this length cannot afford at a tenth
+of the cost, is not counted.
 
 Where picks fall short: the best few lie within 1 or 2 % of each other, and screenings rank attention with shifted keys
-and values (attn-shift) too high, which copies well and early; what the race does after the screening changes little.
+and values (attn-shift) too high, since it copies well and early. A second seed of the screenings changes nothing, and
+what the race trains after the screening changes little.
 """.strip().split("\n")
 
 
@@ -139,9 +141,9 @@ def reached(found: Mapping[str, Any]) -> list[str]:
     wanted: list[tuple[str, str, str, float, int, Callable[[float], bool]]] = [
         ("cost, % of training all to the end", "≤ 10", "cost", 100, 1, lambda x: x <= 0.1),
         ("median regret, % of the loss", "≤ 1", "regret", 100, 2, lambda x: x <= 0.01),
-        ("sets with regret ≤ 0.3 of the noise, %", "≥ 80", "near", 100, 1, lambda x: x >= 0.795),
-        ("Spearman with the final ranking", "≥ 0.85", "spearman", 1, 2, lambda x: x >= 0.845),
-        ("90 % intervals hold the truth, %", "85–95", "held", 100, 0, lambda x: 0.845 <= x < 0.955),
+        ("sets with regret ≤ 0.3 of the noise, %", "≥ 80", "near", 100, 1, lambda x: x >= 0.8),
+        ("Spearman with the final ranking", "≥ 0.85", "spearman", 1, 2, lambda x: x >= 0.85),
+        ("90 % intervals hold the truth, %", "85–95", "held", 100, 0, lambda x: 0.85 <= x <= 0.95),
     ]
     rows = []
     for title, asked, key, factor, digits, holds in wanted:
