@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -375,6 +376,42 @@ class Halve(Mixer):
     def step(self, x_BD, state):
         return self.forward(x_BD), {}
 """
+
+
+FITTED_ELSEWHERE = """
+import sys
+import plait
+from plait.scaling.run import stored_runs
+
+with plait.open_store(sys.argv[1]) as store:
+    try:
+        table = stored_runs(store)
+        print(sorted(set(table.column("architecture"))), table.column("state"))
+    except plait.UserError as wrong:
+        print(wrong)
+"""
+
+
+def test_runs_of_a_users_mixer_are_read_where_nobody_named_its_file(tmp_path: Path) -> None:
+    """In another process: by the copies in the run folders; without those the message says what to give."""
+    file, url = tmp_path / "halve.py", f"sqlite:///{tmp_path}/plait.db"
+    file.write_text(MIXER.replace("FACTOR", "0.5").replace('"halve"', '"halve-elsewhere"'))
+    given: dict[str, Any] = {"budgets": [1e6], "params": ["600", "2K"], "seq_len": 16, "batch": 4, "priced": False,
+                             "validation_tokens": 2**10, "mixers": [file]}  # fmt: skip
+    plan = plait.scale.plan(["mine=d=16 tie=true | (halve-elsewhere swiglu[inner=16])x1"], **given).plan
+    plait.scale.run(plan, mixers=[file], runs=tmp_path / "runs", store=url)
+    file.unlink()
+
+    def read() -> str:
+        ran = subprocess.run(
+            [sys.executable, "-c", FITTED_ELSEWHERE, url], capture_output=True, text=True, check=True, timeout=120
+        )
+        return ran.stdout
+
+    assert read().startswith("['mine']")
+    shutil.rmtree(tmp_path / "runs")
+    assert "used your own mixer halve-elsewhere" in read()
+    assert "give the mixer's file with --mixers my_mixer.py" in read()
 
 
 def test_a_mixer_of_ones_own_is_planned_trained_edited_and_trained_again(tmp_path: Path) -> None:

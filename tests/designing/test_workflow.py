@@ -173,7 +173,7 @@ def test_a_probe_that_does_not_fit_is_left_out(
     assert found["probe"]["architectures"] == []
     assert found["best_probed"] is None
     assert "too few on this machine" in found["probe"]["left_out"]
-    assert f"It was not probed: {found['probe']['left_out']}." in found["advice"]
+    assert f"Skills: not probed: {found['probe']['left_out']}." in found["points"]
     assert found["pick"]["pattern"] in {row["name"] for row in found["race"]["architectures"]}
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "The probe was left out" in page

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.core.result import Result
+from plait.core.result import Result, card, text_table
 from plait.core.units import parse_duration
 from plait.designing.document import DesignDocument
 from plait.device.quantities import Setting
@@ -41,7 +42,18 @@ class DesignResult(Result):
         return {**self.document, "report": self.report}
 
     def headline(self) -> str:
-        return self.advice
+        return self.document["points"][0]
+
+    def __str__(self) -> str:
+        """The advice as a list, then the candidates."""
+        verdict, *points = self.document["points"]
+        steps = [f"To {step['to']}: {step['command']}" for step in self.document["next"]]
+        return "\n".join([verdict, self.spec, *(f"- {point}" for point in [*points, *steps]), text_table(self.rows())])
+
+    def _repr_html_(self) -> str:
+        _, *points = self.document["points"]
+        reasons = "".join(f"<li>{escape(point)}</li>" for point in points)
+        return f"{card([], headline=self.headline())}<code>{escape(self.spec)}</code><ul>{reasons}</ul>{card(self.rows())}"
 
     def rows(self) -> list[dict[str, Any]]:
         """The candidates that were measured, probed and raced."""

@@ -112,7 +112,7 @@ def run(
             store=store,
             on_progress=on_progress,
         )
-    print_json(result.as_dict()) if as_json else print_runs(result, mixers or ())
+    print_json(result.as_dict()) if as_json else print_runs(result, store)
 
 
 @group.command()

@@ -13,6 +13,7 @@ from plait.analysis.paired import NOT_DISTINGUISHABLE
 from plait.core.units import probability
 from plait.racing.comparison import Comparison
 from plait.racing.race import Raced
+from plait.racing.screening import COMPARED
 
 SURE = 0.95  # probability from which one candidate is called better than another
 LONGER = "use a longer --time or --train-for"  # races are part of a design
@@ -63,6 +64,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
         "verdict": compared.verdict,
         "foresight": foresight_rows(foresight),
         "foresight_text": "" if foresight is None else foresight.text,
+        "screening_left_out": COMPARED,
         "cost": {
             "seconds": comparison.seconds,
             "trained_seconds": comparison.trained_seconds,
@@ -116,6 +118,7 @@ def race_document(raced: Raced, prediction: Prediction, tokens: dict[str, float]
         "verdict": _verdict(prediction, pick),
         "rungs": [steps * raced.course.tokens_per_step for steps in raced.rungs],
         "rates_searched": raced.searched,
+        "screening_left_out": raced.unscreened,
         "notes": [few] if (few := raced.course.few_steps(raced.longest, LONGER)) else [],
         "ended": raced.decision.why,
         "cost": {"share": raced.cost, "seconds": raced.seconds},

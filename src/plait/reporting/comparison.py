@@ -296,7 +296,10 @@ def _plots(document: Document) -> list[Element]:
     sections = [section("Learning curves", note(words), card(drawn), names())]
     if document["foresight"]:
         drawn = chance_plot(document, order, max(row["tokens"] for row in document["architectures"]))
-        sections.append(section("At other budgets", note(sentence(document["foresight_text"])), card(drawn), names()))
+        words = sentence(document["foresight_text"])
+        if why := document.get("screening_left_out"):  # absent from comparisons of earlier versions
+            words += f" No screening: {why}."
+        sections.append(section("At other budgets", note(words), card(drawn), names()))
     return sections
 
 
