@@ -161,7 +161,7 @@ def front_distance(
     cost: Annotated[str, typer.Option(help="The column with the cost, such as the latency; lower is better.")],
     quality: Quality,
     whole_front: Annotated[
-        bool, typer.Option("--whole-front", help="Against the whole true front, not only its hull.")
+        bool, typer.Option("--whole-front", help="Measure against the whole true front, not only its convex hull.")
     ] = False,
     where: Where = None,
     lower: Lower = "",
@@ -179,9 +179,9 @@ def matched_pairs(
     equal: Annotated[str, typer.Option(help="Columns that agree, separated by commas.")],
     far: Annotated[str, typer.Option(help="The column that differs.")],
     tolerance: Annotated[float, typer.Option(min=0, help="Values this close agree: 0.01 is 1 %.")] = 0.01,
-    ratio: Annotated[float, typer.Option(min=1, help="Least ratio.")] = 1.0,
-    difference: Annotated[float, typer.Option(min=0, help="Least difference, in the column's unit.")] = 0.0,
-    limit: Annotated[int, typer.Option(min=1, help="Most pairs to show.")] = 10,
+    ratio: Annotated[float, typer.Option(min=1, help="Minimum ratio of the values that differ.")] = 1.0,
+    difference: Annotated[float, typer.Option(min=0, help="Minimum difference, in the column's unit.")] = 0.0,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of pairs to show.")] = 10,
     where: Where = None,
     label: Label = None,
     as_json: AsJson = False,
@@ -274,7 +274,7 @@ def infer(
 @group.command()
 def difficulty(
     tasks: Annotated[str, typer.Option(help="Only these, separated by commas.")] = "",
-    suite: Annotated[str, typer.Option(help="Name architectures as in this set.")] = "mad21",
+    suite: Annotated[str, typer.Option(help="Set whose names architectures are shown by.")] = "mad21",
     svg: Annotated[Path | None, typer.Option(help="Draw a figure per task into this folder.")] = None,
     store: StoreUrl = None,
     as_json: AsJson = False,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def new_command(
     kind: Annotated[str, typer.Argument(help="What to create: mixer, task, or plugin (a package with both).")],
-    path: Annotated[Path, typer.Argument(help="The file to write, such as my_mixer.py; a plugin's folder.")],
+    path: Annotated[Path, typer.Argument(help="The file to write, such as my_mixer.py; for a plugin its folder.")],
     as_json: AsJson = False,
 ) -> None:
     """Write a working template."""

@@ -112,7 +112,7 @@ def command(
     time: Annotated[str, typer.Option("--time", help="Total time: 90s, 5m, 1h.")] = "5m",
     train_for: Annotated[
         str,
-        typer.Option(help="The winner's training: 2h, '20M tokens', '1e18 FLOPs'. [default: the rest of --time]"),
+        typer.Option(help="The winner's training: 2h, '20M tokens', '1e18 FLOPs'. \\[default: the rest of --time]"),
     ] = "",
     out: Annotated[Path, typer.Option("-o", "--out", help="The page.")] = Path("report.html"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search, the weights and the data order.")] = 0,
