@@ -106,4 +106,6 @@ def cell(value: Any) -> str:
         return "–"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+    if isinstance(value, list):
+        return ", ".join(map(cell, value)) or "–"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -10,9 +10,11 @@ import typer
 
 from plait.api import analyse as verbs
 from plait.cli.options import AsJson, StoreUrl
-from plait.cli.output import console, plain, print_json
+from plait.cli.output import console, fits, plain, print_json
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from plait.api.analyse_table import Analysis, Row
 
 group = typer.Typer(
@@ -53,22 +55,25 @@ def show(verb: Callable[..., Analysis], arguments: dict[str, Any]) -> None:
     out = console()
     for rows in result.tables.values():
         if rows:
-            out.print(_table(rows))
+            drawn = _table(rows, list(rows[0]))
+            # Where headings must wrap, they do so between words.
+            words = [name.replace("_", " ") for name in rows[0]]
+            out.print(drawn if fits(out, drawn) else _table(rows, words))
             out.print()
     for note in result.notes:
         if note:
             out.print(note, markup=False, soft_wrap=True)
 
 
-def _table(rows: list[Row]) -> Any:
+def _table(rows: list[Row], headings: list[str]) -> Table:
     from rich.table import Table as Drawn
 
     from plait.api.analyse_table import cell
 
     drawn = Drawn(header_style="bold", pad_edge=False, box=None)
-    for name in rows[0]:
+    for name, heading in zip(rows[0], headings, strict=True):
         number = all(isinstance(row[name], (int, float, type(None))) for row in rows)
-        drawn.add_column(name, justify="right" if number else "left", overflow="fold")
+        drawn.add_column(heading, justify="right" if number else "left", overflow="fold")
     for row in rows:
         drawn.add_row(*(plain(cell(value)) for value in row.values()))
     return drawn
