@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from plait.api.analyse_ranks import heatmap
@@ -190,8 +191,9 @@ def test_headings_wrap_between_words(tmp_path: Path, monkeypatch: pytest.MonkeyP
     file.write_text("\n".join(["name,kind,latency,memory,perplexity", *rows]))
     arguments = ["savings", str(file), "--baseline", str(file), "--cost", "latency,memory", "--quality",
                  "perplexity", "--where", "kind=a", "--baseline-where", "kind=b"]  # fmt: skip
-    for width, heading in (("80", "mean saving"), ("200", "mean_saving")):
-        monkeypatch.setenv("COLUMNS", width)
+    for width, heading in ((80, "mean saving"), (200, "mean_saving")):
+        drawn_on = Console(width=width, highlight=False)
+        monkeypatch.setattr("plait.cli.analyse.console", lambda on=drawn_on: on)
         head = CliRunner().invoke(group, arguments, catch_exceptions=False).stdout.splitlines()[:2]
         assert heading in " ".join(head), head
 

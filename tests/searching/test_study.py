@@ -153,7 +153,7 @@ def test_differences_below_the_noise_are_counted(study: Study) -> None:
     ]
     two = Findings(study, rows)
     assert two.noise == pytest.approx(0.02 / math.sqrt(2))
-    assert "1 of 3 neighbours" in two.noise_statement
+    assert "1 of 3 adjacent pairs" in two.noise_statement
 
 
 @pytest.mark.parametrize(("losses", "told"), [((1.0, 1.5), "nats"), ((1.0, 1.01), "not distinguishable")])

@@ -6,10 +6,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError
-from plait.core.result import Result
+from plait.core.result import Result, card, text_table
 
 if TYPE_CHECKING:
     from plait.analysis.pareto import Floats
@@ -90,6 +91,14 @@ class Analysis(Result):
         """The first table; the numbers alone where there is none."""
         first = next(iter(self.tables.values()), None)
         return [{k: v for k, v in self.document.items() if not isinstance(v, (dict, list))}] if first is None else first
+
+    def __str__(self) -> str:
+        """All tables, then the notes."""
+        return "\n\n".join([*(text_table(rows) for rows in self.tables.values() if rows), "\n".join(self.notes)])
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return "".join(card(rows) for rows in self.tables.values() if rows) + notes
 
 
 def analysis(document: dict[str, Any], *tables: str, notes: Sequence[str] = ()) -> Analysis:

@@ -56,19 +56,21 @@ class DesignResult(Result):
         return f"{card([], headline=self.headline())}<code>{escape(self.spec)}</code><ul>{reasons}</ul>{card(self.rows())}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """The candidates that were measured, probed and raced."""
+        """The candidates that were measured, probed and raced, the best first."""
         raced = {row["name"]: row for row in self.document["race"]["architectures"]}
         probed = {row["name"]: row["mean"]["accuracy"] for row in self.document["probe"]["architectures"]}
+        order = list(raced)
         return [
             {
-                **{name: value for name, value in row.items() if not isinstance(value, (dict, list))},
-                **{name: value["measured"] for name, value in row.items() if isinstance(value, dict)},
+                "pattern": row["pattern"],
+                "picked": row["pattern"] == self.document["pick"]["pattern"],
                 "loss": raced[row["pattern"]]["loss"],
                 "p_best": raced[row["pattern"]]["p_best"],
+                **{name: value["measured"] for name, value in row.items() if isinstance(value, dict)},
                 "probe_accuracy": probed.get(row["pattern"]),
-                "picked": row["pattern"] == self.document["pick"]["pattern"],
+                **{name: value for name, value in row.items() if not isinstance(value, (dict, list))},
             }
-            for row in self.document["candidates"]
+            for row in sorted(self.document["candidates"], key=lambda row: order.index(row["pattern"]))
         ]
 
 
