@@ -15,10 +15,10 @@ SPEC = "d=64 vocab=99 | (gla swiglu)x2"
 
 def candidate(name: str, params: int) -> dict[str, Any]:
     entry = {"predicted": 1.0, "interval": [0.9, 1.1], "measured": 1.0}
+    sizes = dict.fromkeys(("decoder_params", "total_params", "active_params", "flops", "kv_cache", "state"), params)
     return {
-        "pattern": name, "spec": f"d=8 | {name}", "decoder_params": params, "total_params": params, "active_params": params,
-        "flops": 1, "fixed_state": 0, "kv_cache": 0, "state": 1, "weights": 1, "measurement": "0123456789abcdef",
-        "within": True, "latency_ms": entry, "memory_mb": entry, "exceeded": [],
+        "pattern": name, "spec": f"d=8 | {name}", **sizes, "fixed_state": 0, "weights": 1, "within": True,
+        "measurement": "0123456789abcdef", "latency_ms": entry, "memory_mb": entry, "exceeded": [],
     }  # fmt: skip
 
 
@@ -28,7 +28,7 @@ def design() -> DesignResult:
         "points": ["Take gla: better than every other.", "Why: <it> is."],
         "next": [{"to": "use the model", "command": "plait export runs/train-1 --to hf"}],
         "candidates": [candidate("attn", 9), candidate("gla", 8)],
-        "race": {"architectures": [{"name": "gla", "loss": 1.5, "p_best": 0.8}, {"name": "attn", "loss": 1.7, "p_best": 0.2}]},
+        "race": {"architectures": [{"name": name, "loss": 1.5, "p_best": 0.5} for name in ("gla", "attn")]},
         "probe": {"architectures": []},
         "pick": {"pattern": "gla"},
     }  # fmt: skip

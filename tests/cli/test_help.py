@@ -42,7 +42,9 @@ def test_a_default_is_shown_once(path: str) -> None:
         assert not DEFAULT.search(words), f"{option.opts}: write \\[default"
         if "[default" in words:
             none = option.default is None or option.default is False or option.default == ""
-            assert none or getattr(option, "show_default", True) is False, f"{option.opts}: {words} and {option.default}"
+            assert none or getattr(option, "show_default", True) is False, (
+                f"{option.opts}: {words} and {option.default}"
+            )
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -18,8 +18,12 @@ from plait.api.analyse_table import (
     read,
 )
 
-TOP_COLUMNS = "src: rank correlation (Spearman) among the true top k %; common_ratio: share of them in the proxy's top k %"
-RATE_COLUMNS = "src: rank correlation of the proxy with the quality at this rate; src_best: of this with the best quality"
+TOP_COLUMNS = (
+    "src: rank correlation (Spearman) among the true top k %; common_ratio: share of them in the proxy's top k %"
+)
+RATE_COLUMNS = (
+    "src: rank correlation of the proxy with the quality at this rate; src_best: of this with the best quality"
+)
 
 
 def ranks(

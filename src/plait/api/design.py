@@ -53,7 +53,9 @@ class DesignResult(Result):
     def _repr_html_(self) -> str:
         _, *points = self.document["points"]
         reasons = "".join(f"<li>{escape(point)}</li>" for point in points)
-        return f"{card([], headline=self.headline())}<code>{escape(self.spec)}</code><ul>{reasons}</ul>{card(self.rows())}"
+        return (
+            f"{card([], headline=self.headline())}<code>{escape(self.spec)}</code><ul>{reasons}</ul>{card(self.rows())}"
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """The candidates that were measured, probed and raced, the best first."""

@@ -74,7 +74,8 @@ def train_command(
     steps: Annotated[int, typer.Option(min=1, help="Steps to time.")] = 10,
     device: Device = None,
     compiled: Annotated[
-        bool | None, typer.Option("--compile/--no-compile", help="Also benchmark compiled models. \\[default: on a GPU]")
+        bool | None,
+        typer.Option("--compile/--no-compile", help="Also benchmark compiled models. \\[default: on a GPU]"),
     ] = None,
     peers: Peers = True,
     as_json: AsJson = False,

@@ -50,7 +50,8 @@ def command(
     tokenizer: Annotated[str | None, typer.Option(help="Tokenizer: bytes, chars, words, bpe:SIZE …")] = None,
     budget: Annotated[str, typer.Option("--time", help=f"Total time: 90s, 10m, 2h.  \\[default: {DEFAULT_TIME}]")] = "",
     tokens: Annotated[
-        float | None, typer.Option(help="Tokens per training instead of --time, such as 2M.", parser=read_count, metavar="<count>")
+        float | None,
+        typer.Option(help="Tokens per training instead of --time, such as 2M.", parser=read_count, metavar="<count>"),
     ] = None,
     flops: Annotated[
         float | None,

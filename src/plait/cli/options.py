@@ -71,7 +71,8 @@ Constraints = Annotated[
     list[str] | None, typer.Option("--constraint", "--rule", help="A further constraint, such as 'count(attn) >= 1'.")
 ]
 TokensPerSecond = Annotated[
-    float | None, typer.Option(min=0.001, help="Minimum generation speed in --mode both: a limit on the time per token.")
+    float | None,
+    typer.Option(min=0.001, help="Minimum generation speed in --mode both: a limit on the time per token."),
 ]
 
 

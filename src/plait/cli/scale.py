@@ -128,7 +128,8 @@ def fit(
         typer.Option(help="Only these rows: column=value, or with != < <= > >=; columns as --column names them."),
     ] = None,
     column: Annotated[
-        list[str] | None, typer.Option(help="A column that has another name in the file: loss=val_loss; may be repeated.")
+        list[str] | None,
+        typer.Option(help="A column that has another name in the file: loss=val_loss; may be repeated."),
     ] = None,
     draws: Annotated[int, typer.Option(help="Bootstrap samples.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,

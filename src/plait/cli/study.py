@@ -41,7 +41,9 @@ def studies() -> None:
 
 @group.command("proxies")
 def command(
-    space: Annotated[str, typer.Option(help="study-gpt2, study-hybrid, or another space's name or file.")] = "study-gpt2",
+    space: Annotated[
+        str, typer.Option(help="study-gpt2, study-hybrid, or another space's name or file.")
+    ] = "study-gpt2",
     models: Annotated[int, typer.Option(help="Models to sample and train.")] = 40,
     data: Text = "builtin:stdlib",
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps per training.")] = 200,
@@ -119,7 +121,9 @@ def placement(
 
 @group.command()
 def lr(
-    space: Annotated[str, typer.Option(help="study-gpt2, study-hybrid, or another space's name or file.")] = "study-gpt2",
+    space: Annotated[
+        str, typer.Option(help="study-gpt2, study-hybrid, or another space's name or file.")
+    ] = "study-gpt2",
     models: Annotated[int, typer.Option(min=0, help="Architectures to sample from it.")] = 6,
     spec: Annotated[list[str] | None, typer.Option(help="Another architecture; may be repeated.")] = None,
     rates: Annotated[str, typer.Option(help="Learning rates, separated by commas.")] = "1e-4,1e-3,1e-2,1e-1",

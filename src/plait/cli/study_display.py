@@ -57,8 +57,8 @@ def print_proxies(result: Findings) -> None:
         grid.add_row(ranking.proxy, f"{ranking.src:.2f}", interval, *ratios, free)
     out.print(grid)
     out.print(
-        "SRC: Spearman rank correlation with the validation loss, with its 95 % interval; CR@k %: share of the true top "
-        "k % that is in the proxy's; cost: as a share of the training FLOPs",
+        "SRC: Spearman rank correlation with the validation loss, with its 95 % interval; CR@k %: share of the true "
+        "top k % that is in the proxy's; cost: as a share of the training FLOPs",
         style="dim",
     )
     out.print(result.noise_statement, style="dim")
@@ -186,7 +186,9 @@ def print_shapes(result: ShapeFindings) -> None:
         cells += [f"{row[quantity.column]:.3g}" for quantity in shown]
         cells[-len(shown)] += "*" if row["noisy"] else ""
         cells += [f"{row['perplexity']:.4g}"] if trained else []
-        rows.append(dict(zip([*columns, "layers"], [*cells, plain(row["spec"].partition("|")[2].strip())], strict=True)))
+        rows.append(
+            dict(zip([*columns, "layers"], [*cells, plain(row["spec"].partition("|")[2].strip())], strict=True))
+        )
     out = console()
     print_rows({**columns, "layers": "left"}, rows, long=["layers"])
     if any(row["noisy"] for row in result.rows):

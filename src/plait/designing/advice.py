@@ -96,7 +96,9 @@ def _above(pairs: Sequence[Row]) -> str:
 def _caution(d: DesignDocument) -> str:
     reasons = []
     if d["budget"]["spoken_for"] < 0.99 * d["budget"]["tokens"]:
-        reasons.append(f"the budget, {count(d['budget']['tokens'])} tokens, is beyond the range of this race's forecasts")
+        reasons.append(
+            f"the budget, {count(d['budget']['tokens'])} tokens, is beyond the range of this race's forecasts"
+        )
     return "; ".join([*reasons, *d["race"].get("notes", [])])
 
 

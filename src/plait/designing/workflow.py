@@ -24,7 +24,7 @@ from plait.designing.advice import RULE, advice_points, rivals
 from plait.designing.clock import Clock
 from plait.designing.compositions import pattern_name, probe_candidate
 from plait.designing.config import NEARLY, DesignConfig, OnProgress, with_vocab
-from plait.designing.document import Ahead, DesignDocument, ProbedCandidate, ProbeDocument, Row
+from plait.designing.document import Ahead, DesignDocument, NextStep, ProbedCandidate, ProbeDocument, Row
 from plait.designing.finding import SearchFindings, find
 from plait.designing.racing import hold_race, train
 from plait.device.quantities import Setting, in_rows, quantity
@@ -235,7 +235,9 @@ def next_steps(document: DesignDocument, config: DesignConfig, store: Store) -> 
     steps: list[NextStep] = []
     if rivals(document) or document["cut"] or document["race"]["notes"]:
         given = f"--time {config.seconds:g}s"
-        steps.append({"to": "settle the choice", "command": repeat.replace(given, f"--time {_longer(config.seconds)}") + kept})
+        steps.append(
+            {"to": "settle the choice", "command": repeat.replace(given, f"--time {_longer(config.seconds)}") + kept}
+        )
     steps.append({"to": "use the model", "command": f"plait export {folder} --to hf"})
     steps.append({"to": "train it longer", "command": training + kept})
     return steps

@@ -132,7 +132,9 @@ def unlike_library(architectures: Sequence[Architecture], library: Library) -> s
     for what, trait, counted in (("mixers", "depth", math.exp), ("numbers of state per channel", "state", math.expm1)):
         place = TRAITS.index(trait)
         here = [round(counted(traits(arch)[place])) for arch in architectures]
-        low, high = (round(counted(end)) for end in (min(library.traits_AF[:, place]), max(library.traits_AF[:, place])))
+        low, high = (
+            round(counted(end)) for end in (min(library.traits_AF[:, place]), max(library.traits_AF[:, place]))
+        )
         if min(here) < low or max(here) > high:
             ranges.append(f"{low} to {high} {what} (these have {_range(here)})")
     return (

@@ -66,7 +66,9 @@ def option_values(records: Iterable[Record], mixer: str, option: str, kind: str)
         row for (setting, width), values in by_setting.items() for row in _rows(setting, values, sign, option, width)
     ]
     if not rows:
-        raise UserError(f"no two {kind} records differ in {mixer}.{option} alone; {kind} models that differ in nothing else.")
+        raise UserError(
+            f"no two {kind} records differ in {mixer}.{option} alone; {kind} models that differ in nothing else."
+        )
     return rows
 
 
