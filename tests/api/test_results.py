@@ -10,6 +10,7 @@ import pytest
 import plait
 from plait.api.design import DesignResult
 
+RACED = {"gla": 0.8, "attn": 0.2}
 SPEC = "d=64 vocab=99 | (gla swiglu)x2"
 
 
@@ -28,7 +29,7 @@ def design() -> DesignResult:
         "points": ["Take gla: better than every other.", "Why: <it> is."],
         "next": [{"to": "use the model", "command": "plait export runs/train-1 --to hf"}],
         "candidates": [candidate("attn", 9), candidate("gla", 8)],
-        "race": {"architectures": [{"name": name, "loss": 1.5, "p_best": 0.5} for name in ("gla", "attn")]},
+        "race": {"architectures": [{"name": name, "loss": 2 - p, "p_best": p} for name, p in RACED.items()]},
         "probe": {"architectures": []},
         "pick": {"pattern": "gla"},
     }  # fmt: skip

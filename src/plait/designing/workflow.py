@@ -234,9 +234,12 @@ def next_steps(document: DesignDocument, config: DesignConfig, store: Store) -> 
     folder, kept = shlex.quote(document["train"]["folder"]), _kept_in(config, store)
     steps: list[NextStep] = []
     if rivals(document) or document["cut"] or document["race"]["notes"]:
-        given = f"--time {config.seconds:g}s"
+        time_option = f"--time {config.seconds:g}s"
         steps.append(
-            {"to": "settle the choice", "command": repeat.replace(given, f"--time {_longer(config.seconds)}") + kept}
+            {
+                "to": "settle the choice",
+                "command": repeat.replace(time_option, f"--time {_longer(config.seconds)}") + kept,
+            }
         )
     steps.append({"to": "use the model", "command": f"plait export {folder} --to hf"})
     steps.append({"to": "train it longer", "command": training + kept})
