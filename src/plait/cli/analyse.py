@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.api import analyse as verbs
-from plait.cli.options import AsJson, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, fits, plain, print_json
 
 if TYPE_CHECKING:
@@ -303,11 +303,12 @@ def accuracy(
 def option(
     name: Annotated[str, typer.Argument(metavar="MIXER.OPTION", help="The option, such as mh-hyena.heads.")],
     kind: Annotated[str, typer.Option(help="Records: train, by the loss, or probe, by the accuracy.")] = "train",
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the best value of a mixer's option, from stored trainings or probes that differ in nothing else."""
-    show(verbs.option, locals())
+    show(verbs.option, {**locals(), "mixers": mixers or ()})
 
 
 #: As earlier releases called them.

@@ -231,23 +231,24 @@ def run_row(record: Record, name: str | None = None, per_byte: float | None = No
 
 
 def trained_architecture(record: Record) -> Architecture:
-    """A training's architecture, with users' mixers as they were: those of this process, else the copies in the run's
-    folder."""
+    """The architecture of a training or a probe, with users' mixers as they were: those of this process, else the
+    copies in a training's folder."""
     spec, sources = str(record.config["spec"]), record.config.get("sources") or {}
     known = {name: version(text_hash) for name, text_hash in sources.items()}
     loaded = {name: options for name, options in known.items() if options is not None}
     if len(loaded) == len(sources):
         return architecture(spec, loaded)
-    folder = Path(str(record.result.get("folder", "")))
-    if (folder / "run.json").exists():
+    folder = record.result.get("folder")
+    if folder and (Path(folder) / "run.json").exists():
         from plait.training.run import Run
 
-        return Run(folder).arch
+        return Run(Path(folder)).arch
     try:
         return architecture(spec)  # the mixer as it is now
     except UserError:
         missing = ", ".join(name for name in sources if name not in loaded)
+        copied = f" Its folder {folder}, which has a copy, is not here." if folder else ""
         raise UserError(
-            f"the training {record.key[:10]} used your own mixer {missing}, and its folder {folder}, which has a copy, "
-            "is not here: give the mixer's file with --mixers my_mixer.py, or run the command where the folder is."
+            f"the {record.kind} {record.key[:10]} used your own mixer {missing}: give its file with --mixers "
+            f"my_mixer.py.{copied}"
         ) from None
