@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -377,6 +378,41 @@ class Halve(Mixer):
 """
 
 
+FITTED_ELSEWHERE = """
+import sys
+import plait
+from plait.scaling.run import stored_runs
+
+with plait.open_store(sys.argv[1]) as store:
+    try:
+        table = stored_runs(store)
+        print(sorted(set(table.column("architecture"))), table.column("state"))
+    except plait.UserError as wrong:
+        print(wrong)
+"""
+
+
+def test_runs_of_a_users_mixer_are_read_where_nobody_named_its_file(tmp_path: Path) -> None:
+    """In another process: by the copies in the run folders; without those the message says what to give."""
+    file, url = tmp_path / "halve.py", f"sqlite:///{tmp_path}/plait.db"
+    file.write_text(MIXER.replace("FACTOR", "0.5").replace('"halve"', '"halve-elsewhere"'))
+    given: dict[str, Any] = {"budgets": [1e6], "params": ["600", "2K"], "seq_len": 16, "batch": 4, "priced": False,
+                             "validation_tokens": 2**10, "mixers": [file]}  # fmt: skip
+    plan = plait.scale.plan(["mine=d=16 tie=true | (halve-elsewhere swiglu[inner=16])x1"], **given).plan
+    plait.scale.run(plan, mixers=[file], runs=tmp_path / "runs", store=url)
+    file.unlink()
+
+    def read() -> str:
+        ran = subprocess.run(
+            [sys.executable, "-c", FITTED_ELSEWHERE, url], capture_output=True, text=True, check=True, timeout=120
+        )
+        return ran.stdout
+
+    assert read().startswith("['mine']")
+    shutil.rmtree(tmp_path / "runs")
+    assert "used your own mixer halve-elsewhere: give its file with --mixers my_mixer.py." in read()
+
+
 def test_a_mixer_of_ones_own_is_planned_trained_edited_and_trained_again(tmp_path: Path) -> None:
     """After an edit all is trained again, and a fit reads the runs of the newest text alone."""
     from plait.scaling.run import stored_runs
@@ -518,10 +554,35 @@ def test_an_options_best_value_from_stored_trainings(tmp_path: Path) -> None:
     for name, message in (
         ("mh-hyena.hands", "did you mean|has no option"),
         ("heads", "MIXER.OPTION"),
-        ("gla.heads", "no train"),
+        ("gla.heads", "no two train records differ"),
     ):
         with pytest.raises(UserError, match=f"(?i){message}"):
             plait.analyse.option(name, store=url)
+
+
+def test_an_option_is_found_next_to_records_of_mixers_that_nobody_knows(tmp_path: Path) -> None:
+    """Records of others' mixers are in the way of no question; a user's own is asked about with its file."""
+    from plait.records import Record
+
+    file, url = tmp_path / "swept.py", f"sqlite:///{tmp_path}/plait.db"
+    text = MIXER.replace("FACTOR", "self.options.size").replace('"halve"', '"swept"')
+    file.write_text(
+        text.replace(
+            '    kind: ClassVar[str] = "sequence"', '    kind: ClassVar[str] = "sequence"\n    size: float = 1.0'
+        )
+    )
+    specs = ["d=128 vocab=256 | (gla swiglu)x2", "d=128 vocab=256 | (gla[heads=2] swiglu)x2",
+             "d=128 vocab=256 | (swept swiglu)x2", "d=128 vocab=256 | (swept[size=2] swiglu)x2"]  # fmt: skip
+    with plait.open_store(url) as store:
+        for loss, spec in enumerate(specs):
+            sources = {"sources": {"swept": "an old text"}} if "swept" in spec else {}
+            config = {"protocol": 1, "spec": spec, "recipe": {"lr": 1e-3}, "seed": 0, **sources}
+            store.put(Record.of("train", config, {"loss": float(loss)}, {}))
+    assert [row["value"] for row in plait.analyse.option("gla.heads", store=url).as_dict()["values"]] == ["4", "2"]
+    with pytest.raises(UserError, match=r"unknown mixer 'swept'. One of your own: --mixers my_mixer.py"):
+        plait.analyse.option("swept.size", store=url)
+    own = plait.analyse.option("swept.size", mixers=[file], store=url)
+    assert [row["value"] for row in own.as_dict()["values"]] == ["1.0", "2.0"]
 
 
 @pytest.mark.parametrize(("seeds", "apart"), [(2, 0.002), (1, 0.1)])

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from plait.api.analyse_ranks import heatmap
+from plait.api.analyse_table import cell
 from plait.cli.analyse import group
 from plait.core.errors import UserError
 
@@ -180,3 +182,22 @@ def test_lr(analyse: Any) -> None:
 def test_mistakes(analyse: Any, arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(UserError, match=message):
         analyse(*arguments)
+
+
+def test_headings_wrap_between_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they fit they are the columns' own names; in 80 columns no word of theirs is cut in two."""
+    file = tmp_path / "models.csv"
+    rows = [f"m{i},{kind},{100 + 7 * i},{200 - 3 * i},{30 - i}" for i in range(6) for kind in "ab"]
+    file.write_text("\n".join(["name,kind,latency,memory,perplexity", *rows]))
+    arguments = ["savings", str(file), "--baseline", str(file), "--cost", "latency,memory", "--quality",
+                 "perplexity", "--where", "kind=a", "--baseline-where", "kind=b"]  # fmt: skip
+    for width, heading in ((80, "mean saving"), (200, "mean_saving")):
+        drawn_on = Console(width=width, highlight=False)
+        monkeypatch.setattr("plait.cli.analyse.console", lambda on=drawn_on: on)
+        head = CliRunner().invoke(group, arguments, catch_exceptions=False).stdout.splitlines()[:2]
+        assert heading in " ".join(head), head
+
+
+def test_empty_lists_are_a_dash() -> None:
+    assert cell([]) == "–"
+    assert cell([128, 256.5]) == "128, 256.5"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from plait.api.design import DesignResult
 from plait.cli import design, output
 from plait.cli.design import WORDS, Display
 from plait.designing.config import STAGES
@@ -29,7 +30,7 @@ def test_the_pick_and_how_far_it_is_ahead(capsys: pytest.CaptureFixture[str]) ->
         pick="gla+attn",
         equals=["gla+attn", "attn×2"],
     )
-    design._print(given, "page.html")
+    design._print(DesignResult("d=8 | gla", "Take it.", "page.html", "runs/train-0123", given))
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split() for line in lines[1:4]]
     assert rows[0][:3] == ["→", "gla+attn", "1"]
@@ -40,6 +41,9 @@ def test_the_pick_and_how_far_it_is_ahead(capsys: pytest.CaptureFixture[str]) ->
     assert "Take it." in text
     assert given["pick"]["spec"] in text  # brackets and all
     assert "the page: page.html" in text
+    assert re.search(r"^ +It is the best\.", text, re.MULTILINE)  # without a label, as earlier designs have it
+    assert re.search(r"^Limits  latency 19 of 20 ms, attn\[heads=4\] and all\.", text, re.MULTILINE)
+    assert "To use the model:\nplait export runs/train-0123 --to hf" in text
 
 
 def test_every_stage_is_told_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,14 +55,14 @@ def test_a_file_that_is_there_stays(plait: Any, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("mixr", "mine.py"), "cannot make a new 'mixr'. Did you mean 'mixer'?"),
-        (("mixer", "mine.txt"), "mine.txt is not a valid Python module name"),
+        (("mixer", "mine.txt"), "mine.txt is not the name of a Python file"),
         (
             ("mixer", "my_mixer"),
-            "my_mixer is not a valid Python module name: letters, digits and underscores, and .py at",
+            "my_mixer is not the name of a Python file: letters, digits and underscores, and .py at",
         ),
         (("mixer", "attn.py"), "there is a mixer 'attn' already"),
         (("task", "selective_copying.py"), "there is a task 'selective-copying' already"),
-        (("mixer", "2-fast.py"), "2-fast.py is not a valid Python module name"),
+        (("mixer", "2-fast.py"), "2-fast.py is not the name of a Python file"),
         (("mixer", "nowhere/mine.py"), "cannot write nowhere/mine.py: No such file or directory"),
     ],
 )

@@ -165,6 +165,15 @@ def test_plans_that_are_none(more: list[str], message: str) -> None:
     assert message in str(ran.exception)
 
 
-def test_the_next_command_names_the_users_mixers(capsys: pytest.CaptureFixture[str]) -> None:
-    print_runs(ScalingRuns((), ()), ["my mixer.py"])
-    assert "`plait scale fit --target FLOPS --mixers 'my mixer.py'` reads them" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("store", "command"),
+    [
+        (None, "plait scale fit --target FLOPS"),
+        ("sqlite:///my runs/plait.db", "plait scale fit 'sqlite:///my runs/plait.db' --target FLOPS"),
+        ("postgresql://me:secret@host/db", "plait scale fit STORE_URL --target FLOPS"),
+    ],
+)
+def test_the_next_command_names_the_store(store: str | None, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not a user's mixers: runs have copies of them."""
+    print_runs(ScalingRuns((), ()), store)
+    assert f"`{command}` reads them" in capsys.readouterr().out

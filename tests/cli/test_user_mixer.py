@@ -269,3 +269,14 @@ def test_what_a_design_cannot_do_is_said_before_the_profile(run: Json, more: tup
     with pytest.raises(UserError, match=message):
         run(*DESIGN, *more)
     assert not list(Path("runs").glob("profiles/*"))
+
+
+def test_an_option_may_be_a_plain_field(run: Json) -> None:
+    """Not declared by `option(…)`: it has neither words nor values to try, and specs and lists have it all the same."""
+    field = 'memory: float = option(16.0, "initial memory in tokens", minimum=1, choices=(4, 16, 64))'
+    assert field in TEMPLATE
+    Path("plain.py").write_text(TEMPLATE.replace(field, "memory: float = 16.0").replace('"my-mixer"', '"plain-field"'))
+    shown = run("show", "d=16 vocab=64 | plain-field[memory=4] swiglu", "--mixers", "plain.py")
+    assert shown["spec"] == "d=16 vocab=64 | plain-field[memory=4.0] swiglu"
+    first = run("list", "plain-field", "--mixers", "plain.py")[0]
+    assert (first["name"], first["doc"], first["choices"]) == ("memory", "", [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree
 
@@ -139,3 +139,19 @@ def test_a_front_is_drawn_and_one_of_one_objective_is_not() -> None:
     assert len(pictures(html)) == 1
     assert "<script" not in pictures(html)[0]
     assert not pictures(FrontResult.of({**document, "objectives": ["flops"]}, None)._repr_html_())
+
+
+@dataclass(frozen=True)
+class Long(Result):
+    name: str
+    document: dict[str, Any]
+    hidden: str = field(default="", repr=False)
+
+
+def test_at_a_prompt_long_fields_are_cut() -> None:
+    """Also of a class whose own `__repr__` a dataclass would write."""
+    result = Long("a", {f"key{i}": list(range(1000)) for i in range(1000)}, "not shown")
+    assert repr(result).startswith("Long(name='a', document={'key0': [0, 1, 2,")
+    assert len(repr(result)) < 300
+    assert "hidden" not in repr(result)
+    assert result.as_dict() == {"name": "a", "document": result.document}

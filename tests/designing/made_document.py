@@ -129,6 +129,7 @@ def document(
         },
         "stages": {"profile": 72.0, "search": 2.0, "measure": 30.0, "probe": 30.0, "race": 100.0, "train": 60.0},
         "commands": ["plait design --latency 20ms"],
-        "points": ["Take it.", "It is the best."],
+        "next": [{"to": "use the model", "command": "plait export runs/train-0123 --to hf"}],
+        "points": ["Take it.", "It is the best.", "Limits: latency 19 of 20 ms, attn[heads=4] and all."],
         "advice": "Take it. It is the best.",
     }  # fmt: skip

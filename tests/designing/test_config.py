@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from plait.device.quantities import Setting
 from plait.model.architecture import architecture
 from plait.model.user_mixers import mixers_option
 from plait.probing.protocol import QUICK
+from plait.records import open_store
 from plait.space.constraints import Limits
 from plait.space.space import Space
 from plait.space.table import SPACES, load_space
@@ -194,3 +196,28 @@ def test_the_commands_name_a_users_own_space_and_mixers(tmp_path: Path, monkeypa
     monkeypatch.chdir("elsewhere")
     assert mixers_option([mine]) == f" --mixers {tmp_path / 'mine.py'}"
     assert mixers_option([attn, "no spec at all"]) == ""
+
+
+def test_the_next_steps_go_on_where_the_design_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A race that left something undecided is given more time; what is stored elsewhere is looked for there."""
+    monkeypatch.chdir(tmp_path)
+    limits = Limits.read(latency="20ms", memory="100MB")
+    given = workflow.design_config("small-hybrid", limits, "builtin:language", Setting(seq=32), 45.0, 0)
+    document: Any = {
+        "config": given.as_dict(), "pick": {"spec": "d=8 | attn", "pattern": "attn"}, "budget": {"tokens": 1e6},
+        "train": {"recipe": {"lr": 0.1}, "folder": "my runs/train-1"}, "cut": [],
+        "race": {"architectures": [{"spec": "d=8 | attn"}], "notes": []}, "not_distinguishable": ["attn", "gla"],
+    }  # fmt: skip
+    document["commands"] = workflow.commands(document)
+    with open_store(None) as store:
+        settle, use, longer = workflow.next_steps(document, given, store)
+    assert settle["to"] == "settle the choice"
+    assert settle["command"] == document["commands"][0].replace("--time 45s", "--time 3m")
+    assert settle["command"] != document["commands"][0]
+    assert use["command"] == "plait export 'my runs/train-1' --to hf"
+    assert longer["command"] == document["commands"][-1]
+    document["not_distinguishable"] = ["attn"]
+    with open_store("sqlite:///other/plait.db") as store:
+        steps = workflow.next_steps(document, replace(given, runs=Path("other")), store)
+    assert [step["to"] for step in steps] == ["use the model", "train it longer"]
+    assert steps[-1]["command"].endswith(" --runs other --store sqlite:///other/plait.db")

@@ -52,6 +52,7 @@ def test_everything_is_on_it() -> None:
         "gla+attn is best", "Which one wins on this text",
         "true entropy 1.400", "A processor & Co",
         "torch 2.13", "plait design --latency 20ms", "10,200 candidates", "25ms, not 20ms",
+        "Limits\n latency 19 of 20 ms", "It is the best.", "To use the model:\nplait export runs/train-0123 --to hf",
     ):  # fmt: skip
         assert words in text
     assert len(page.encode()) < 120_000  # of them 35,000 for style and script

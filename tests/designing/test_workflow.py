@@ -7,6 +7,7 @@ import math
 import os
 import time
 from dataclasses import replace
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from plait.core.errors import UserError
 from plait.designing import clock
 from plait.designing import config as briefs
 from plait.designing import workflow as probing
+from plait.designing.advice import labelled
 from plait.designing.clock import Clock
 from plait.designing.workflow import design_config
 from plait.device import latency, memory, profiling
@@ -141,7 +143,9 @@ def test_stopped_gone_on_with_and_found_again(bench: Bench, monkeypatch: pytest.
     assert found["train"]["entropy"] == pytest.approx(1.37, abs=0.01)
     assert set(found["stages"]) == set(briefs.STAGES)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert found["advice"].split(":")[0] in page
+    assert all(escape(labelled(point)[1], quote=False) in page for point in found["points"])
+    assert found["advice"] == " ".join(found["points"])
+    assert all(escape(step["command"], quote=False) in page for step in found["next"])
     assert "true entropy" in page
     again = json.loads(run("-o", "again.html").stdout)
     assert not again["train"]["trained_now"]
@@ -173,7 +177,7 @@ def test_a_probe_that_does_not_fit_is_left_out(
     assert found["probe"]["architectures"] == []
     assert found["best_probed"] is None
     assert "too few on this machine" in found["probe"]["left_out"]
-    assert f"It was not probed: {found['probe']['left_out']}." in found["advice"]
+    assert f"Skills: not probed: {found['probe']['left_out']}." in found["points"]
     assert found["pick"]["pattern"] in {row["name"] for row in found["race"]["architectures"]}
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "The probe was left out" in page

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
+from plait.designing.config import TrainFor
 from plait.model.architecture import architecture
 from plait.racing import screening
 from plait.racing.contenders import Contender
@@ -25,6 +26,7 @@ from plait.racing.screening import (
     AT_MOST,
     FEWEST_STEPS,
     PIECES,
+    at_least,
     copied,
     copies_share,
     repeats,
@@ -230,6 +232,36 @@ def test_when_there_is_none() -> None:
     assert not any(leg.course.screening for leg in slow.legs)
     assert not held(Pool(), contenders=CONTENDERS[:1]).screened  # nobody to compare with
     assert held(Pool(), steps=FEWEST_STEPS).screened
+
+
+def test_why_there_is_none_and_what_would_give_one() -> None:
+    """Each reason names what to change, and the answer has it."""
+    short = held(Pool(), steps=1000)
+    assert short.unscreened == (
+        "it needs a race to 1,024 steps, and this one goes to 1,000; use --train-for '1.1M tokens' or more, with a "
+        "--time that allows for it"
+    )
+    tokens = dict.fromkeys(SPECS, float(short.reach))
+    result = race_result(short, short.prediction_at(tokens), tokens)
+    assert result.screening_left_out == short.unscreened
+    assert held(Pool(), limit=0.99 / 16 / AT_MOST).unscreened == (
+        "it would take 71 % of what this race may cost, more than 70 %; use 1.1 times the --time at the same "
+        "--train-for, or a shorter --train-for"
+    )
+    assert "use 1.8 times the --time" in held(Pool(slow=2.0)).unscreened
+    assert held(Pool(), contenders=CONTENDERS[:1]).unscreened == "there is only one candidate"
+    shallow = [Contender(c.name, architecture(c.arch.text.replace("x4", "x2").replace("x2", "x1"))) for c in CONTENDERS]
+    assert held(Pool(), contenders=shallow).unscreened == (
+        "most candidates are unlike the architectures that it was tested on, which have 7 to 16 mixers (these have 2 "
+        "to 4); use a --space of such models"
+    )
+    assert held(Pool()).unscreened == ""
+
+
+@pytest.mark.parametrize(("tokens", "said"), [(2_097_152, "2.1M"), (524_288, "530k"), (1e6, "1M"), (96, "96")])
+def test_tokens_are_rounded_up_as_train_for_reads_them(tokens: float, said: str) -> None:
+    assert at_least(tokens) == said
+    assert TrainFor.read(f"{said} tokens").value >= tokens
 
 
 def test_diverged_screenings_tell_nothing_and_the_race_goes_on() -> None:

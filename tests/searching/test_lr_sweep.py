@@ -64,7 +64,9 @@ def test_the_best_rate_of_each_and_the_ranking_at_one(corpus: Corpus) -> None:
     assert [one["wins"] for one in document["rates"]] == [1, 2]
     assert document["src_best"] == 1
     assert document["rates"][1]["src"] == pytest.approx(-0.5)
-    assert found.statement().startswith("67 % of 3 architectures do best with 0.01; SRC of decoder parameters is -0.50")
+    assert found.statement().startswith(
+        "67 % of 3 architectures do best at a rate of 0.01; SRC of decoder parameters is -0.50"
+    )
 
 
 def test_seeds_are_averaged(corpus: Corpus) -> None:

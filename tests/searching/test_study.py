@@ -19,7 +19,7 @@ from plait.device.quantities import Setting
 from plait.model.cost import model_cost
 from plait.records import Store
 from plait.space.space import Space
-from plait.studies.proxies import COUNTS, SHIPPED, Findings, Study, best, drawn, study_space
+from plait.studies.proxies import COUNTS, SHIPPED, Findings, Study, best, cost_text, drawn, study_space
 from plait.studies.shapes import ShapeFindings, ShapeStudy
 from plait.training.recipe import Recipe
 
@@ -153,7 +153,7 @@ def test_differences_below_the_noise_are_counted(study: Study) -> None:
     ]
     two = Findings(study, rows)
     assert two.noise == pytest.approx(0.02 / math.sqrt(2))
-    assert "1 of 3 neighbours" in two.noise_statement
+    assert "1 of 3 adjacent pairs" in two.noise_statement
 
 
 @pytest.mark.parametrize(("losses", "told"), [((1.0, 1.5), "nats"), ((1.0, 1.01), "not distinguishable")])
@@ -174,9 +174,10 @@ def test_words(study: Study) -> None:
         study, grad_norm=[4, 3, 2, 1], grad_norm_flops=[30] * 4, width=[3, 4, 2, 1], decoder_params=[1, 2, 3, 4]
     )
     assert best(found.rankings) == (
-        "grad_norm ranks best (SRC 1.00, 3 % of training's FLOPs); among the free ones, width (SRC 0.80). "
-        "Decoder parameters come 3 of 8 (SRC -1.00)."
+        "grad_norm ranks models best (SRC 1.00) at 3 % of the training FLOPs; of the free ones, width does (SRC 0.80). "
+        "Decoder parameters are number 3 of 8 (SRC -1.00)."
     )
+    assert [cost_text(cost) for cost in (0.0025, 0.17, 8.37)] == ["0.25 %", "17 %", "837 %"]
 
 
 def test_the_spaces_made_for_studies() -> None:

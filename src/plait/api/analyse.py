@@ -116,15 +116,19 @@ def option(
     name: str,
     *,
     kind: str = "train",
+    mixers: Sequence[str | Path] = (),
     store: str | Store | None = None,
 ) -> Analysis:
     """Find the best value of a mixer's option, from stored trainings or probes that differ in nothing else.
 
-    `name`: mixer and option, such as `mh-hyena.heads`. `kind`: `train`, by the loss, or `probe`, by the accuracy."""
+    `name`: mixer and option, such as `mh-hyena.heads`. `kind`: `train`, by the loss, or `probe`, by the accuracy.
+    `mixers`: files with mixers of your own."""
     from dataclasses import asdict
 
+    from plait.model.architecture import load_mixers
     from plait.scaling.option_sweep import QUALITY, option_values
 
+    load_mixers(mixers)
     mixer, _, option = name.rpartition(".")
     if not mixer or kind not in QUALITY:
         raise UserError(f"{name}, --kind {kind}: give MIXER.OPTION, such as mh-hyena.heads, and train or probe.")

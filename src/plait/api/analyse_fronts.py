@@ -80,7 +80,10 @@ def hypervolume(
     against = dict(zip(columns, corner, strict=True))
     reference_text = ", ".join(f"{name} {cell(value)}" for name, value in against.items())
     document = {"hypervolume": dominated_volume, "reference": against}
-    return analysis(document, notes=[f"{dominated_volume:.6g} up to {reference_text}", left_out(missing)])
+    return analysis(
+        document,
+        notes=[f"hypervolume {dominated_volume:.6g}, with the reference point {reference_text}", left_out(missing)],
+    )
 
 
 def dominated(
@@ -233,7 +236,7 @@ def savings(
         way = lower_is_better(quality, lower, higher)
         save(front_figure(drawn, quality, lower=way, title=f"{quality} against {', '.join(columns)}"), Path(svg))
     notes = [
-        f"factor at best: against the baseline model of the best {quality} that the found front reaches",
+        f"factor at best: the baseline's cost over the front's, at the best {quality} that the front reaches",
         f"{quality} gain: at equal cost, on average; {direction(quality, lower, higher)}",
         left_out(missing + base_missing),
         f"drawn: {svg}" if svg else "",

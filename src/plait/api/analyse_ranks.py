@@ -18,6 +18,13 @@ from plait.api.analyse_table import (
     read,
 )
 
+TOP_COLUMNS = (
+    "src: rank correlation (Spearman) among the true top k %; common_ratio: share of them in the proxy's top k %"
+)
+RATE_COLUMNS = (
+    "src: rank correlation of the proxy with the quality at this rate; src_best: of this with the best quality"
+)
+
 
 def ranks(
     file: str,
@@ -63,7 +70,7 @@ def ranks(
     ends = " [{:.3f}, {:.3f}]".format(*interval) if interval else ""
     overall = f"SRC {rho:.3f}{ends}, Kendall {tau:.3f}, {len(table)} models"
     ways = "; ".join(direction(name, lower, higher) for name in (proxy, truth))
-    return analysis(document, "top", "bins", notes=[overall, ways, left_out(missing)])
+    return analysis(document, "top", "bins", notes=[overall, TOP_COLUMNS, ways, left_out(missing)])
 
 
 def heatmap(
@@ -184,6 +191,7 @@ def lr(
     ]
     notes = [
         f"SRC of {proxy} with each model's best: {study.src_best:.3f}, {len(study.models)} models",
+        RATE_COLUMNS,
         *([] if study.noise is None else [f"noise between seeds: {study.noise:.3g}; clear: wins beyond it, 95 %"]),
         direction(quality, lower, higher),
         left_out(missing),

@@ -6,10 +6,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError
-from plait.core.result import Result
+from plait.core.result import Result, card, text_table
 
 if TYPE_CHECKING:
     from plait.analysis.pareto import Floats
@@ -91,6 +92,14 @@ class Analysis(Result):
         first = next(iter(self.tables.values()), None)
         return [{k: v for k, v in self.document.items() if not isinstance(v, (dict, list))}] if first is None else first
 
+    def __str__(self) -> str:
+        """All tables, then the notes."""
+        return "\n\n".join([*(text_table(rows) for rows in self.tables.values() if rows), "\n".join(self.notes)])
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return "".join(card(rows) for rows in self.tables.values() if rows) + notes
+
 
 def analysis(document: dict[str, Any], *tables: str, notes: Sequence[str] = ()) -> Analysis:
     """The analysis of a document; the entries with these names are lists of rows."""
@@ -106,4 +115,6 @@ def cell(value: Any) -> str:
         return "–"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+    if isinstance(value, list):
+        return ", ".join(map(cell, value)) or "–"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -40,6 +40,11 @@ class CheckResult(Result):
     def failed(self) -> tuple[Verdict, ...]:
         return tuple(verdict for verdict in self.checks if verdict.status == "fail")
 
+    def headline(self) -> str:
+        failed = len(self.failed) + sum(not guarded.right for guarded in self.kernels)
+        ran = sum(verdict.status != "skip" for verdict in self.checks) + len(self.kernels)
+        return f"{failed} of {ran} checks failed" if failed else "the contract holds"
+
 
 def check(
     mixer: str | Path,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.core.result import Result
+from plait.core.result import Result, card, text_table
 from plait.core.units import parse_duration
 from plait.designing.document import DesignDocument, race_of
 from plait.device.quantities import Setting
@@ -36,29 +38,47 @@ class DesignResult(Result):
     advice: str
     report: str
     folder: str  # of the trained pick
-    race: RaceResult = field(repr=False)
     document: DesignDocument
+
+    @cached_property
+    def race(self) -> RaceResult:
+        return race_of(self.document)
 
     def as_dict(self) -> dict[str, Any]:
         return {**self.document, "report": self.report}
 
     def headline(self) -> str:
-        return self.advice
+        return self.document["points"][0]
+
+    def __str__(self) -> str:
+        """The advice as a list, then the candidates."""
+        verdict, *points = self.document["points"]
+        steps = [f"To {step['to']}: {step['command']}" for step in self.document["next"]]
+        return "\n".join([verdict, self.spec, *(f"- {point}" for point in [*points, *steps]), text_table(self.rows())])
+
+    def _repr_html_(self) -> str:
+        _, *points = self.document["points"]
+        reasons = "".join(f"<li>{escape(point)}</li>" for point in points)
+        return (
+            f"{card([], headline=self.headline())}<code>{escape(self.spec)}</code><ul>{reasons}</ul>{card(self.rows())}"
+        )
 
     def rows(self) -> list[dict[str, Any]]:
-        """The candidates that were measured, probed and raced."""
+        """The candidates that were measured, probed and raced, the best first."""
         raced = {row.name: row for row in self.race.architectures}
         probed = {row["name"]: row["mean"]["accuracy"] for row in self.document["probe"]["architectures"]}
+        order = list(raced)
         return [
             {
-                **{name: value for name, value in row.items() if not isinstance(value, (dict, list))},
-                **{name: value["measured"] for name, value in row.items() if isinstance(value, dict)},
+                "pattern": row["pattern"],
+                "picked": row["pattern"] == self.document["pick"]["pattern"],
                 "loss": raced[row["pattern"]].loss,
                 "p_best": raced[row["pattern"]].p_best,
+                **{name: value["measured"] for name, value in row.items() if isinstance(value, dict)},
                 "probe_accuracy": probed.get(row["pattern"]),
-                "picked": row["pattern"] == self.document["pick"]["pattern"],
+                **{name: value for name, value in row.items() if not isinstance(value, (dict, list))},
             }
-            for row in self.document["candidates"]
+            for row in sorted(self.document["candidates"], key=lambda row: order.index(row["pattern"]))
         ]
 
 
@@ -142,7 +162,6 @@ def design(
         advice=document["advice"],
         report=str(page),
         folder=document["train"]["folder"],
-        race=race_of(document),
         document=document,
     )
 

@@ -103,7 +103,7 @@ def new_file(kind: str, path: Path) -> NewFile:
         )
     if path.suffix != ".py" or not path.stem.isidentifier():
         rules = "letters, digits and underscores, and .py at the end"
-        raise UserError(f"{path} is not a valid Python module name: {rules}, such as my_{kind}.py.")
+        raise UserError(f"{path} is not the name of a Python file: {rules}, such as my_{kind}.py.")
     name = path.stem.replace("_", "-")
     if name in listing(f"{kind}s", describe=False).names:
         raise UserError(

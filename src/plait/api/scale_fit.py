@@ -35,6 +35,11 @@ class ScalingFit(Result):
     def as_dict(self) -> dict[str, Any]:
         return self.document
 
+    def headline(self) -> str:
+        from plait.reporting.scaling_page import laws_title
+
+        return laws_title(self.laws)
+
     def figure(self) -> str:
         from plait.reporting.scaling import scaling_figure
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.api import analyse as verbs
-from plait.cli.options import AsJson, StoreUrl
-from plait.cli.output import console, plain, print_json
+from plait.cli.options import AsJson, Mixers, StoreUrl
+from plait.cli.output import console, fits, plain, print_json
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from plait.api.analyse_table import Analysis, Row
 
 group = typer.Typer(
@@ -53,22 +55,25 @@ def show(verb: Callable[..., Analysis], arguments: dict[str, Any]) -> None:
     out = console()
     for rows in result.tables.values():
         if rows:
-            out.print(_table(rows))
+            drawn = _table(rows, list(rows[0]))
+            # Where headings must wrap, they do so between words.
+            words = [name.replace("_", " ") for name in rows[0]]
+            out.print(drawn if fits(out, drawn) else _table(rows, words))
             out.print()
     for note in result.notes:
         if note:
             out.print(note, markup=False, soft_wrap=True)
 
 
-def _table(rows: list[Row]) -> Any:
+def _table(rows: list[Row], headings: list[str]) -> Table:
     from rich.table import Table as Drawn
 
     from plait.api.analyse_table import cell
 
     drawn = Drawn(header_style="bold", pad_edge=False, box=None)
-    for name in rows[0]:
+    for name, heading in zip(rows[0], headings, strict=True):
         number = all(isinstance(row[name], (int, float, type(None))) for row in rows)
-        drawn.add_column(name, justify="right" if number else "left", overflow="fold")
+        drawn.add_column(heading, justify="right" if number else "left", overflow="fold")
     for row in rows:
         drawn.add_row(*(plain(cell(value)) for value in row.values()))
     return drawn
@@ -161,7 +166,7 @@ def front_distance(
     cost: Annotated[str, typer.Option(help="The column with the cost, such as the latency; lower is better.")],
     quality: Quality,
     whole_front: Annotated[
-        bool, typer.Option("--whole-front", help="Against the whole true front, not only its hull.")
+        bool, typer.Option("--whole-front", help="Measure against the whole true front, not only its convex hull.")
     ] = False,
     where: Where = None,
     lower: Lower = "",
@@ -179,9 +184,9 @@ def matched_pairs(
     equal: Annotated[str, typer.Option(help="Columns that agree, separated by commas.")],
     far: Annotated[str, typer.Option(help="The column that differs.")],
     tolerance: Annotated[float, typer.Option(min=0, help="Values this close agree: 0.01 is 1 %.")] = 0.01,
-    ratio: Annotated[float, typer.Option(min=1, help="Least ratio.")] = 1.0,
-    difference: Annotated[float, typer.Option(min=0, help="Least difference, in the column's unit.")] = 0.0,
-    limit: Annotated[int, typer.Option(min=1, help="Most pairs to show.")] = 10,
+    ratio: Annotated[float, typer.Option(min=1, help="Minimum ratio of the values that differ.")] = 1.0,
+    difference: Annotated[float, typer.Option(min=0, help="Minimum difference, in the column's unit.")] = 0.0,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of pairs to show.")] = 10,
     where: Where = None,
     label: Label = None,
     as_json: AsJson = False,
@@ -274,7 +279,7 @@ def infer(
 @group.command()
 def difficulty(
     tasks: Annotated[str, typer.Option(help="Only these, separated by commas.")] = "",
-    suite: Annotated[str, typer.Option(help="Name architectures as in this set.")] = "mad21",
+    suite: Annotated[str, typer.Option(help="Set whose names architectures are shown by.")] = "mad21",
     svg: Annotated[Path | None, typer.Option(help="Draw a figure per task into this folder.")] = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -298,11 +303,12 @@ def accuracy(
 def option(
     name: Annotated[str, typer.Argument(metavar="MIXER.OPTION", help="The option, such as mh-hyena.heads.")],
     kind: Annotated[str, typer.Option(help="Records: train, by the loss, or probe, by the accuracy.")] = "train",
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the best value of a mixer's option, from stored trainings or probes that differ in nothing else."""
-    show(verbs.option, locals())
+    show(verbs.option, {**locals(), "mixers": mixers or ()})
 
 
 #: As earlier releases called them.

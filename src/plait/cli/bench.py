@@ -61,7 +61,7 @@ Models = Annotated[
 ]
 Size = Annotated[str, typer.Option(help="125m or 360m, for models given by name.")]
 Vocab = Annotated[int, typer.Option(min=2, help="Vocabulary size.")]
-Peers = Annotated[bool, typer.Option(help="Also peer models of the same kind, if they can be imported.")]
+Peers = Annotated[bool, typer.Option(help="Also benchmark peer models of the same kind, if they can be imported.")]
 
 
 @group.command("train")
@@ -74,7 +74,8 @@ def train_command(
     steps: Annotated[int, typer.Option(min=1, help="Steps to time.")] = 10,
     device: Device = None,
     compiled: Annotated[
-        bool | None, typer.Option("--compile/--no-compile", help="Also compiled. \\[default: on a GPU]")
+        bool | None,
+        typer.Option("--compile/--no-compile", help="Also benchmark compiled models. \\[default: on a GPU]"),
     ] = None,
     peers: Peers = True,
     as_json: AsJson = False,

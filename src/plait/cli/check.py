@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def new_command(
     kind: Annotated[str, typer.Argument(help="What to create: mixer, task, or plugin (a package with both).")],
-    path: Annotated[Path, typer.Argument(help="The file to write, such as my_mixer.py; a plugin's folder.")],
+    path: Annotated[Path, typer.Argument(help="The file to write, such as my_mixer.py; for a plugin its folder.")],
     as_json: AsJson = False,
 ) -> None:
     """Write a working template."""
@@ -88,11 +88,8 @@ def _print(result: CheckResult) -> None:
     if result.kernels:
         out.print()
         _print_kernels(result)
-    wrong = sum(not guarded.right for guarded in result.kernels)
-    failed = len(result.failed) + wrong
-    ran = sum(v.status != "skip" for v in result.checks) + len(result.kernels)
-    verdict = "the contract holds" if not failed else f"{failed} of {ran} checks failed"
-    out.print(f"\n[{'bold red' if failed else 'green'}]{verdict}[/]")
+    good = not result.failed and all(guarded.right for guarded in result.kernels)
+    out.print(f"\n[{'green' if good else 'bold red'}]{result.headline()}[/]")
 
 
 def _print_kernels(result: CheckResult) -> None:

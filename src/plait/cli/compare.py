@@ -50,11 +50,12 @@ def command(
     tokenizer: Annotated[str | None, typer.Option(help="Tokenizer: bytes, chars, words, bpe:SIZE …")] = None,
     budget: Annotated[str, typer.Option("--time", help=f"Total time: 90s, 10m, 2h.  \\[default: {DEFAULT_TIME}]")] = "",
     tokens: Annotated[
-        float | None, typer.Option(help="Or tokens per training, such as 2M,", parser=read_count, metavar="<count>")
+        float | None,
+        typer.Option(help="Tokens per training instead of --time, such as 2M.", parser=read_count, metavar="<count>"),
     ] = None,
     flops: Annotated[
         float | None,
-        typer.Option(help="or FLOPs per training, such as 1e15.", parser=read_count, metavar="<count>"),
+        typer.Option(help="FLOPs per training instead of --time, such as 1e15.", parser=read_count, metavar="<count>"),
     ] = None,
     at: Annotated[
         str, typer.Option(help="What is equal for all: tokens, flops or time.  \\[default: tokens; flops with --flops]")
@@ -165,6 +166,7 @@ def print_comparison(result: CompareResult) -> None:
     out.print(f"\n{shown.verdict_sentence(compared)}", markup=False, soft_wrap=True, style="bold")
     if result.foresight:
         out.print(f"At other budgets: {result.foresight}.", markup=False, soft_wrap=True)
+        out.print(f"No screening: {compared.screening_left_out}.", style="dim", markup=False, soft_wrap=True)
     cost = compared.cost
     out.print(f"{duration(cost.seconds)}; {duration(cost.trained_seconds)} of training in total", style="dim")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.table import Column
+from rich.table import Column, Table
 
 from plait.analysis.foresight import count
 from plait.cli.options import (
@@ -31,6 +31,7 @@ from plait.cli.options import (
 )
 from plait.cli.output import NARROW, ProgressLines, console, passed, plain, print_json, table, within_time
 from plait.core.units import probability, short
+from plait.designing.advice import labelled
 from plait.device.quantities import in_rows
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def command(
     time: Annotated[str, typer.Option("--time", help="Total time: 90s, 5m, 1h.")] = "5m",
     train_for: Annotated[
         str,
-        typer.Option(help="The winner's training: 2h, '20M tokens', '1e18 FLOPs'. [default: the rest of --time]"),
+        typer.Option(help="The winner's training: 2h, '20M tokens', '1e18 FLOPs'. \\[default: the rest of --time]"),
     ] = "",
     out: Annotated[Path, typer.Option("-o", "--out", help="The page.")] = Path("report.html"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search, the weights and the data order.")] = 0,
@@ -173,10 +174,15 @@ def _print(result: DesignResult) -> None:
     out.print(f"{summary}intervals; P(best): the probability of being the best{accuracy}", style="dim")
     verdict, *points = document["points"]
     out.print(f"\n{verdict}", markup=False, style="bold")
-    for point in points:
-        out.print(f"• {point}", markup=False)
-    out.print()
     out.print(document["pick"]["spec"], style="bold", markup=False, soft_wrap=True)
+    out.print()
+    reasons = Table.grid(padding=(0, 2))
+    for label, text in map(labelled, points):
+        reasons.add_row(plain(label), plain(text), style="")
+    out.print(reasons)
+    for step in document["next"]:
+        out.print(f"\nTo {step['to']}:", markup=False)
+        out.print(step["command"], markup=False, soft_wrap=True)
     took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in document["stages"].items())
     out.print(f"\n{document['machine']['seconds']:.0f} s in total: {took}", style="dim")
     out.print(f"trained weights: {document['train']['folder']}", style="dim", markup=False)

@@ -42,7 +42,7 @@ def command(
     svg: Annotated[Path | None, typer.Option(help="With --lengths: draw them to this file.")] = None,
     *,
     archai: Annotated[
-        bool, typer.Option("--archai", help="Also memory as counted by LiteTransformerSearch's code.")
+        bool, typer.Option("--archai", help="Also show memory as LiteTransformerSearch's code counts it.")
     ] = False,
     again: Annotated[bool, typer.Option("--again", help="Measure again even if it is in the store.")] = False,
     mixers: Mixers = None,

@@ -51,7 +51,7 @@ Mixers = Annotated[
     list[str] | None,
     typer.Option(
         "--mixers",
-        help="A file with your own mixer, my_mixer.py, for use in specs; any number.",
+        help="A file with your own mixer, such as my_mixer.py, to use in specs; may be repeated.",
         metavar="FILE",
         show_default=False,
     ),
@@ -71,7 +71,8 @@ Constraints = Annotated[
     list[str] | None, typer.Option("--constraint", "--rule", help="A further constraint, such as 'count(attn) >= 1'.")
 ]
 TokensPerSecond = Annotated[
-    float | None, typer.Option(min=0.001, help="Least generation speed in --mode both: a limit on the time per token.")
+    float | None,
+    typer.Option(min=0.001, help="Minimum generation speed in --mode both: a limit on the time per token."),
 ]
 
 
@@ -96,7 +97,7 @@ def limit_options(
 def needed_options(*, after: str) -> Callable[[Command], Command]:
     """For a command that takes `**needed`: one flag per quantity that not every machine tells."""
     options = {
-        quantity.name: (f"Stop where {quantity.name} cannot be read; without it, shown where it can.", False)
+        quantity.name: (f"Stop if {quantity.name} cannot be read here; by default it is shown where it can.", False)
         for quantity in quantities()
         if quantity.optional and not quantity.mode
     }
@@ -105,7 +106,7 @@ def needed_options(*, after: str) -> Callable[[Command], Command]:
 
 def _limit_help(quantity: Quantity, otherwise: str) -> str:
     of = f": {quantity.limit}" if quantity.limit else ""
-    return f"At most, such as {quantity.example}{of}." + (f" \\[default: {otherwise}]" if otherwise else "")
+    return f"Upper limit, such as {quantity.example}{of}." + (f" \\[default: {otherwise}]" if otherwise else "")
 
 
 def _in_place_of_keywords(

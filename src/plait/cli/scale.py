@@ -23,15 +23,15 @@ def scaling() -> None:
 def plan(
     arch: Annotated[
         list[str] | None,
-        typer.Option(help="A family of presets (mad-transformer) or NAME=SPEC to scale; any number."),
+        typer.Option(help="A family of presets (mad-transformer) or NAME=SPEC to scale; may be repeated."),
     ] = None,
     budgets: Annotated[str | None, typer.Option(help="FLOPs of the groups, separated by commas.")] = None,
     total: Annotated[str | None, typer.Option(help="FLOPs of all runs together, instead of --budgets.")] = None,
     time: Annotated[str | None, typer.Option(help="Time of all runs here, such as 30m, instead of --budgets.")] = None,
-    groups: Annotated[int, typer.Option(min=1, help="With --total or --time: the number of budgets,")] = 5,
-    spacing: Annotated[float, typer.Option(help="and the ratio between them.")] = 2.5,
-    sizes: Annotated[int, typer.Option(help="Sizes in each group,")] = 7,
-    span: Annotated[float, typer.Option(help="spanning this factor below and above the middle one.")] = 6.0,
+    groups: Annotated[int, typer.Option(min=1, help="With --total or --time: the number of budgets.")] = 5,
+    spacing: Annotated[float, typer.Option(help="With --total or --time: the ratio between budgets.")] = 2.5,
+    sizes: Annotated[int, typer.Option(help="Sizes in each group.")] = 7,
+    span: Annotated[float, typer.Option(help="Sizes span this factor below and above the middle one.")] = 6.0,
     tokens_per_param: Annotated[float, typer.Option(help="Tokens per parameter of the middle size.")] = 20.0,
     params: Annotated[str, typer.Option(help="Explicit sizes for every group, such as 1M,3M,10M.")] = "",
     depth_power: Annotated[
@@ -112,7 +112,7 @@ def run(
             store=store,
             on_progress=on_progress,
         )
-    print_json(result.as_dict()) if as_json else print_runs(result, mixers or ())
+    print_json(result.as_dict()) if as_json else print_runs(result, store)
 
 
 @group.command()
@@ -128,7 +128,8 @@ def fit(
         typer.Option(help="Only these rows: column=value, or with != < <= > >=; columns as --column names them."),
     ] = None,
     column: Annotated[
-        list[str] | None, typer.Option(help="A column that has another name in the file: loss=val_loss; any number.")
+        list[str] | None,
+        typer.Option(help="A column that has another name in the file: loss=val_loss; may be repeated."),
     ] = None,
     draws: Annotated[int, typer.Option(help="Bootstrap samples.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
@@ -143,8 +144,9 @@ def fit(
 ) -> None:
     """Fit a loss surface, the compute-optimal frontier and IsoFLOP parabolas to runs, with 90 % intervals.
 
-    Columns: flops, params, tokens, loss (nats per token); architecture, active_params, state, attention, batch and
-    vocab if present.
+    Required columns: flops, params, tokens, loss (nats per token).
+
+    Optional columns: architecture, active_params, state, attention, batch, vocab.
     """
     from plait.api.scale import fit as verb
     from plait.cli.scale_display import print_fit

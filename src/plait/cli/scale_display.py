@@ -44,7 +44,7 @@ def print_fit(laws: Laws, *, plot: bool = False) -> None:
         out.print(f"{pair}: {sure}: [bold]{plain(comparison.verdict)}[/]")
     if len(laws.laws) > 1:
         ahead = [c.worse for c in laws.comparisons if c.better == best.name and c.verdict == CANNOT_SAY]
-        unsure = f" ({CANNOT_SAY} against {plain(', '.join(ahead))})" if ahead else ""
+        unsure = f" ({CANNOT_SAY} whether it beats {plain(', '.join(ahead))})" if ahead else ""
         said = f"{'lowest' if ahead else 'best'} at the target: [bold]{plain(best.name)}[/]{unsure}"
         out.print(f"{said}; one E for all: {'yes' if laws.shared else 'no'}")
     state = best_by_state(laws)
@@ -184,7 +184,8 @@ def _from_to(low: float, high: float) -> tuple[str]:
     return (number(low) if low == high else f"{number(low)} … {number(high)}",)
 
 
-def print_runs(result: ScalingRuns, mixers: Sequence[str] = ()) -> None:
+def print_runs(result: ScalingRuns, store: str | None = None) -> None:
+    """`store`: its URL, if the user gave one."""
     out = console()
     grid = table(architecture="left", FLOPs="right", params="right", tokens="right", loss="right", time="right")
     for row in result.rows():
@@ -195,8 +196,8 @@ def print_runs(result: ScalingRuns, mixers: Sequence[str] = ()) -> None:
     out.print(grid)
     for missing in result.missing:
         out.print(f"missing: {missing}", markup=False, soft_wrap=True)
-    command = f"plait scale fit --target FLOPS{_with(mixers)}"
-    out.print(f"`{command}` reads them from the store.", markup=False, soft_wrap=True)
+    named = "" if store is None else f" {shlex.quote(store)}" if store.startswith("sqlite:") else " STORE_URL"
+    out.print(f"`plait scale fit{named} --target FLOPS` reads them from the store.", markup=False, soft_wrap=True)
 
 
 def _parabolas(law: Law) -> str:

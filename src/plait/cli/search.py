@@ -182,8 +182,8 @@ def print_front(result: FrontResult) -> None:
     setting, cost, spent = result.setting, result.cost, result.spent
     where = f"{setting['device']}, {setting['threads']} thread{'s' * (setting['threads'] > 1)}"
     out.print(
-        f"{result.space} by {result.method}: {count(result.evaluated)} candidates compared, "
-        f"{count(result.on_front)} on the front, {len(result.front)} shown; "
+        f"{result.space} by {result.method}: {count(result.evaluated)} candidate{'s' * (result.evaluated != 1)} "
+        f"compared, {count(result.on_front)} on the front, {len(result.front)} shown; "
         f"{Setting(**setting).words}, batch {setting['batch']}; {where}{_units(result)}",
         style="dim",
     )

@@ -41,7 +41,9 @@ def studies() -> None:
 
 @group.command("proxies")
 def command(
-    space: Annotated[str, typer.Option(help="study-gpt2, study-hybrid, a space's name or file.")] = "study-gpt2",
+    space: Annotated[
+        str, typer.Option(help="study-gpt2, study-hybrid, or another space's name or file.")
+    ] = "study-gpt2",
     models: Annotated[int, typer.Option(help="Models to sample and train.")] = 40,
     data: Text = "builtin:stdlib",
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps per training.")] = 200,
@@ -79,7 +81,7 @@ def command(
 @group.command()
 def placement(
     p: Annotated[str, typer.Option("--p", help="Layers per attention block in the PAR pattern.")] = "2,3,4,6,8",
-    spec: Annotated[list[str] | None, typer.Option(help="Another architecture to compare; any number.")] = None,
+    spec: Annotated[list[str] | None, typer.Option(help="Another architecture to compare; may be repeated.")] = None,
     k: Annotated[int | None, typer.Option(min=1, help="Sandwich coefficient. \\[default: 3/8 of its pairs]")] = None,
     layers: Annotated[int, typer.Option(help="Layers of every pattern; even.")] = 12,
     width: Annotated[int, typer.Option(min=2, help="Model width.")] = 48,
@@ -119,9 +121,11 @@ def placement(
 
 @group.command()
 def lr(
-    space: Annotated[str, typer.Option(help="study-gpt2, study-hybrid, a space's name or file.")] = "study-gpt2",
+    space: Annotated[
+        str, typer.Option(help="study-gpt2, study-hybrid, or another space's name or file.")
+    ] = "study-gpt2",
     models: Annotated[int, typer.Option(min=0, help="Architectures to sample from it.")] = 6,
-    spec: Annotated[list[str] | None, typer.Option(help="Another architecture; any number.")] = None,
+    spec: Annotated[list[str] | None, typer.Option(help="Another architecture; may be repeated.")] = None,
     rates: Annotated[str, typer.Option(help="Learning rates, separated by commas.")] = "1e-4,1e-3,1e-2,1e-1",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per learning rate.")] = 2,
     data: Text = "builtin:stdlib",
@@ -150,7 +154,7 @@ def lr(
 
 @group.command()
 def shapes(
-    space: Annotated[str, typer.Option(help="study-gpt2, lts-gpt2, another space's name or file.")] = "study-gpt2",
+    space: Annotated[str, typer.Option(help="study-gpt2, lts-gpt2, or another space's name or file.")] = "study-gpt2",
     models: Annotated[int, typer.Option(help="Shapes to sample, from deep and narrow to shallow and wide.")] = 8,
     params: Annotated[
         str, typer.Option(help="Decoder parameters of all, such as 20M. \\[default: where shapes differ most]")
@@ -163,7 +167,7 @@ def shapes(
     steps: Annotated[int, typer.Option(min=0, help="Also train each for this many steps; 0: only measure.")] = 0,
     data: Text = "builtin:stdlib",
     batch: Annotated[int, typer.Option(min=1, help="Sequences per training step.")] = 8,
-    seq_len: Annotated[int, typer.Option(min=1, help="Sequence length in training.")] = 64,
+    train_seq_len: Annotated[int, typer.Option(min=1, help="Sequence length in training.")] = 64,
     length: FormerLength = None,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 6e-3,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per shape, with --steps.")] = 2,
@@ -179,8 +183,8 @@ def shapes(
 
     with progress(quiet=as_json) as on_progress:
         result = study(
-            **passed(arguments, "seq", "length", "as_json", params=params or None, seq_len=seq),
-            train_seq_len=length or seq_len,
+            **passed(arguments, "seq", "length", "train_seq_len", "as_json", params=params or None, seq_len=seq),
+            train_seq_len=length or train_seq_len,
             on_progress=on_progress,
         )
     print_json(result.as_dict()) if as_json else print_shapes(result.findings)
@@ -193,12 +197,20 @@ def verdict(
     ] = None,
     data: Text = "builtin:stdlib",
     tokens: Annotated[
-        float, typer.Option(parser=read_count, metavar="<count>", help="Training tokens per architecture and seed.")
+        float,
+        typer.Option(
+            parser=read_count,
+            metavar="<count>",
+            help="Training tokens per architecture and seed, such as 2M.",
+            show_default="200k",
+        ),
     ] = 2e5,
     seeds: Annotated[int, typer.Option(min=2, help="Seeds per architecture.")] = 2,
     batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
     seq_len: Annotated[int, typer.Option(min=2, help="Sequence length.")] = 128,
-    workers: Annotated[int, typer.Option(min=0, help="Concurrent trainings. \\[default: one per core]")] = 0,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Concurrent trainings. \\[default: one per core]", show_default=False)
+    ] = 0,
     cluster: Cluster = "",
     gpus_per_training: GpusPerTraining = None,
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from plait.cli.output import console, plain, progress_bar, table
+from plait.cli.output import console, plain, print_rows, progress_bar, table
 from plait.core.progress import OnProgress
 from plait.core.units import percent, short
 from plait.device.quantities import in_rows
@@ -40,7 +40,7 @@ def study_progress(*, quiet: bool) -> Iterator[OnProgress]:
 
 
 def print_proxies(result: Findings) -> None:
-    from plait.studies.proxies import TOPS, best
+    from plait.studies.proxies import TOPS, best, cost_text
 
     study, out = result.study, console()
     low, high = result.spread
@@ -51,13 +51,18 @@ def print_proxies(result: Findings) -> None:
     )
     grid = table(proxy="left", SRC="right", interval="right", **{f"CR@{top} %": "right" for top in TOPS}, cost="right")
     for ranking in result.rankings:
-        free = "free" if not ranking.cost else f"{100 * ranking.cost:.2g} %"
+        free = "free" if not ranking.cost else cost_text(ranking.cost)
         interval = "{:.2f} … {:.2f}".format(*ranking.interval) if ranking.interval else ""
         ratios = [f"{ranking.common[top]:.2f}" for top in TOPS]
         grid.add_row(ranking.proxy, f"{ranking.src:.2f}", interval, *ratios, free)
     out.print(grid)
-    out.print(best(result.rankings))
+    out.print(
+        "SRC: Spearman rank correlation with the validation loss, with its 95 % interval; CR@k %: share of the true "
+        "top k % that is in the proxy's; cost: as a share of the training FLOPs",
+        style="dim",
+    )
     out.print(result.noise_statement, style="dim")
+    out.print(best(result.rankings))
 
 
 def draw_proxies(path: Path, result: Findings) -> None:
@@ -96,6 +101,7 @@ def print_placement(result: PlacementFindings) -> None:
             short(row.flops),
         )
     out.print(grid)
+    out.print("layers: s attention, f feed-forward; p: layers per attention block", style="dim")
     if result.noise is not None:
         note = f"standard deviation between seeds {result.noise:.4f} nats; smaller differences are not distinguishable"
         out.print(note, style="dim")
@@ -124,20 +130,28 @@ def print_lr(result: SweepFindings) -> None:
     study, out = result.study, console()
     by_model = {(row["spec"], row["lr"]): row["loss"] for row in result.means}
     shown = {f"{row.rate:g}": "right" for row in study.rates}
-    grid = table(decoder_params="right", **shown, best="right", architecture="left")
     sizes = {row["spec"]: row["decoder_params"] for row in result.means}
-    for spec, best in sorted(zip(study.models, study.best_rate.tolist(), strict=True), key=lambda pair: sizes[pair[0]]):
-        losses = (f"{by_model[spec, row.rate]:.3f}" for row in study.rates)
-        grid.add_row(f"{sizes[spec]:,}", *losses, f"{best:g}", plain(spec.partition("|")[2].strip()))
-    out.print(grid)
+    rows = [
+        {
+            "decoder_params": f"{sizes[spec]:,}",
+            **{f"{row.rate:g}": f"{by_model[spec, row.rate]:.3f}" for row in study.rates},
+            "best": f"{best:g}",
+            "architecture": plain(spec.partition("|")[2].strip()),
+        }
+        for spec, best in sorted(
+            zip(study.models, study.best_rate.tolist(), strict=True), key=lambda pair: sizes[pair[0]]
+        )
+    ]
+    sides = {"decoder_params": "right", **shown, "best": "right", "architecture": "left"}
+    print_rows(sides, rows, long=["architecture"])
     out.print()
     rates = table(rate="right", best_for="right", share="right", SRC="right", SRC_with_best="right")
     for row in study.rates:
         rates.add_row(f"{row.rate:g}", str(row.wins), percent(row.share), f"{row.src:.2f}", f"{row.src_best:.2f}")
     out.print(rates)
     out.print(
-        f"validation loss in nats per token, mean of {result.sweep.seeds} seeds; SRC: of decoder parameters with the "
-        "loss at this rate; SRC with best: of that loss with the loss at each one's best rate",
+        f"validation loss in nats per token, mean of {result.sweep.seeds} seeds; SRC: rank correlation of decoder "
+        "parameters with the loss at this rate; SRC with best: of this loss with the loss at each one's best rate",
         style="dim",
     )
     out.print(result.statement(), markup=False, soft_wrap=True)
@@ -157,7 +171,7 @@ def print_verdict(result: VerdictFindings) -> None:
             signal.name, f"{signal.spearman:.2f}{ends}", signal.pick, f"{signal.regret:.3f}", percent(signal.cost)
         )
     out.print(signals)
-    out.print("validation loss in nats per token; cost: of training all to the end", style="dim")
+    out.print("validation loss in nats per token; cost: as a share of training all to the end", style="dim")
     out.print(result.statement(), markup=False, soft_wrap=True)
 
 
@@ -166,15 +180,17 @@ def print_shapes(result: ShapeFindings) -> None:
     columns = {"d_model": "right", "n_layer": "right", "aspect": "right", "decoder_params": "right"}
     shown = list(in_rows(result.rows).values())
     columns |= {**{quantity.unit: "right" for quantity in shown}, **({"perplexity": "right"} if trained else {})}
-    grid = table(**columns, layers="left")
+    rows = []
     for row in result.rows:
         cells = [str(row["d_model"]), str(row["n_layer"]), f"{row['aspect']:.3g}", f"{row['decoder_params']:,}"]
         cells += [f"{row[quantity.column]:.3g}" for quantity in shown]
         cells[-len(shown)] += "*" if row["noisy"] else ""
         cells += [f"{row['perplexity']:.4g}"] if trained else []
-        grid.add_row(*cells, plain(row["spec"].partition("|")[2].strip()))
+        rows.append(
+            dict(zip([*columns, "layers"], [*cells, plain(row["spec"].partition("|")[2].strip())], strict=True))
+        )
     out = console()
-    out.print(grid)
+    print_rows({**columns, "layers": "left"}, rows, long=["layers"])
     if any(row["noisy"] for row in result.rows):
         out.print("* noisy: the machine was busy", style="yellow")
     out.print(result.statement(), markup=False, soft_wrap=True)

@@ -86,13 +86,13 @@ def command(
     tokenizer: Annotated[
         str | None, typer.Option(help="bytes, chars, words, bpe:SIZE … \\[default: the corpus's]")
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Duration: optimizer steps,")] = None,
+    steps: Annotated[int | None, typer.Option(help="Duration in optimizer steps.")] = None,
     tokens: Annotated[
-        float | None, typer.Option(help="or tokens, such as 20M,", parser=read_count, metavar="<count>")
+        float | None, typer.Option(help="Duration in tokens, such as 20M.", parser=read_count, metavar="<count>")
     ] = None,
-    budget: Annotated[str, typer.Option("--time", help="or total time, such as 150s, 10m, 2h,")] = "",
+    budget: Annotated[str, typer.Option("--time", help="Duration as total time, such as 150s, 10m, 2h.")] = "",
     flops: Annotated[
-        float | None, typer.Option(help="or FLOPs, such as 1e15.", parser=read_count, metavar="<count>")
+        float | None, typer.Option(help="Duration in FLOPs, such as 1e15.", parser=read_count, metavar="<count>")
     ] = None,
     recipe: Annotated[str, typer.Option(help="A published recipe to start from; `plait list recipes`.")] = "",
     batch: Annotated[int | None, typer.Option(help="Sequences per step, over all processes.")] = None,

@@ -12,6 +12,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from html import escape
+from reprlib import Repr
 from types import NoneType
 from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
@@ -21,6 +22,8 @@ MOST_ROWS = 100
 MOST_COLUMNS = 8  # of a single row, which is shown as a column beyond that
 WIDEST = 12  # columns of a table
 LONGEST = 120  # characters of a cell
+SHORTENED = Repr()
+SHORTENED.maxlevel, SHORTENED.maxdict, SHORTENED.maxstring, SHORTENED.maxother = 2, 3, LONGEST, LONGEST
 CELL = "padding: 2px 12px 2px 0; vertical-align: top; text-align:"
 
 
@@ -122,6 +125,17 @@ def _text(value: Any) -> str:
 @dataclass(frozen=True)
 class Result:
     ROWS: ClassVar[str] = ""  # the field with an item per row, where the result is a table
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """`dataclass` gives a class its own `__repr__`, of any length, unless there is one."""
+        super().__init_subclass__(**keywords)
+        if "__repr__" not in vars(cls):
+            cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        """The fields, long ones cut: what a prompt shows must not scroll it away."""
+        shown = (f"{f.name}={SHORTENED.repr(getattr(self, f.name))}" for f in fields(self) if f.repr)
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON: numbers, strings, lists, dicts."""

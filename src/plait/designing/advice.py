@@ -1,4 +1,5 @@
-"""The advice of a design: which model to take and why, in sentences computed from the document's numbers alone.
+"""The advice of a design: which model to take and why, as a headline and short points with a label each, computed from
+the document's numbers alone.
 
 The rule: of the models measured within every limit, take the one with the least expected regret (loss above the best)
 at the stated training budget, by the race on the user's text. The probe decides nothing; it shows abilities.
@@ -6,7 +7,7 @@ at the stated training budget, by the race on the user's text. The probe decides
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from plait.analysis.foresight import count
 from plait.core.units import percent, probability, short
@@ -15,9 +16,9 @@ from plait.device.quantities import Quantity, quantity
 from plait.probing.verdict import SummaryRow
 
 RULE = (
-    "Of the models measured within every limit, the one whose loss at the stated training budget is expected to be "
-    "least above the best one's, by a race on the text: all start, each learning curve is carried on to the budget "
-    "with its uncertainty, and training goes on where it tells most."
+    "Of the models measured within every limit, the one whose loss at the training budget is expected to be closest to "
+    "the best one's, by a race on the text: all candidates start, each learning curve is extrapolated to the budget "
+    "with its uncertainty, and training continues where it is most informative."
 )
 ALIKE = 0.02  # relative difference below which sizes and times count as equal
 TIGHT = 0.9  # a limit binds if the pick may use more than this share of it
@@ -31,36 +32,81 @@ def advice(document: DesignDocument) -> str:
 
 
 def advice_points(document: DesignDocument) -> list[str]:
-    """Sentences: what to take, why, what it beats, other budgets, abilities, what would change the choice, training,
-    what there was no time for."""
+    """The headline, then points, each with its label: `Limits: latency 19 of 20 ms …`."""
+    said = {label: say(document) for label, say in POINTS.items()}
+    return [_headline(document), *(f"{label}: {text}." for label, text in said.items() if text)]
+
+
+def labelled(point: str) -> tuple[str, str]:
+    """A point's label, empty for designs of earlier versions, and its text."""
+    label, _, text = point.partition(": ")
+    return (label, text) if label in POINTS else ("", point)
+
+
+def rivals(d: DesignDocument) -> list[str]:
+    """The candidates that the race cannot distinguish from the pick."""
+    return [name for name in d["not_distinguishable"] if name != d["pick"]["pattern"]]
+
+
+def _headline(d: DesignDocument) -> str:
+    pick, raced, ties = d["pick"]["pattern"], _raced(d), rivals(d)
+    if len(raced) == 1:
+        return f"Take {pick}: no other model met the limits."
+    sure = f"P(best) {probability(raced[pick]['p_best'])}"
+    if len(ties) == len(raced) - 1:
+        others = "any of the others" if len(ties) > 1 else ties[0]
+        return f"Take {pick} ({sure}), though this race cannot distinguish it from {others}."
+    if ties:
+        return f"Take {pick}: {sure} of {len(raced)} candidates; {listed(ties)} cannot be ruled out."
+    return f"Take {pick}: {sure} of {len(raced)} candidates, better than every other."
+
+
+def _why(d: DesignDocument) -> str:
+    mine = _raced(d)[d["pick"]["pattern"]]
+    if mine["loss"] is None:
+        return "its training in the race diverged, as did all others"
+    at = f"{count(d['budget']['spoken_for'])} tokens of {d['config']['data']}"
+    if seen := _tokens_of_others(d):
+        at += f" (in the same {d['budget']['stated']} the others see {count(min(seen))} to {count(max(seen))})"
+    return f"forecast to reach {mine['loss']:.3f} nats per token{_range(mine['interval'])} after {at}"
+
+
+def _rejected(d: DesignDocument) -> str:
+    pairs = [pair for pair in d["race"]["paired"] if pair["verdict"] == pair["a"]]
+    if not pairs:
+        return "none; it is not significantly better than any other" if d["race"]["paired"] else ""
+    return _above(pairs)
+
+
+def _undecided(d: DesignDocument) -> str:
+    pairs = [pair for pair in d["race"]["paired"] if pair["verdict"] != pair["a"]]
+    return _above(pairs) if pairs else ""
+
+
+def _above(pairs: Sequence[Row]) -> str:
+    """By how much the losses of others are above the pick's, the closest first."""
+    finite = [pair for pair in pairs if pair["difference"] is not None]
     said = [
-        _what(document),
-        _why(document),
-        _beaten(document),
-        _plain(document),
-        _other_budgets(document),
-        _can_do(document),
-        _change(document),
-        _trained(document),
-        _cut(document),
+        f"{pair['b']} {-pair['difference']:+.3f} nats{_range([-end for end in reversed(pair['interval'])])}"
+        for pair in sorted(finite, key=lambda pair: -pair["difference"])
     ]
-    return [sentence for sentence in said if sentence]
+    return listed([*said, *(f"{pair['b']} (diverged)" for pair in pairs if pair["difference"] is None)])
 
 
-def _what(d: DesignDocument) -> str:
-    pick = d["pick"]
-    said: list[str] = []
-    for metric, entry, limit in limited(d):
-        allowed = "" if said else " allowed"
-        noisy = " (the machine was busy: measured with noise)" if entry.get("noisy") else ""
-        said.append(f"{entry['measured']:.3g} {metric.unit} of the {limit:g}{allowed}{noisy}")
-    doubt = ""
-    if set(d["not_distinguishable"]) >= set(_raced(d)) and len(_raced(d)) > 1:
-        doubt = ", though this race cannot tell it from any of the others"
-    return (
-        f"Take the {pick['pattern']} model{doubt}: {short(pick[d['size']])} parameters in its layers, measured at "
-        f"{listed(said)}."
-    )
+def _caution(d: DesignDocument) -> str:
+    reasons = []
+    if d["budget"]["spoken_for"] < 0.99 * d["budget"]["tokens"]:
+        reasons.append(
+            f"the budget, {count(d['budget']['tokens'])} tokens, is beyond the range of this race's forecasts"
+        )
+    return "; ".join([*reasons, *d["race"].get("notes", [])])
+
+
+def _screening(d: DesignDocument) -> str:
+    why = d["race"].get("screening_left_out")  # absent from designs of earlier versions
+    if why is None:
+        return ""
+    return f"none: {why}" if why else "every candidate first took all steps with a part of their tokens"
 
 
 def limited(d: DesignDocument) -> list[tuple[Quantity, Row, float]]:
@@ -72,39 +118,34 @@ def limited(d: DesignDocument) -> list[tuple[Quantity, Row, float]]:
     return limits
 
 
-def _why(d: DesignDocument) -> str:
-    mine, number = _raced(d)[d["pick"]["pattern"]], len(d["race"]["architectures"])
-    if number == 1:
-        return "No other model met the limits."
-    at = f"{count(d['budget']['spoken_for'])} tokens of {d['config']['data']}"
-    loss = f"{mine['loss']:.3f} nats per token{_range(mine['interval'])}"
-    others = [name for name in d["not_distinguishable"] if name != d["pick"]["pattern"]]
-    sure = f"the best of {number} with probability {probability(mine['p_best'])}"
-    if seen := _tokens_of_others(d):
-        at += f" (in the same {d['budget']['stated']} the others see {count(min(seen))} to {count(max(seen))})"
-    told = f"; not distinguishable from {listed(others)}" if others else ""
-    beyond = ""
-    if d["budget"]["spoken_for"] < 0.99 * d["budget"]["tokens"]:
-        beyond = f" The budget, {count(d['budget']['tokens'])} tokens, is beyond the range of this race's forecasts."
-    for few in d["race"].get("notes", []):
-        beyond += f" {few[0].upper()}{few[1:]}."
-    return f"In the race it is forecast to reach {loss} after {at}, {sure}{told}.{beyond}"
+def _limits(d: DesignDocument) -> str:
+    """What was measured of what is allowed, and whether a looser limit would change the choice."""
+    said, tight = [], {}
+    for metric, entry, limit in limited(d):
+        share = entry["measured"] / limit
+        noisy = ", with noise: the machine was busy" if entry.get("noisy") else ""
+        said.append(f"{metric.name} {entry['measured']:.3g} of {limit:g} {metric.unit} ({percent(share)}{noisy})")
+        # A search keeps the upper end of its prediction interval below a limit, so compare that end with the limit.
+        reach = max(entry["measured"], *(entry["interval"] or ())) / limit
+        if reach >= TIGHT:
+            predicted = f" (predicted up to {percent(min(reach, 1.0))})" if share < TIGHT else ""
+            tight[metric.name] = f"{metric.name}{predicted}"
+    if not tight:
+        return f"{', '.join(said)}; looser ones hardly help: {d['config']['space']} has no larger models"
+    return f"{', '.join(said)}; a looser limit on {listed(list(tight.values()))} would allow larger models"
 
 
-def _beaten(d: DesignDocument) -> str:
-    pairs = [pair for pair in d["race"]["paired"] if pair["verdict"] == pair["a"] and pair["difference"] is not None]
-    if not pairs:
-        return "It is not significantly better than any other." if d["race"]["paired"] else ""
-    ahead = sorted(pairs, key=lambda pair: -pair["difference"])
-    parts = [f"{p['b']} by {-p['difference']:.3f}{_range([-p['interval'][1], -p['interval'][0]])}" for p in ahead]
-    return f"It beats {listed(parts)}."
+def _cost(d: DesignDocument) -> str:
+    pick = d["pick"]
+    size = f"{short(pick[d['size']])} parameters in its layers, {short(pick['total_params'])} in total"
+    return f"{size}; {short(pick['state'], 'B')} of state per sequence"
 
 
 def _plain(d: DesignDocument) -> str:
     if d["plain"] is None:
         return ""
     if d["plain"] == d["pick"]["pattern"]:
-        return "That is a plain Transformer: under these limits no hybrid was found that is clearly better."
+        return "the pick is a plain Transformer; no hybrid was found that is clearly better under these limits"
     rows = {row["pattern"]: row for row in d["candidates"]}
     plain, pick = rows[d["plain"]], d["pick"]
     ratio = pick[d["size"]] / plain[d["size"]]
@@ -115,11 +156,11 @@ def _plain(d: DesignDocument) -> str:
     faster = pick["latency_ms"]["measured"] / plain["latency_ms"]["measured"] - 1
     time = "the same time" if abs(faster) < ALIKE else f"{percent(abs(faster))} {'more' if faster > 0 else 'less'} time"
     pair = next(pair for pair in d["race"]["paired"] if pair["b"] == d["plain"])
-    gap = "it did not diverge" if pair["difference"] is None else f"{pair['difference']:+.3f} nats"
-    clear = "" if pair["verdict"] == pair["a"] else " (not distinguishable)"
+    gap = f"{d['plain']} diverged" if pair["difference"] is None else f"{pair['difference']:+.3f} nats"
+    clear = "" if pair["verdict"] == pair["a"] else ", not distinguishable"
     return (
-        f"Against the largest plain Transformer within the same limits ({d['plain']}, {short(plain[d['size']])}) "
-        f"it has {larger} and takes {time}, with {gap}{_range(pair['interval'], '+.3f')}{clear}."
+        f"against the largest plain one within the limits ({d['plain']}, {short(plain[d['size']])}) the pick has "
+        f"{larger} and takes {time}; {gap}{_range(pair['interval'], '+.3f')}{clear}"
     )
 
 
@@ -131,61 +172,26 @@ def _tokens_of_others(d: DesignDocument) -> list[float]:
 
 
 def _other_budgets(d: DesignDocument) -> str:
+    equal = "with equal tokens for all, " if _tokens_of_others(d) else ""
     text = d["foresight_text"]
-    when = "With equal tokens for all" if _tokens_of_others(d) else "At other budgets"
-    return f"{when}: {text}." if text and len({row["best"] for row in d["foresight"]}) > 1 else ""
+    return f"{equal}{text}" if text and len({row["best"] for row in d["foresight"]}) > 1 else ""
 
 
-def _can_do(d: DesignDocument) -> str:
+def _skills(d: DesignDocument) -> str:
     """What the probe shows: abilities, not losses."""
     if why := d["probe"].get("left_out"):  # absent from designs of earlier versions
-        return f"It was not probed: {why}."
+        return f"not probed: {why}"
     rows, pick = {row["name"]: row for row in d["probe"]["architectures"]}, d["pick"]["pattern"]
     mine = rows[pick]["mean"]
-    said = f"In the probe, which measures skills and does not predict the loss, it scores {_score(mine)}"
-    if len(rows) > 1:
-        said += f", rank {mine['rank']} of {len(rows)}"
+    rank = f", rank {mine['rank']} of {len(rows)}" if len(rows) > 1 else ""
+    said = f"probe accuracy {_score(mine)}{rank} (it does not predict the loss)"
     for task in d["probe"]["tasks"]:
         best = max(rows.values(), key=lambda row: row["tasks"][task]["accuracy"])
         if task in best["better_than_pick_on"]:
             scores = f"{best['tasks'][task]['accuracy']:.2f} against {rows[pick]['tasks'][task]['accuracy']:.2f}"
             said += f"; if {task} is what matters, look at {best['name']} ({scores})"
     cut = d["probe"]["scale"]
-    return said + (f"; provisional, cut to {percent(cut)} of its steps." if cut < CUT else ".")
-
-
-def _change(d: DesignDocument) -> str:
-    """Ties that more time might resolve, and the limits that bind."""
-    reasons = []
-    ties = [name for name in d["not_distinguishable"] if name != d["pick"]["pattern"]]
-    if ties:
-        reasons.append(f"a longer --time, because the race left {len(ties)} of the others undecided")
-    reasons.append(_binding(d))
-    return f"What would change the choice: {'; '.join(reasons)}."
-
-
-def _binding(d: DesignDocument) -> str:
-    shares = listed(
-        [f"{percent(entry['measured'] / limit)} of the {metric.name}" for metric, entry, limit in limited(d)]
-    )
-    # A search keeps the upper end of its prediction interval below a limit, so compare that end with the limit.
-    reach = {
-        metric.name: max(entry["measured"], *(entry["interval"] or ())) / limit for metric, entry, limit in limited(d)
-    }
-    tight = [name for name, share in reach.items() if share >= TIGHT]
-    if tight:
-        spread = ""
-        if any(_measured_share(d, name) < TIGHT for name in tight):
-            most = listed([percent(min(reach[name], 1.0)) for name in tight])
-            spread = f", and up to {most} of the {listed(tight)} by its prediction, which a search holds to the limit"
-        return f"a looser limit on {listed(tight)}, because it uses {shares} allowed{spread}"
-    space = d["config"]["space"]
-    return f"hardly a looser limit, because it uses only {shares} allowed: the space {space} has no larger models"
-
-
-def _measured_share(d: DesignDocument, name: str) -> float:
-    """The share of a limit that the pick was measured at."""
-    return next(float(entry["measured"] / limit) for metric, entry, limit in limited(d) if metric.name == name)
+    return said + (f"; provisional, cut to {percent(cut)} of its steps" if cut < CUT else "")
 
 
 def _trained(d: DesignDocument) -> str:
@@ -198,19 +204,15 @@ def _trained(d: DesignDocument) -> str:
         else ""
     )
     return (
-        f"Trained for {result['seconds']:.0f} s on {short(result['tokens'])} tokens of {result['data']} it reaches "
-        f"{text}{entropy} on held-out text{_as_forecast(d)}."
+        f"{text}{entropy} on held-out text after {short(result['tokens'])} tokens of {result['data']} in "
+        f"{result['seconds']:.0f} s{_as_forecast(d)}"
     )
 
 
 def _cut(d: DesignDocument) -> str:
     """What a busy machine left no time for; absent from designs of earlier versions."""
     cut = d.get("cut")
-    if not cut:
-        return ""
-    return (
-        f"The time was too short for everything on this machine, at its load: {'; '.join(cut)}; give a longer --time."
-    )
+    return f"{'; '.join(cut)}; this machine, at its load, needs a longer --time" if cut else ""
 
 
 def _as_forecast(d: DesignDocument) -> str:
@@ -223,6 +225,23 @@ def _as_forecast(d: DesignDocument) -> str:
         return ", within the forecast's interval"
     side = "above" if d["train"]["loss"] > high else "below"
     return f", {side} the forecast's interval ({low:.3f} to {high:.3f}): the other forecasts may be as far off"
+
+
+#: Label → what it says of a design; nothing where that is empty.
+POINTS: dict[str, Callable[[DesignDocument], str]] = {
+    "Why": _why,
+    "Caution": _caution,
+    "Limits": _limits,
+    "Cost": _cost,
+    "Rejected": _rejected,
+    "Undecided": _undecided,
+    "Screening": _screening,
+    "Transformer": _plain,
+    "Other budgets": _other_budgets,
+    "Skills": _skills,
+    "Trained": _trained,
+    "Cut short": _cut,
+}
 
 
 def _raced(d: DesignDocument) -> Row:

@@ -12,12 +12,18 @@ from plait.records.record import Provenance
 Row = dict[str, Any]
 
 
+class NextStep(TypedDict):
+    to: str  # what it is for: "settle the choice", "use the model", "train it longer"
+    command: str
+
+
 class _Summary(TypedDict, total=False):
     """The parts that are computed from the rest of the document."""
 
     commands: list[str]  # that repeat the design, as a whole and stage by stage
-    points: list[str]
-    advice: str
+    next: list[NextStep]  # absent from designs of earlier versions
+    points: list[str]  # the headline, then what has a label: `advice.labelled`
+    advice: str  # all points as one paragraph
 
 
 class Ahead(TypedDict):

@@ -7,7 +7,7 @@ from typing import cast
 from xml.etree.ElementTree import Element
 
 from plait.core.units import percent, probability, short
-from plait.designing.advice import limited, listed
+from plait.designing.advice import labelled, limited, listed
 from plait.designing.document import DesignDocument, foresight_of, race_of
 from plait.designing.page_sections import front_section, front_sheets, probe_section, race_section
 from plait.device.quantities import EXACT, Setting
@@ -66,14 +66,20 @@ def _race_figure(d: DesignDocument) -> str:
 
 
 def _advice(d: DesignDocument) -> Element:
-    """The verdict in one line, then why."""
+    """The verdict in one line, then why, then what to do next."""
     verdict, *points = d["points"]
     spec = tag("div", tag("code", d["pick"]["spec"], data_copy="the spec"), class_="taken")
-    advice = card(
-        tag("p", verdict, class_="verdict"), spec, tag("ul", *(tag("li", p) for p in points), class_="points")
-    )
+    advice = card(tag("p", verdict, class_="verdict"), spec, tag("ul", *map(_point, points), class_="points"))
+    for step in d.get("next", []):
+        advice.append(tag("p", f"To {step['to']}:", class_="note"))
+        advice.append(commands([step["command"]]))
     advice.set("class", "card advice")
     return advice
+
+
+def _point(point: str) -> Element:
+    label, text = labelled(point)
+    return tag("li", tag("b", label), f" {text}") if label else tag("li", text)
 
 
 def _figures(d: DesignDocument) -> Element:

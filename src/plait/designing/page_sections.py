@@ -128,7 +128,9 @@ def race_section(d: DesignDocument) -> Element:
     )
     entries = [(page_charts.swatch(number), name) for name, number in names.items()]
     candidates = table(columns, rows, chosen=chosen, keys=[key_of[row.name] for row in race.architectures], name="race")
-    told = [note(f"{text[0].upper()}{text[1:]}.") for text in (d["foresight_text"], *race.notes) if text]
+    left_out = race.screening_left_out  # empty in designs of earlier versions
+    texts = (d["foresight_text"], *race.notes, f"no screening: {left_out}" if left_out else "")
+    told = [note(f"{text[0].upper()}{text[1:]}.") for text in texts if text]
     return section(
         "Which one wins on this text",
         note(words),

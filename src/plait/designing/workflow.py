@@ -10,6 +10,7 @@ decides nothing, is left out (`clock`).
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
 from collections.abc import Mapping
@@ -19,11 +20,11 @@ from typing import Any
 import plait
 from plait.core.units import duration
 from plait.data import open_corpus
-from plait.designing.advice import RULE, advice_points
+from plait.designing.advice import RULE, advice_points, rivals
 from plait.designing.clock import Clock
 from plait.designing.compositions import pattern_name, probe_candidate
 from plait.designing.config import NEARLY, DesignConfig, OnProgress, with_vocab
-from plait.designing.document import Ahead, DesignDocument, ProbedCandidate, ProbeDocument, Row
+from plait.designing.document import Ahead, DesignDocument, NextStep, ProbedCandidate, ProbeDocument, Row
 from plait.designing.finding import SearchFindings, find
 from plait.designing.racing import hold_race, train
 from plait.device.quantities import Setting, in_rows, quantity
@@ -35,6 +36,7 @@ from plait.probing.run import Machine, Outcome, Progress, compare, run_budget
 from plait.probing.verdict import Comparison
 from plait.probing.verdict import document as scores
 from plait.records import Store, provenance_of
+from plait.records.database import DEFAULT
 from plait.space.constraints import Limits
 from plait.space.table import load_space
 
@@ -183,11 +185,13 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
         "plait": plait.__version__,
     }
     document["commands"] = commands(document, config.space_given)
+    document["next"] = next_steps(document, config, store)
     document["points"] = advice_points(document)
     document["advice"] = " ".join(document["points"])
     return document
 
 
+LONGER = 4  # times the --time, for a race that was left undecided
 MOST_POINTS = 160  # of the front, on the page
 
 
@@ -222,6 +226,38 @@ def commands(document: DesignDocument, space_given: str = "") -> list[str]:
         f"plait compare {specs} {text} --seq-len {seq} --tokens {document['budget']['tokens']:.3g}{of_three}",
         f"plait train {pick} {text} --seq-len {seq} --lr {lr:g} --set schedule=wsd --time 1h{of_pick}",
     ]
+
+
+def next_steps(document: DesignDocument, config: DesignConfig, store: Store) -> list[NextStep]:
+    """What to do now, with the commands for it; a race that left something undecided goes on where it ended."""
+    repeat, *_, training = document["commands"]
+    folder, kept = shlex.quote(document["train"]["folder"]), _kept_in(config, store)
+    steps: list[NextStep] = []
+    if rivals(document) or document["cut"] or document["race"]["notes"]:
+        time_option = f"--time {config.seconds:g}s"
+        steps.append(
+            {
+                "to": "settle the choice",
+                "command": repeat.replace(time_option, f"--time {_longer(config.seconds)}") + kept,
+            }
+        )
+    steps.append({"to": "use the model", "command": f"plait export {folder} --to hf"})
+    steps.append({"to": "train it longer", "command": training + kept})
+    return steps
+
+
+def _longer(seconds: float) -> str:
+    """So many times the time, in minutes once there are some."""
+    whole = math.ceil(LONGER * seconds)
+    return f"{whole}s" if whole < 60 else f"{math.ceil(whole / 60)}m"
+
+
+def _kept_in(config: DesignConfig, store: Store) -> str:
+    """The options for where results are, without which a command would begin at nothing. A server's URL may hold a
+    password: it is not repeated."""
+    runs = "" if config.runs == DesignConfig.runs else f" --runs {shlex.quote(str(config.runs))}"
+    elsewhere = store.file is not None and f"sqlite:///{store.name}" != DEFAULT
+    return runs + (f" --store {shlex.quote(f'sqlite:///{store.name}')}" if elsewhere else "")
 
 
 def _setting_options(setting: Mapping[str, Any]) -> str:

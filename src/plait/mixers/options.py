@@ -311,9 +311,9 @@ class MixerOptions:
                 "option": f.name,
                 "type": types[f.name].__name__,
                 "default": f.default,
-                "allowed": list(cls.canon_allowed() if f.name == "canon" else f.metadata["allowed"] or ()),
-                "choices": list(cls.canon_choices() if f.name == "canon" else f.metadata["choices"]),
-                "doc": f.metadata["doc"],
+                "allowed": list(cls.canon_allowed() if f.name == "canon" else f.metadata.get("allowed") or ()),
+                "choices": list(cls.canon_choices() if f.name == "canon" else f.metadata.get("choices", ())),
+                "doc": f.metadata.get("doc", ""),
             }
             for f in cls.fields()
         ]
@@ -368,7 +368,7 @@ def _types(cls: Any) -> dict[str, Any]:
 
 def coerce(value: Any, wanted: type, metadata: Mapping[str, Any]) -> Any:
     """`value` as the option's type, or `UserError` saying what is allowed."""
-    allowed, minimum = metadata["allowed"], metadata["minimum"]
+    allowed, minimum = metadata.get("allowed"), metadata.get("minimum")  # a user's may be a plain field
     if wanted is bool:
         if not isinstance(value, bool):
             raise UserError(f"'{value}' given, but this is true or false.")

@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
+from typing import Any
 
 from plait.core.registry import load_attribute
-from plait.core.result import card
+from plait.core.result import card, text_table
 from plait.mixers.options import Cost, MixerOptions, Number, linear
 from plait.model.architecture import Architecture, architecture
 from plait.spec import Header, Spec
@@ -230,7 +231,7 @@ class ModelCost:
         drawn: str = load_attribute("plait.reporting.diagram:diagram")(self, self.arch.text)
         return drawn
 
-    def _repr_html_(self) -> str:
+    def _counted(self) -> list[dict[str, Any]]:
         counted = {
             "parameters": self.total_params,
             "of the decoder": self.decoder_params,
@@ -240,8 +241,13 @@ class ModelCost:
             "conv state, numbers": self.conv_state,
             "KV cache, numbers": self.kv_cache,
         }
-        rows = [{"cost": name, "": value} for name, value in counted.items()]
-        return card(rows, headline=self.arch.text, figure=self.figure())
+        return [{"cost": name, "": value} for name, value in counted.items()]
+
+    def __str__(self) -> str:
+        return f"{self.arch.text}\n{text_table(self._counted())}"
+
+    def _repr_html_(self) -> str:
+        return card(self._counted(), headline=self.arch.text, figure=self.figure())
 
 
 def model_cost(spec: str | Spec | Architecture, *, seq: int = 1024, memory: int = 0) -> ModelCost:

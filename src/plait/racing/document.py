@@ -13,6 +13,7 @@ from plait.analysis.paired import NOT_DISTINGUISHABLE
 from plait.core.units import probability
 from plait.racing.comparison import Comparison
 from plait.racing.race import Raced
+from plait.racing.screening import COMPARED
 from plait.records.comparison import (
     BudgetForecast,
     ComparedArchitecture,
@@ -72,6 +73,7 @@ def comparison_result(comparison: Comparison, notes: Iterable[str] = ()) -> Comp
         verdict=compared.verdict,
         foresight=budget_forecasts(comparison.foresight),
         foresight_text="" if comparison.foresight is None else comparison.foresight.text,
+        screening_left_out=COMPARED,
         cost=ComparisonCost(
             seconds=comparison.seconds,
             trained_seconds=comparison.trained_seconds,
@@ -125,6 +127,7 @@ def race_result(raced: Raced, prediction: Prediction, tokens: Mapping[str, float
         verdict=_verdict(prediction, pick),
         rungs=tuple(steps * raced.course.tokens_per_step for steps in raced.rungs),
         rates_searched=raced.searched,
+        screening_left_out=raced.unscreened,
         notes=(few,) if (few := raced.course.few_steps(raced.longest, LONGER)) else (),
         ended=raced.decision.why,
         cost=RaceCost(share=raced.cost, seconds=raced.seconds),

@@ -36,7 +36,16 @@ from plait.racing.budget import SCORING
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, Leg, loss_of
 from plait.racing.rates import FACTORS, FURTHER, RATE_STEPS, best_rate, search_rates, usual_rate
-from plait.racing.screening import AT_MOST, FEWEST_STEPS, known_after, screening_course, screening_rate
+from plait.racing.screening import (
+    AT_MOST,
+    FEWEST_STEPS,
+    known_after,
+    screening_course,
+    screening_rate,
+    too_dear,
+    too_short,
+    unlike_library,
+)
 from plait.racing.workers import Workers
 from plait.records import Record, provenance_of, record_key
 from plait.training.track import Replica
@@ -70,6 +79,7 @@ class Raced:
     cost: float
     seconds: float
     slowdown: float = 1.0  # of the last round: seconds over those expected by the timing before the race
+    unscreened: str = ""  # why there was no screening; empty if there was one
 
     @property
     def slowed(self) -> bool:
@@ -182,6 +192,7 @@ def race(
     return Raced(
         course, list(contenders), rungs, race_.rates, race_.searched, race_.screened, race_.records, decision,
         limit - race_.state.limit + race_.state.spent / race_.state.whole, time.perf_counter() - began, race_.slowdown,
+        race_.unscreened,
     )  # fmt: skip
 
 
@@ -237,6 +248,7 @@ class _Race:
         self.searched = False
         self.searched_at: tuple[int, dict[str, Record]] = 0, {}  # rungs up to the search of rates; its best trainings
         self.screened: dict[str, Record] = {}
+        self.unscreened = ""
         self.records: dict[str, list[list[Record]]] = {c.name: [] for c in contenders}
         budgets = [float(steps * course.tokens_per_step) for steps in rungs]
         reached = {c.name: 0 for c in contenders}
@@ -268,19 +280,27 @@ class _Race:
         self.state = replace(self.state, limit=self.state.limit - spent / sum(cost.values()))
 
     def screen(self) -> None:
-        """Train every candidate for all of the steps with a part of their tokens, where that was measured to tell."""
-        steps = self.rungs[-1]
+        """Train every candidate for all of the steps with a part of their tokens, where that was measured to tell;
+        elsewhere `unscreened` says why not."""
+        steps, names = self.rungs[-1], [c.name for c in self.contenders]
         course = screening_course(self.course, steps)
         known = reference_known({c.name: c.arch for c in self.contenders})
-        if steps < FEWEST_STEPS or len(self.contenders) < 2 or not known.speaks_of([c.name for c in self.contenders]):
-            return
-        share = course.tokens_per_step / self.course.tokens_per_step
-        if share > AT_MOST * self.state.limit:
+        share, most = course.tokens_per_step / self.course.tokens_per_step, AT_MOST * self.state.limit
+        if len(names) < 2:
+            self.unscreened = "there is only one candidate"
+        elif steps < FEWEST_STEPS:
+            self.unscreened = too_short(steps, FEWEST_STEPS * self.course.tokens_per_step)
+        elif not known.speaks_of(names):
+            self.unscreened = unlike_library([c.arch for c in self.contenders], known.library)
+        elif share > most:
+            self.unscreened = too_dear(share, most)
+        if self.unscreened:
             return
         # Small steps may take longer per token, on a GPU much longer: what counts is measured.
         speed, cost = speeds(self.contenders, self.pool, course), self.state.cost
         share *= sum(speed.values()) / sum(cost.values())
-        if share > AT_MOST * self.state.limit:
+        if share > most:
+            self.unscreened = too_dear(share, most)
             return
         rates = {name: screening_rate(rate, self.course) for name, rate in self.rates.items()}
         legs = [Leg(course, c.arch, (Replica(rates[c.name], 0),), (steps,), self.runs) for c in self.contenders]

@@ -25,9 +25,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from plait.analysis.curve_library import Known
+from plait.analysis.curve_library import Known, Library
 from plait.core.errors import UserError
+from plait.core.units import PREFIXES, percent
+from plait.model.architecture import Architecture
 from plait.model.reference_curves import screened_known
+from plait.model.traits import TRAITS, traits
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, loss_of
 from plait.records import Record
@@ -108,3 +111,56 @@ def known_after(contenders: Sequence[Contender], records: Mapping[str, Record]) 
     finite = {name: math.log(loss) for name, loss in losses.items() if math.isfinite(loss) and loss > 0}
     tokens = max(float(record.result["tokens"]) for record in records.values())
     return screened_known({c.name: c.arch for c in contenders}, round(tokens / LIBRARY_TOKENS), finite)
+
+
+# ---- why there is none, and what would give one: ends of the sentence "No screening: …"
+
+COMPARED = "a comparison trains every architecture to its budget; only the races of plait design start with one"
+
+
+def too_short(steps: int, needed: float) -> str:
+    """`needed`: tokens of a race that is long enough."""
+    return (
+        f"it needs a race to {FEWEST_STEPS:,} steps, and this one goes to {steps:,}; use --train-for "
+        f"'{at_least(needed)} tokens' or more, with a --time that allows for it"
+    )
+
+
+def unlike_library(architectures: Sequence[Architecture], library: Library) -> str:
+    """Of the traits, only depth and state have ranges that a model can leave."""
+    ranges = []
+    for what, trait, counted in (("mixers", "depth", math.exp), ("numbers of state per channel", "state", math.expm1)):
+        place = TRAITS.index(trait)
+        here = [round(counted(traits(arch)[place])) for arch in architectures]
+        low, high = (
+            round(counted(end)) for end in (min(library.traits_AF[:, place]), max(library.traits_AF[:, place]))
+        )
+        if min(here) < low or max(here) > high:
+            ranges.append(f"{low} to {high} {what} (these have {_range(here)})")
+    return (
+        f"most candidates are unlike the architectures that it was tested on, which have {' and '.join(ranges)}; "
+        "use a --space of such models"
+    )
+
+
+def too_dear(share: float, most: float) -> str:
+    """`share`, `most`: what it would cost and what it may cost."""
+    if most <= 0:
+        return "there was no time for it; use a longer --time"
+    factor = math.ceil(10 * share / most) / 10
+    return (
+        f"it would take {percent(AT_MOST * share / most)} of what this race may cost, more than {percent(AT_MOST)}; "
+        f"use {factor:.1f} times the --time at the same --train-for, or a shorter --train-for"
+    )
+
+
+def at_least(tokens: float) -> str:
+    """Rounded up to two digits, as --train-for reads it: 2.1M."""
+    size, prefix = next(((size, prefix) for size, prefix in PREFIXES if tokens >= size), (1.0, ""))
+    digit = 10.0 ** (math.floor(math.log10(tokens / size)) - 1)
+    return f"{math.ceil(tokens / size / digit - 1e-9) * digit:g}{prefix}"
+
+
+def _range(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low}" if low == high else f"{low} to {high}"

@@ -80,6 +80,7 @@ class ComparisonResult(StoredResult):
     verdict: str
     foresight: tuple[BudgetForecast, ...]
     foresight_text: str
+    screening_left_out: str = ""  # why its forecasts have none
     cost: ComparisonCost
     equal: str  # tokens, flops or time
     seq_len: int
@@ -107,6 +108,7 @@ class RaceResult(StoredResult):
     verdict: str
     rungs: tuple[int, ...]  # tokens
     rates_searched: bool = False
+    screening_left_out: str = ""  # why there was none
     notes: tuple[str, ...] = ()
     ended: str = ""  # why
     cost: RaceCost

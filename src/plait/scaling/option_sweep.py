@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from zlib import crc32
@@ -21,8 +22,9 @@ from plait.analysis.paired import seed_noise
 from plait.core.errors import UserError, did_you_mean
 from plait.mixers.options import MixerOptions
 from plait.mixers.table import MIXERS
-from plait.model.architecture import Architecture, architecture
+from plait.model.architecture import Architecture
 from plait.records import Record
+from plait.scaling.run import trained_architecture
 
 #: By kind of record: what its result calls the quality, and 1 where more of it is better.
 QUALITY = {"train": ("loss", -1.0), "probe": ("accuracy", 1.0)}
@@ -53,8 +55,11 @@ def option_values(records: Iterable[Record], mixer: str, option: str, kind: str)
     _require(mixer, option)
     quality, sign = QUALITY[kind]
     by_setting: dict[tuple[str, int], dict[str, ByTask]] = {}
+    named = re.compile(rf"(?<![\w-]){re.escape(mixer)}(?![\w-])")
     for record in records:
-        arch = architecture(str(record.config["spec"]))
+        if not named.search(str(record.config["spec"])):
+            continue  # it may have a mixer that is not known here
+        arch = trained_architecture(record)
         values = {str(getattr(layer, option)) for layer in arch.layers if layer.name == mixer}
         if len(values) != 1:
             continue
@@ -66,7 +71,9 @@ def option_values(records: Iterable[Record], mixer: str, option: str, kind: str)
         row for (setting, width), values in by_setting.items() for row in _rows(setting, values, sign, option, width)
     ]
     if not rows:
-        raise UserError(f"no {kind} records differ in {mixer}.{option} alone; make some that are alike but for that.")
+        raise UserError(
+            f"no two {kind} records differ in {mixer}.{option} alone; {kind} models that differ in nothing else."
+        )
     return rows
 
 
@@ -104,7 +111,8 @@ def _without(layer: MixerOptions, option: str) -> str:
 
 def _require(mixer: str, option: str) -> None:
     if mixer not in MIXERS.names():
-        raise UserError(f"unknown mixer '{mixer}'.{did_you_mean(mixer, MIXERS.names())}")
+        near = did_you_mean(mixer, MIXERS.names()) or " One of your own: --mixers my_mixer.py."
+        raise UserError(f"unknown mixer '{mixer}'.{near}")
     options = [field.name for field in dataclasses.fields(MIXERS.load(mixer))]
     if option not in options:
         raise UserError(

@@ -25,7 +25,8 @@ from plait.core.errors import UserError
 from plait.core.progress import stop_signals
 from plait.core.user_files import MixerSource
 from plait.data import Corpus
-from plait.model.architecture import architecture
+from plait.mixers.table import version
+from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
 from plait.records import Record, Store, provenance_of
 from plait.scaling.plan import Plan, PlannedRun, tokens_per_byte
@@ -207,7 +208,7 @@ class RunRow(TypedDict):
 
 def run_row(record: Record, name: str | None = None, per_byte: float | None = None) -> RunRow:
     config, result = record.config, record.result
-    arch = architecture(str(config["spec"]))
+    arch = trained_architecture(record)
     recipe: Mapping[str, Any] = config["recipe"]
     cost = model_cost(arch, seq=int(recipe["seq_len"]))
     return {
@@ -227,3 +228,27 @@ def run_row(record: Record, name: str | None = None, per_byte: float | None = No
         "data": result["data"],
         "key": record.key,
     }
+
+
+def trained_architecture(record: Record) -> Architecture:
+    """The architecture of a training or a probe, with users' mixers as they were: those of this process, else the
+    copies in a training's folder."""
+    spec, sources = str(record.config["spec"]), record.config.get("sources") or {}
+    known = {name: version(text_hash) for name, text_hash in sources.items()}
+    loaded = {name: options for name, options in known.items() if options is not None}
+    if len(loaded) == len(sources):
+        return architecture(spec, loaded)
+    folder = record.result.get("folder")
+    if folder and (Path(folder) / "run.json").exists():
+        from plait.training.run import Run
+
+        return Run(Path(folder)).arch
+    try:
+        return architecture(spec)  # the mixer as it is now
+    except UserError:
+        missing = ", ".join(name for name in sources if name not in loaded)
+        copied = f" Its folder {folder}, which has a copy, is not here." if folder else ""
+        raise UserError(
+            f"the {record.kind} {record.key[:10]} used your own mixer {missing}: give its file with --mixers "
+            f"my_mixer.py.{copied}"
+        ) from None

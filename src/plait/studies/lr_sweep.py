@@ -200,11 +200,14 @@ class SweepFindings:
     def statement(self) -> str:
         noise = "one seed: the noise between seeds is unknown, so no rate is significantly better"
         if self.noise is not None:
-            noise = f"noise between seeds {self.noise:.4f}, and {self.clear} have a best rate by more than that"
+            noise = (
+                f"standard deviation between seeds {self.noise:.4f} nats, and for {self.clear} of them the best rate "
+                "is ahead by more than that"
+            )
         most = next(row for row in self.study.rates if row.rate == self.winner)
         return (
-            f"{percent(most.share)} of {len(self.study.models)} architectures do best with {most.rate:g}; SRC of "
-            f"decoder parameters is {most.src:.2f} at that rate and {self.study.src_best:.2f} at each one's best; "
+            f"{percent(most.share)} of {len(self.study.models)} architectures do best at a rate of {most.rate:g}; SRC "
+            f"of decoder parameters is {most.src:.2f} at that rate and {self.study.src_best:.2f} at each one's best; "
             f"{noise}"
         )
 

@@ -23,6 +23,7 @@ from plait.analysis.paired import seed_noise
 from plait.analysis.rank import common_ratio, spearman, spearman_interval
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
+from plait.core.units import percent
 from plait.data import Corpus
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost
@@ -167,8 +168,8 @@ class Findings:
         losses = np.sort([row["loss"] for row in self.rows])
         close = int((np.diff(losses) < self.noise).sum())
         return (
-            f"standard deviation between seeds {self.noise:.4f} nats; {close} of {len(losses) - 1} neighbours in the "
-            "ranking differ by less, so their order is not significant"
+            f"standard deviation between seeds {self.noise:.4f} nats; {close} of {len(losses) - 1} adjacent "
+            "pairs in the ranking differ by less, so their order is not significant"
         )
 
     @property
@@ -247,7 +248,12 @@ def best(rankings: Sequence[Ranking]) -> str:
     place = next(place for place, ranking in enumerate(rankings, start=1) if ranking.proxy == "decoder_params")
     own = rankings[place - 1]
     first = rankings[0]
-    text = f"{first.proxy} ranks best (SRC {first.src:.2f}, {100 * first.cost:.2g} % of training's FLOPs)"
+    text = f"{first.proxy} ranks models best (SRC {first.src:.2f}) at {cost_text(first.cost)} of the training FLOPs"
     if first not in free and free:
-        text += f"; among the free ones, {free[0].proxy} (SRC {free[0].src:.2f})"
-    return f"{text}. Decoder parameters come {place} of {len(rankings)} (SRC {own.src:.2f})."
+        text += f"; of the free ones, {free[0].proxy} does (SRC {free[0].src:.2f})"
+    return f"{text}. Decoder parameters are number {place} of {len(rankings)} (SRC {own.src:.2f})."
+
+
+def cost_text(cost: float) -> str:
+    """A share of the training FLOPs with two digits: 3 %, 0.25 %, 840 %."""
+    return f"{100 * cost:.2g} %" if cost < 1 else percent(cost)

@@ -102,13 +102,13 @@ class VerdictFindings:
     def statement(self) -> str:
         races = [signal for signal in self.signals if signal.name.startswith("race")]
         best = min(races, key=lambda signal: (signal.regret, -signal.spearman))
-        apart = f"{best.regret:.3f} nats above it"
+        pick = "it" if best.regret == 0 else f"{best.pick}, {best.regret:.3f} nats above it"
         if 0 < best.regret < self.table.noise:
-            apart += ", less than the noise"
+            pick += ", less than the noise"
         return (
             f"{self.table.names[int(np.argmin(self.table.truth))]} has the lowest loss of {len(self.contenders)} after "
             f"{self.table.budgets[-1]:,.0f} tokens{self._ties()}; noise between seeds {self.table.noise:.3f} nats. At "
-            f"{percent(best.cost)} of the cost, '{best.name}' picks {best.pick}, {apart}"
+            f"{percent(best.cost)} of the cost of training all, '{best.name}' picks {pick}"
         )
 
     def _ties(self) -> str:
