@@ -1,4 +1,4 @@
-"""Comparisons and races as JSON documents: what `--json` prints and what pages and pictures are made from."""
+"""Comparisons and races as JSON documents: the output of `--json` and the input of pages and figures."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def race_document(raced: Raced, prediction: Prediction, tokens: dict[str, float]
 
 
 def _against(prediction: Prediction, pick: str, other: str) -> dict[str, Any]:
-    """The forecast difference between the pick and another candidate; none is called better where nothing is known."""
+    """The forecast difference between the pick and another candidate; a blind forecast calls neither better."""
     places = [prediction.names.index(name) for name in (pick, other)]
     gap_D = prediction.loss_DC[:, places[0]] - prediction.loss_DC[:, places[1]]
     gap_D = gap_D[np.isfinite(gap_D)]
