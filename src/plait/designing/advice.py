@@ -1,7 +1,8 @@
-"""The advice of a design: which model to take and why, in sentences computed from the document's numbers alone.
+"""The recommendation of a design: which model to take and why, in sentences computed only from the document's numbers.
 
-The rule: of the models measured within every limit, take the one with the least expected regret (loss above the best)
-at the stated training budget, by the race on the user's text. The probe decides nothing; it shows abilities.
+The rule: of the models measured within every limit, take the one with the lowest expected regret (loss above the best)
+at the stated training budget, according to the race on the user's text. The probe reports skills and does not influence
+the choice.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ RULE = (
     "with its uncertainty, and training goes on where it tells most."
 )
 ALIKE = 0.02  # relative difference below which sizes and times count as equal
-TIGHT = 0.9  # a limit binds if the pick may use more than this share of it
-NEARLY_AS_LONG = 0.1  # relative difference of tokens below which a training can be held against its forecast
-CUT = 0.5  # share of the probe's steps below which its scores are called provisional
+TIGHT = 0.9  # a limit is binding if the pick may use more than this fraction of it
+NEARLY_AS_LONG = 0.1  # relative difference in tokens below which a training is compared with its forecast
+CUT = 0.5  # fraction of the probe's steps below which its scores are called provisional
 
 
 def advice(document: DesignDocument) -> str:
@@ -31,8 +32,8 @@ def advice(document: DesignDocument) -> str:
 
 
 def advice_points(document: DesignDocument) -> list[str]:
-    """Sentences: what to take, why, what it beats, other budgets, abilities, what would change the choice, training,
-    what there was no time for."""
+    """Sentences: what to take, why, what it beats, other budgets, skills, what would change the choice, training, what
+    was cut for lack of time."""
     said = [
         _what(document),
         _why(document),
@@ -137,7 +138,7 @@ def _other_budgets(d: DesignDocument) -> str:
 
 
 def _can_do(d: DesignDocument) -> str:
-    """What the probe shows: abilities, not losses."""
+    """What the probe shows: skills, not losses."""
     if why := d["probe"].get("left_out"):  # absent from designs of earlier versions
         return f"It was not probed: {why}."
     rows, pick = {row["name"]: row for row in d["probe"]["architectures"]}, d["pick"]["pattern"]
@@ -155,7 +156,7 @@ def _can_do(d: DesignDocument) -> str:
 
 
 def _change(d: DesignDocument) -> str:
-    """Ties that more time might resolve, and the limits that bind."""
+    """Ties that more time might resolve, and the binding limits."""
     reasons = []
     ties = [name for name in d["not_distinguishable"] if name != d["pick"]["pattern"]]
     if ties:
@@ -184,7 +185,7 @@ def _binding(d: DesignDocument) -> str:
 
 
 def _measured_share(d: DesignDocument, name: str) -> float:
-    """The share of a limit that the pick was measured at."""
+    """The pick's measurement as a fraction of the limit."""
     return next(float(entry["measured"] / limit) for metric, entry, limit in limited(d) if metric.name == name)
 
 
@@ -204,7 +205,7 @@ def _trained(d: DesignDocument) -> str:
 
 
 def _cut(d: DesignDocument) -> str:
-    """What a busy machine left no time for; absent from designs of earlier versions."""
+    """What was cut because the machine was busy; absent from designs of earlier versions."""
     cut = d.get("cut")
     if not cut:
         return ""
@@ -214,7 +215,7 @@ def _cut(d: DesignDocument) -> str:
 
 
 def _as_forecast(d: DesignDocument) -> str:
-    """Whether the training came out as the race had forecast; empty where it was another number of tokens."""
+    """Whether the training matched the race's forecast; empty if it was of another number of tokens."""
     forecast = _raced(d)[d["pick"]["pattern"]]
     if not forecast.get("interval") or abs(d["train"]["tokens"] / d["budget"]["spoken_for"] - 1) > NEARLY_AS_LONG:
         return ""
