@@ -90,7 +90,7 @@ class Protocol:
     head_dim   of attention
     inner      width of SwiGLU
     state      numbers of fixed state in all, where there is one
-    settings the most informative task first
+    settings   the most informative task first
     """
 
     name: str
