@@ -293,7 +293,7 @@ class TrainingLog:
             self.sinks.log(step, {"loss/train": mean, **rates})
 
     def write_validation(self, step: int, loss: float) -> None:
-        """Write a point of the validation curve; a non-finite loss is logged as null, because JSON cannot represent it."""
+        """Write a point of the validation curve; a non-finite loss becomes null, since JSON cannot represent it."""
         finite = math.isfinite(loss)
         if finite:
             self.validation.append([step, loss])
