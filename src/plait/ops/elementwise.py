@@ -3,7 +3,7 @@
 Elementwise work on tensors larger than a cache is memory-bound: the fast paths read them once forward and once
 backward, in cache-sized blocks.
 
-RMS norm y = x / √(mean x² + ε) ∘ w (Zhang and Sennrich 2019, arXiv:1910.07467). With r = 1/√(mean x² + ε), x̂ = r x and
+RMS norm  y = x / √(mean x² + ε) ∘ w (Zhang and Sennrich 2019, arXiv:1910.07467). With r = 1/√(mean x² + ε), x̂ = r x and
           h = dy ∘ w:  dx = r (h − x̂ · mean(h ∘ x̂)),  dw = Σ dy ∘ x̂.
 SwiGLU    y = silu(g) ∘ u, both halves of one product (Shazeer 2020, arXiv:2002.05202); both gradients are written where
           the product before it wants them.

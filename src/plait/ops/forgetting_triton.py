@@ -1,5 +1,6 @@
-"""Forgetting attention on a GPU, forward and backward, in tiles that never leave the chip. `plait.ops.attention`
-defines what is computed, `plait.ops.forgetting_attention` makes it an operator. The design is ours:
+"""Forgetting attention on a GPU, forward and backward, in tiles that never leave the chip.
+
+`plait.ops.attention` defines what is computed, `plait.ops.forgetting_attention` makes it an operator. Design (ours):
 
 * Everything is in base 2. The running sum of the gates is computed in float64 and stored as c = whole + part, an
   integer and a rest of at most ½: a difference of two such sums is exact in fp32, however large they are. In half

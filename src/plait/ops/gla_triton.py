@@ -1,4 +1,5 @@
 """Gated linear attention on a GPU in chunks, forward and backward: what the kernels compute and how they are launched.
+
 `plait.ops.gla` defines what is computed, `plait.ops.gla_operator` makes it an operator. The design is ours:
 
 * `cumulate` sums the log decays from each chunk's start, in base 2. `states` goes through the chunks with a tile of the

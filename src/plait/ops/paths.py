@@ -1,8 +1,9 @@
-"""Which path an op takes: its hand-written fast path, or its plain form in torch's own operations. The plain form is
-used inside a compiled graph (the compiler fuses it, and ignores custom gradients under `torch.func.grad`), and inside
-`plain_ops()`, which allows second derivatives and comparisons. Inside `recorded_ops()` a graph is being traced for the
-compiler: ops take their plain form there as well, unless their kernel is a custom operator, which is one node of the
-graph. `watched_paths()` reports which path each op took.
+"""Which path an op takes: its hand-written fast path, or its plain form in torch's own operations.
+
+The plain form is used inside a compiled graph (the compiler fuses it, and ignores custom gradients under
+`torch.func.grad`), and inside `plain_ops()`, which allows second derivatives and comparisons. Inside `recorded_ops()` a
+graph is being traced for the compiler: ops take their plain form there as well, unless their kernel is a custom
+operator, which is one node of the graph. `watched_paths()` reports which path each op took.
 
 Recurrences and convolutions keep their precision under autocast (`full_precision`): it would run the matrix products of
 a chunked form in half precision, and their errors would propagate through the state for the rest of the sequence. MAD
