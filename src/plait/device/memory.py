@@ -1,4 +1,4 @@
-"""Peak memory of a model (weights, state and activations), measured in a process of its own.
+"""Peak memory of a model (weights, state and activations), measured in a separate process.
 
     with MemoryMeter() as meter:
         for spec in specs:

@@ -331,7 +331,7 @@ def held(store: Store, key: str, what: str, ttl: float = CLAIM_SECONDS) -> Itera
 
 
 def is_open(store: Store, key: str) -> bool:
-    """Whether a key may be claimed: nobody holds it, or its holder has died on this machine."""
+    """Whether a key may be claimed: it is not held, or its holder has died on this machine."""
     if not store.is_claimed(key):
         return True
     owner = store.owner_of(key)

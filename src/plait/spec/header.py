@@ -237,7 +237,7 @@ _TAKES = {bool: "true or false", int: "a whole number", float: "a number", tuple
 
 
 def coerce(key: str, raw: object) -> Value:
-    """`raw` as the type of the key's default; an int may stand for a float or for a list of one."""
+    """`raw` as the type of the key's default; an int is accepted for a float or for a list of one."""
     if key not in _FIELDS:
         hint = did_you_mean(key, _FIELDS) or f" Known keys: {', '.join(_FIELDS)}."
         raise HeaderError(f"unknown header key {quoted(key)}.{hint}", key)
