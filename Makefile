@@ -1,4 +1,4 @@
-# Everything a fresh machine needs: `make demo`, `make test`. Both set up first what they need.
+# Everything a fresh machine needs: `make demo`, `make test`. Both first install what they need.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,18 +30,18 @@ $(DEV): pyproject.toml constraints.txt
 	$(PIP) --no-compile -c constraints.txt -e '.[dev]'
 	touch $(CORE) $@
 
-# What plait is for, on this machine, with what is built in; interrupted, it goes on. The page is runs/report.html.
+# The main use case, on this machine, with built-in data; resumes if interrupted. The report is runs/report.html.
 demo: core
 	$(BIN)/plait design --out runs/report.html
 
-# Types are checked beside the tests: alone they would leave a core idle for a minute.
+# Types are checked in parallel with the tests: alone they would leave a core idle for a minute.
 test: setup
 	$(MAKE) --jobs=2 --no-print-directory lint pytest
 
 pytest: setup
 	$(PYTEST) $(ALL)
 
-# Also what needs Ray, submitit, wandb and mlflow, which are installed for it.
+# Includes the tests that need Ray, submitit, wandb and mlflow, which are installed first.
 test-all: setup
 	$(PIP) -c constraints.txt -e '.[cluster,wandb,mlflow]'
 	$(MAKE) --jobs=2 --no-print-directory lint pytest ALL="-m 'slow or not slow'"

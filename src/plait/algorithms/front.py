@@ -221,7 +221,7 @@ def search_record(
 
 
 class RequestFields(TypedDict):
-    """What a search's record says of the request and its cost, beside what the search found."""
+    """The part of a search's record about the request and its cost, besides its results."""
 
     limits: dict[str, float]
     setting: dict[str, object]

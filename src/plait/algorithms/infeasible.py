@@ -1,5 +1,5 @@
-"""What to say where no candidate satisfies every constraint: which constraints reject random candidates, and which
-candidates come nearest.
+"""The error message if no candidate satisfies every constraint: which constraints reject random candidates, and which
+candidates are nearest to feasible.
 
 Letters: N candidates, G genes.
 """

@@ -119,7 +119,7 @@ class Search(ABC):
         return {}
 
     def report(self) -> dict[str, object]:
-        """Further results of the method beside its front, as JSON."""
+        """Further results of the method besides its front, as JSON."""
         return {}
 
     def arrays(self) -> dict[str, NDArray[Any]]:

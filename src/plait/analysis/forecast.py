@@ -1,4 +1,4 @@
-"""Forecasts of several candidates' losses: joint draws, and what they say of losses, ranks and P(best).
+"""Forecasts of several candidates' losses: joint posterior draws, and the losses, ranks and P(best) that follow.
 
 `plait.analysis.learning_curve` makes them. Draws belong together: what one draw says of a candidate goes with what it
 says of the others, and of other budgets.

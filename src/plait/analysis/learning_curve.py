@@ -1,4 +1,4 @@
-"""Learning curves of several candidates carried on to a budget that none has reached, with joint uncertainty.
+"""Extrapolation of several candidates' learning curves to a budget that none has reached, with joint uncertainty.
 
     observations = {"attn": {0: [(1e6, 1.9), (2e6, 1.6)], 1: […]}, "gla": {…}}     name → seed → [(tokens, loss)]
     forecast = extrapolate(observations, [4e6, 8e6, 16e6])
@@ -177,7 +177,7 @@ def pooled_noise(curves: Curves, calibration: Calibration) -> float:
 
 @dataclass(frozen=True)
 class Constants:
-    """What a way knows beside the curves."""
+    """What an extrapolation method uses besides the curves."""
 
     calibration: Calibration
     noise: float

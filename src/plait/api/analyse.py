@@ -1,4 +1,5 @@
-"""What a table of results says, whoever made it, and what found architectures have in common: `plait.analyse`.
+"""Analyses of a table of results from any source, and of what architectures found by searches have in common:
+`plait.analyse`.
 
 What stored probes, trainings, evaluations and measurements say together: `plait.analyse.difficulty`, `accuracy`,
 `option`; and a column that a table lost, from a count that it prints: `infer`.

@@ -1,4 +1,4 @@
-"""How models rank, and what moves the ranking: `plait.analyse.ranks`, `heatmap`, `aspect`, `lr`."""
+"""Rankings of models, and what affects them: `plait.analyse.ranks`, `heatmap`, `aspect`, `lr`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every analysis shares: reading the table, which way a column is better, the result."""
+"""Shared by all analyses: reading the table, whether a higher or a lower value is better, the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a mixer keep the contract? `plait.check`.
+"""Does a mixer satisfy the contract? `plait.check`.
 
 Do the papers' own numbers come out? `plait.verify`.
 """

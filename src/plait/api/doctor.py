@@ -1,4 +1,4 @@
-"""What this machine has of what plait can use, and how fast it is: `plait.doctor`.
+"""Installed packages, hardware and speed of this machine, as far as plait uses them: `plait.doctor`.
 
 What can end the process that tries it (a CPU that says it multiplies bf16 and does not) is tried in one of its own.
 """
@@ -116,7 +116,7 @@ def _processor() -> Iterator[Finding]:
 
 
 def _tried(function: str) -> bool:
-    """Whether a function of this module runs to its end in a process of its own."""
+    """Whether a function of this module runs to its end in a separate process."""
     command = python_command(__name__, function)
     try:
         return subprocess.run(command, capture_output=True, timeout=TRIED_SECONDS, check=False).returncode == 0

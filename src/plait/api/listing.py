@@ -1,4 +1,4 @@
-"""What there is to compose with: `plait.listing`.
+"""Listings of everything that has a name (mixers, tasks, spaces …): `plait.listing`.
 
 What a corpus holds: `plait.corpus`.
 """

@@ -1,4 +1,4 @@
-"""A trained model again, from its folder: `plait.open_run`."""
+"""Reopening a trained model from its run folder: `plait.open_run`."""
 
 from __future__ import annotations
 

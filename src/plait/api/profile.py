@@ -1,4 +1,4 @@
-"""This machine, measured once so that any architecture's speed on it can be predicted: `plait.profile`."""
+"""Profiling this machine once, so that the speed of any architecture on it can be predicted: `plait.profile`."""
 
 from __future__ import annotations
 

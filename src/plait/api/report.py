@@ -1,4 +1,4 @@
-"""A page of what a store holds, and its figures and numbers as files: `plait.report`."""
+"""A page of a store's records, and its figures and numbers as files: `plait.report`."""
 
 from __future__ import annotations
 

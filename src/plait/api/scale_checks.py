@@ -1,4 +1,4 @@
-"""What to check beside a fit: whether probes foretell it, and what a growing batch would have done to it."""
+"""Checks in addition to a fit: whether probes predict it, and the effect of a growing batch on it."""
 
 from __future__ import annotations
 

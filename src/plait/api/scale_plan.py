@@ -1,4 +1,4 @@
-"""Which runs a scaling law needs, and what they cost here: `plait.scale.plan`."""
+"""Which runs a scaling law needs, and their cost on this machine: `plait.scale.plan`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a synthetic task asks: `plait.task`."""
+"""Example sequences of a synthetic task: `plait.task`."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class TrainResult(Trained):
         return self.loss
 
     def open(self) -> OpenRun:
-        """The trained model and all that is beside it."""
+        """The trained model and everything in its run folder."""
         from plait.api.open_run import open_run
 
         return open_run(self.folder)

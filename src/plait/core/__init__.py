@@ -1,3 +1,3 @@
 """The machinery every part shares: errors, tables of named things, settings, units, progress, files.
 
-It imports nothing of plait's and no torch."""
+It imports no other package of plait and no torch."""

@@ -1,13 +1,13 @@
-"""Files: written whole or not at all, and read with care.
+"""Files: atomic writes, and defensive reading of JSON.
 
 `atomic_write` writes under a temporary name in the same folder and then renames. `filled_file` and `filled_folder` do
-the same for outputs whose place the user has chosen, and overwrite nothing without `--force`.
+the same for outputs at a path chosen by the user, and overwrite nothing without `--force`.
 
-JSON may be damaged or hostile: whatever is wrong becomes one `UserError` that names the file. `parse_json` and
-`read_json` refuse text that is not JSON, is nested too deeply, or holds numbers that a computer number cannot represent
-(NaN, infinities, hundreds of digits). `understood` wraps the code that interprets a document: a field that is missing
-or of the wrong type becomes the same kind of message instead of a traceback. A document may carry its own checksum in
-the field `checksum`: `sealed` adds it, `unsealed` checks and removes it; older documents have none.
+JSON may be damaged or hostile: any problem becomes one `UserError` that names the file. `parse_json` and `read_json`
+refuse text that is not JSON, is nested too deeply, or contains numbers that cannot be represented (NaN, infinities,
+hundreds of digits). `understood` wraps the code that interprets a document: a field that is missing or of the wrong
+type becomes the same kind of message instead of a traceback. A document may contain its own checksum in the field
+`checksum`: `sealed` adds it, `unsealed` checks and removes it; older documents have none.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from plait.core.errors import UserError
 def atomic_write(path: Path) -> Iterator[Path]:
     """An empty temporary file to write; at the end of the block it replaces `path`, on any error it is removed.
 
-    It is called `.{path.name}.…`, in the same folder. Only a process that is killed leaves one behind. A device or a
-    pipe, such as /dev/stdout, is written to and not replaced.
+    It is named `.{path.name}.…`, in the same folder. Only a killed process leaves one behind. A device or a pipe, such
+    as /dev/stdout, is written to and not replaced.
     """
     if _is_stream(path):
         with tempfile.TemporaryDirectory(prefix="plait-") as folder:
@@ -49,9 +49,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
     try:
         yield draft
         with draft.open("r+b") as written:
-            with suppress(PermissionError):  # some file systems have no modes to change
-                draft.chmod(_mode_of_a_new_file())  # mkstemp's files are for their owner alone
-            os.fsync(written.fileno())  # or a power failure could leave the new name on an empty file
+            with suppress(PermissionError):  # some file systems do not support modes
+                draft.chmod(_mode_of_a_new_file())  # mkstemp's files are private to their owner
+            os.fsync(written.fileno())  # otherwise a power failure could leave the new name on an empty file
         os.replace(draft, path)
     except BaseException:
         draft.unlink(missing_ok=True)
@@ -59,7 +59,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether a path is a device or a pipe, or a link of the system's to one, as /dev/stdout is."""
+    """Whether a path is a device or a pipe, or a system link to one, such as /dev/stdout."""
     if os.path.dirname(os.path.abspath(path)) == "/dev":
         return path.exists()
     with suppress(OSError):
@@ -68,7 +68,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def _draft_prefix(path: Path) -> str:
-    """Holds the number of the writing process, so that leftovers of a dead one can be recognised."""
+    """Contains the id of the writing process, so that leftovers of a dead one can be recognised."""
     return f".{path.name[:100]}.{os.getpid()}."
 
 
@@ -84,7 +84,7 @@ def remove_leftovers(path: Path) -> None:
 
 
 def process_has_ended(process: int) -> bool:
-    """Whether no process of this machine has this number any more; False where that cannot be told."""
+    """Whether no process of this machine has this id any more; False if unknown."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -95,7 +95,7 @@ def process_has_ended(process: int) -> bool:
 
 
 def _mode_of_a_new_file() -> int:
-    # The mask can only be read by setting it. A file that another thread makes meanwhile is too private, not too open.
+    # The umask can only be read by setting it. A file created meanwhile by another thread is too private, not too open.
     umask = os.umask(0o077)
     os.umask(umask)
     return 0o666 & ~umask
@@ -117,30 +117,30 @@ def filled_folder(target: Path, *, force: bool) -> Iterator[Path]:
     with _scratch_folder(target) as scratch:
         yield scratch
         with suppress(PermissionError):
-            scratch.chmod(_mode_of_a_new_file() | 0o111)  # mkdtemp's folders are for their owner alone
+            scratch.chmod(_mode_of_a_new_file() | 0o111)  # mkdtemp's folders are private to their owner
         if target.is_symlink() or (target.is_dir() and any(target.iterdir())):
             for file in sorted(scratch.iterdir()):
                 os.replace(file, target / file.name)
         else:
-            os.replace(scratch, target)  # all at once: interrupted before, there is nothing
+            os.replace(scratch, target)  # atomic: if interrupted before, there is nothing
 
 
 @contextmanager
 def filled_file(target: Path, *, force: bool) -> Iterator[Path]:
-    """The same for one file, and for further files that its writer may put beside it."""
+    """The same for one file, and for other files that its writer may create next to it."""
     check_free(target, force=force)
     if target.is_dir():
         raise UserError(f"{target} is a folder; a file is wanted.")
     with _scratch_folder(target) as scratch:
         yield scratch / target.name
-        # The file itself last: whoever finds it finds the rest, too.
+        # The file itself last, so that its existence implies that of the others.
         for file in sorted(scratch.iterdir(), key=lambda file: file.name == target.name):
             os.replace(file, target.parent / file.name)
 
 
 @contextmanager
 def _scratch_folder(target: Path) -> Iterator[Path]:
-    """A new folder beside `target`, on the same file system, that is gone after the block."""
+    """A temporary folder next to `target`, on the same file system, which is removed after the block."""
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(target)
@@ -162,12 +162,12 @@ def writing(target: Path) -> Iterator[None]:
 
 CHECKSUM = "checksum"
 DIGITS = 16  # hex digits of a checksum
-MOST_DIGITS = 300  # of a number
+MOST_DIGITS = 300  # most digits of a number
 
 
 def loads(text: str | bytes, *, constants: bool = False) -> Any:
-    """Like `json.loads`, but every problem is a `JSONDecodeError`, also too deep nesting and numbers that are refused.
-    NaN and infinities are accepted with `constants`."""
+    """Like `json.loads`, but every problem is a `JSONDecodeError`, including deep nesting and refused numbers. With
+    `constants`, NaN and infinities are accepted."""
     try:
         if constants:
             return json.loads(text, parse_int=_int)
@@ -181,7 +181,7 @@ def loads(text: str | bytes, *, constants: bool = False) -> Any:
 
 
 def parse_json(text: str | bytes, name: str, *, constants: bool = False) -> Any:
-    """The document in this text. `name` says in messages where the text comes from."""
+    """The document in this text. `name` is the source of the text, for messages."""
     try:
         return loads(text, constants=constants)
     except json.JSONDecodeError as wrong:
@@ -189,12 +189,12 @@ def parse_json(text: str | bytes, name: str, *, constants: bool = False) -> Any:
 
 
 def read_json(path: Path, *, constants: bool = False) -> Any:
-    """The document in a file; a `UserError` where it cannot be read."""
+    """The document in a file; a `UserError` if it cannot be read."""
     return parse_json(read_text(path), str(path), constants=constants)
 
 
 def read_object(path: Path, *, constants: bool = False) -> dict[str, Any]:
-    """The object in a file that must hold one JSON object."""
+    """The object in a file that must contain one JSON object."""
     document = read_json(path, constants=constants)
     if not isinstance(document, dict):
         raise UserError(f"{path} cannot be read: it should hold an object, not a {type(document).__name__}.")
@@ -233,7 +233,7 @@ def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unsealed(document: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The document without its checksum, which must be right where there is one."""
+    """The document without its checksum, which must be correct if present."""
     rest = {field: value for field, value in document.items() if field != CHECKSUM}
     if CHECKSUM in document and document[CHECKSUM] != _checksum_of(rest):
         raise UserError(f"{name} is damaged: its checksum is not the one written down.")

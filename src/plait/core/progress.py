@@ -1,13 +1,13 @@
-"""Long-running work: whether there is memory for it (`require_memory`), how far it is (the signature of `on_progress`),
-stopping it on a signal, between two steps and with everything saved (`stop_signals`), and the Python programs started
-for it (`python_command`), which import what this one does and nothing that happens to lie in the working folder.
+"""Long-running work: memory checks (`require_memory`), progress callbacks (`on_progress`), stopping on a signal between
+two steps with everything saved (`stop_signals`), and starting Python child processes (`python_command`), which import
+the same modules as this process and nothing from the working folder.
 
-Python puts the working folder first on the path of `python -c` and `python -m`, so that a `numpy.py` there would run in
-place of numpy. `python_command` sets the path of the child to ours; `SAFE` has the same effect, on Python 3.11 and
+Python puts the working folder first on the import path of `python -c` and `python -m`, so a `numpy.py` there would be
+imported instead of numpy. `python_command` sets the child's path to ours; `SAFE` has the same effect on Python 3.11 and
 newer.
 
-Ctrl-C in a terminal reaches children as well. They leave it to this process, which then ends them, from their first
-moment on: while they import, they would print a traceback each.
+Ctrl-C in a terminal also reaches children. They ignore it from the start, otherwise each would print a traceback while
+importing; this process then stops them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pathlib import Path
 
 from plait.core.errors import UserError
 
-#: What is being done, how much of it is done, and of how much (None: not known).
+#: Called with what is being done, how much of it is done, and the total (None: unknown).
 OnProgress = Callable[[str, float, "float | None"], None]
-#: How much is done, and of how much; the caller knows what is being done.
+#: Called with how much is done, and the total; the caller knows what is being done.
 OnCount = Callable[[int, int], None]
 
 
@@ -67,7 +67,7 @@ _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory
 
 
 def available_memory() -> int:
-    """Bytes that can be allocated now without swapping: the operating system's estimate, or the container's limit where
+    """Bytes that can be allocated now without swapping: the operating system's estimate, or the container's limit if
     that is smaller."""
     available = _meminfo() or _all_memory()
     limits = [int(text) for path in _LIMITS if (text := _text(path).strip()).isdecimal()]
@@ -95,7 +95,7 @@ def _meminfo() -> int:
 def _all_memory() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):  # unknown here: refuse nothing
+    except (ValueError, OSError, AttributeError):  # unknown on this system: refuse nothing
         return 1 << 62
 
 
@@ -107,7 +107,7 @@ def _text(path: Path) -> str:
 
 
 SAFE = {"PYTHONSAFEPATH": "1"}
-# Only built-in modules are imported before the path is set; `signal` itself is none.
+# Only built-in modules may be imported before the path is set, and `signal` is not one.
 _PROGRAM = (
     "import _signal, sys; _signal.signal(_signal.SIGINT, _signal.SIG_IGN); "
     "sys.path[:] = {path}; from {module} import {function}; {function}()"

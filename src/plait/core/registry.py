@@ -3,10 +3,10 @@
     SPACES: Table[type[Space]] = Table("space", {"par": "plait.papers.spaces:Par"})
     SPACES.load("par")  # imports plait.papers.spaces now, not before
 
-A table is written out as a dictionary, so that a search of the source finds every name. It is lazy: each line names a
-"module:attribute", which is imported on first use. Where a listing needs more without importing the thing, the line is
-an `Entry` with one sentence on it, or a subclass of `Entry` with further fields. Users add things with `register`,
-installed packages by entry points of the table's group.
+A table is an explicit dictionary, so that every name can be found in the source. It is lazy: each line names a
+"module:attribute", which is imported on first use. If a listing needs more without importing the thing, the line is an
+`Entry` with a one-sentence description, or a subclass of `Entry` with additional fields. Users add things with
+`register`, installed packages through entry points of the table's group.
 
 `lazy` does the same for the names that a package exports. In its `__init__.py`,
 
@@ -14,9 +14,9 @@ installed packages by entry points of the table's group.
 
 makes `from plait.device import Predictor` import `plait.device.predictor` on first use.
 
-Where a name is expected, a user may give a file of theirs instead (`split_path`). Settings of a thing are written
-key=value and read into the fields of its dataclass, each by its own type: an unknown key is answered with the nearest
-known one, a value of the wrong kind with what the key takes.
+Where a name is expected, users may give their own file instead (`split_path`). Settings are written key=value and
+converted to the types of the dataclass's fields: for an unknown key the message suggests the nearest one, for a wrong
+value it states what is allowed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Table(Generic[Thing]):
     lines  name → where the built-in thing is defined
     group  entry-point group in which installed packages declare additions; "" if there is none
     hint   appended to the message about an unknown name: what else may be given
-    accept makes the thing from its entry point, where loading the entry point is not enough
+    accept creates the thing from its entry point, if loading the entry point is not enough
     """
 
     kind: str
@@ -128,7 +128,7 @@ class Table(Generic[Thing]):
         """Register what installed packages declare in the table's group: the thing of that name, or all."""
         if not self.group:
             return
-        from importlib.metadata import entry_points  # only an unknown name needs what takes this long to import
+        from importlib.metadata import entry_points  # slow to import, and needed only for unknown names
 
         for point in entry_points(group=self.group):
             if (not name or point.name == name) and point.name not in self:
@@ -166,7 +166,8 @@ def split_path(text: str) -> tuple[Path, str] | None:
 
 
 def split_options(text: str) -> tuple[str, str]:
-    """`my_file.py[heads=4]` as `my_file.py` and `[heads=4]`; anything else is returned whole, with an empty text."""
+    """`my_file.py[heads=4]` as `my_file.py` and `[heads=4]`; anything else is returned unchanged, with an empty
+    text."""
     file, bracket, rest = text.partition("[")
     return (file, f"{bracket}{rest}") if bracket and split_path(file) and rest.endswith("]") else (text, "")
 
@@ -196,8 +197,8 @@ def require_known(name: str, known: Iterable[str], owner: str, noun: str = "sett
 
 
 def read_value(value: Any, kind: type) -> Any:
-    """A text converted to this type: a number, true or false, words separated by slashes. Other values are converted
-    alike."""
+    """A text converted to this type: a number, true or false, words separated by slashes. Other values are converted in
+    the same way."""
     if kind is bool:
         return _TRUTH[str(value).lower()]
     if kind is tuple:
@@ -214,7 +215,7 @@ def kinds_of(settings: Any) -> dict[str, type]:
 
 
 def current_names(values: Mapping[str, Any], of: Any) -> dict[str, Any]:
-    """The same with former names of fields (the field's metadata `formerly`) replaced by their present names."""
+    """The same with former names of fields (the field's metadata `formerly`) replaced by their current names."""
     names = {spec.metadata["formerly"]: spec.name for spec in fields(of) if spec.metadata.get("formerly")}
     return {names.get(key, key): value for key, value in values.items()}
 
@@ -222,8 +223,8 @@ def current_names(values: Mapping[str, Any], of: Any) -> dict[str, Any]:
 def read_values(
     values: Mapping[str, Any], kinds: Mapping[str, type], owner: str, noun: str = "setting"
 ) -> dict[str, Any]:
-    """The given values, texts or not, converted to the types in `kinds`. `owner` names in messages whose keys they
-    are."""
+    """The given values, texts or not, converted to the types in `kinds`. `owner` is what the keys belong to, for
+    messages."""
     converted: dict[str, Any] = {}
     for name, value in values.items():
         require_known(name, kinds, owner, noun)

@@ -1,9 +1,8 @@
-"""What the functions of `plait` return: frozen dataclasses, and how they look when printed or in a notebook.
+"""Results of plait's functions: frozen dataclasses, and their display as text and in notebooks.
 
-`as_dict()` is what `--json` prints, `rows()` the table that a person would look at, `to_frame()` that table as a pandas
-DataFrame; `print` shows it as text. A notebook displays a result by itself, as a `card`: a headline, a figure and a
-table. All text is escaped; a figure is an SVG inside an image of its own, so that neither its style nor a name in it
-can reach the page.
+`as_dict()` is what `--json` prints, `rows()` the result as a table, `to_frame()` that table as a pandas DataFrame;
+`print` shows it as text. A notebook displays a result as a `card`: a headline, a figure and a table. All text is
+escaped; a figure is an SVG inside an image element, so that neither its style nor a name in it can affect the page.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 from plait.core.errors import UserError
 
 MOST_ROWS = 100
-MOST_COLUMNS = 8  # of a single row, which is shown as a column beyond that
+MOST_COLUMNS = 8  # of a single row; with more it is shown as a column
 WIDEST = 12  # columns of a table
 LONGEST = 120  # characters of a cell
 SHORTENED = Repr()
@@ -28,7 +27,7 @@ CELL = "padding: 2px 12px 2px 0; vertical-align: top; text-align:"
 
 
 def card(rows: Sequence[Mapping[str, Any]], *, headline: str = "", figure: str = "") -> str:
-    """HTML of these parts. Of a long or wide table only a part is shown, with a line that says how much there is."""
+    """HTML of these parts. A long or wide table is truncated, with a line that states its full size."""
     parts = [f"<p><b>{escape(headline)}</b></p>"] if headline else []
     if figure:
         image = b64encode(figure.encode()).decode()
@@ -48,7 +47,7 @@ def card(rows: Sequence[Mapping[str, Any]], *, headline: str = "", figure: str =
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Those that have a value in any row."""
+    """The columns that have a value in any row."""
     return [
         name
         for name in dict.fromkeys(name for row in rows for name in row)
@@ -57,7 +56,7 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _telling(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Sequence[str]:
-    """Of a table that is too wide, the columns of short values in which the rows differ."""
+    """For a table that is too wide: the columns with short values in which the rows differ."""
     if len(names) <= WIDEST:
         return names
     texts = {name: {_text(row.get(name)) for row in rows} for name in names}
@@ -81,7 +80,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def text_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The table as plain text: numbers to the right, long cells cut; a single row as two columns, names and values."""
+    """The table as plain text: numbers right-aligned, long cells truncated; a single row as two columns, names and
+    values."""
     names = _columns(rows)
     if len(rows) == 1:
         cells = [[str(name), _cut(_text(rows[0][name]))] for name in names]
@@ -124,7 +124,7 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Result:
-    ROWS: ClassVar[str] = ""  # the field with an item per row, where the result is a table
+    ROWS: ClassVar[str] = ""  # the field with one item per row, if the result is a table
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """`dataclass` gives a class its own `__repr__`, of any length, unless there is one."""
@@ -156,11 +156,11 @@ class Result:
         return pandas.DataFrame(self.rows())
 
     def headline(self) -> str:
-        """The text above the table in a notebook; empty where the table is enough."""
+        """The text above the table in a notebook; empty if the table is enough."""
         return ""
 
     def figure(self) -> str:
-        """An SVG chart; empty where there is none."""
+        """An SVG chart; empty if there is none."""
         return ""
 
     def __str__(self) -> str:
@@ -170,7 +170,7 @@ class Result:
     def _repr_html_(self) -> str:
         try:
             figure = self.figure()
-        except UserError:  # such as a front of one objective: the table is there all the same
+        except UserError:  # for example, a front with one objective has no chart
             figure = ""
         return card(self.rows(), headline=self.headline(), figure=figure)
 

@@ -1,8 +1,8 @@
 """Quantities with units, read and printed: 90s, 1h30m, 40ms, 300MB, 1.5GiB, 2GHz, 40W, 10M, 1e9.
 
-`UNITS` holds every unit's size by its dimension, in seconds, bytes, hertz, watts, joules and plain counts; `parse`
-reads a number with a unit of one dimension, `parse_duration` and `duration` read and print lengths of time, `short`
-prints any number with three digits. `TimeLeft` is how long work that advances still takes.
+`UNITS` has every unit's size by dimension, in seconds, bytes, hertz, watts, joules and plain counts; `parse` reads a
+number with a unit of one dimension, `parse_duration` and `duration` read and print durations, `short` prints any number
+with three digits. `TimeLeft` estimates the remaining time of a stage.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ UNITS: dict[str, dict[str, float]] = {
     "watts": WATTS,
     "joules": JOULES,
 }
-#: Unit → its size, whatever it measures.
+#: Unit → its size, for all dimensions.
 SIZES = {unit: size for units in UNITS.values() for unit, size in units.items()}
-#: Dimensions whose units may be written in any case, `300mb`: no two of them differ by case alone.
+#: Dimensions whose units are case-insensitive, `300mb`: no two of them differ only by case.
 UNCASED = ("count", "bytes", "seconds")
 _EXAMPLES = {"count": "10M", "bytes": "300MB", "seconds": "40ms", "hertz": "2GHz", "watts": "40W", "joules": "5mJ"}
 _NUMBER = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
@@ -68,7 +68,7 @@ _WITH_UNIT = re.compile(
 
 
 def parse_duration(text: str | float) -> float:
-    """Seconds of 90s, 10m, 1h30m; a number is one of seconds."""
+    """Seconds of 90s, 10m, 1h30m; a plain number is in seconds."""
     if isinstance(text, str):
         parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip().lower())
         numbers = zip(parts.groups(), (3600, 60, 1), strict=True) if parts else ()
@@ -81,7 +81,7 @@ def parse_duration(text: str | float) -> float:
 
 
 def duration(seconds: float) -> str:
-    """A length of time in at most two units: 45 s, 9 m 58 s, 3 h 20 m, 12 d 4 h."""
+    """A duration in at most two units: 45 s, 9 m 58 s, 3 h 20 m, 12 d 4 h."""
     whole = round(seconds)
     for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
         if whole >= size:
@@ -122,32 +122,32 @@ def digits(value: float) -> str:
 
 
 def readable(value: float | None) -> str:
-    """A count with its prefix, a measure with three digits, `?` where there is none."""
+    """A count with its prefix, a measure with three digits, `?` if there is none."""
     if value is None:
         return "?"
     return short(value) if isinstance(value, int) else digits(value)
 
 
 class TimeLeft:
-    """How long a stage still takes, from how fast it advances.
+    """Estimates the remaining time of a stage from its progress.
 
-    Its start (processes, compilation, timing) says nothing about the pace, so the clock starts at the first advance,
-    and only the later half of what was advanced since then counts. Nothing is said before that means something: a
-    twentieth of the stage and some seconds, or, of a long stage, a minute with many advances.
+    The start of a stage (processes, compilation, timing) says nothing about its speed, so the clock starts at the first
+    advance, and only the later half of the progress since then counts. There is no estimate before it is meaningful: a
+    twentieth of the stage and some seconds, or, for a long stage, a minute with many advances.
     """
 
     ADVANCE, SECONDS = 0.05, 5.0
     LONG_SECONDS, MANY = 60.0, 10
-    APART = 0.0005  # advances that are remembered
+    APART = 0.0005  # smallest advance that is recorded
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._told = math.inf  # the share that was last told
-        self._at: list[tuple[float, float]] = []  # when, and the share then; from the first advance on
+        self._told = math.inf  # the last reported progress
+        self._at: list[tuple[float, float]] = []  # times and progress, from the first advance on
 
     def update(self, share: float | None) -> None:
-        """The share of the stage that is done, 0 to 1. None, or one that falls after the end or by more than half,
-        begins another stage; where it falls by less, the same stage turned out to be longer."""
+        """Report the progress of the stage, 0 to 1. None, or a value that drops after the end or by more than half,
+        starts another stage; if it drops by less, the same stage turned out to be longer."""
         if share is None or share < self._told / 2 or share < self._told >= 1:
             self._at = []
         elif share < self._told:
@@ -158,7 +158,7 @@ class TimeLeft:
 
     @property
     def seconds(self) -> float | None:
-        """None: too early to tell, or done."""
+        """The remaining seconds; None: too early to tell, or done."""
         if not self._at or self._told >= 1:
             return None
         now, (began, first) = self._clock(), self._at[0]

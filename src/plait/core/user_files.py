@@ -1,8 +1,8 @@
 """Users' own mixers and tasks: a Python file is executed and the class in it returned.
 
 `MixerSource` is the source text of a user's mixer. Results are keyed by the hash of that text and not by the mixer's
-name. It is plain data, so that it travels to worker processes, records and run folders, and a file that is edited later
-changes nothing that was made before.
+name. It is plain data, so that it can be sent to worker processes and stored in records and run folders; a file that is
+edited later does not affect earlier results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from plait.core.errors import UserError, did_you_mean
 
 Found = TypeVar("Found")
-MODULE = "plait_user_"  # the beginning of the names of modules that are users' files
+MODULE = "plait_user_"  # prefix of the module names of users' files
 
 _announcing = True
 _announced: set[Path] = set()
@@ -29,10 +29,10 @@ _announced: set[Path] = set()
 
 @dataclass(frozen=True)
 class MixerSource:
-    """Where a mixer is from, as it was when it was run."""
+    """The source of a mixer at the time it was executed."""
 
     file: str  # the path it was read from
-    attribute: str  # the class, where the file has several; else ""
+    attribute: str  # the class, if the file has several; otherwise ""
     text: str
     package: str = ""  # "name version" of the installed package that has it; its file cannot run alone
 
@@ -54,8 +54,8 @@ class MixerSource:
 
 
 def class_from_file(path: Path, base: type[Found], attribute: str = "", text: str | None = None) -> type[Found]:
-    """Run the file (or the `text` it had) and return the subclass of `base` that it defines: the only one, or the one
-    called `attribute`."""
+    """Execute the file (or the `text` it had) and return the subclass of `base` that it defines: the only one, or the
+    one called `attribute`."""
     module = _run(path, attribute, _read(path) if text is None else text)
     kind = base.__name__.lower()
     classes = {
@@ -76,7 +76,7 @@ def class_from_file(path: Path, base: type[Found], attribute: str = "", text: st
 
 
 def users_fault(wrong: BaseException) -> str:
-    """Where in a user's file an exception was raised, and what it says; empty if it did not come through one."""
+    """Where in a user's file an exception was raised, and its message; empty if no user's file was involved."""
     place = ""
     for frame, line in traceback.walk_tb(wrong.__traceback__):
         if str(frame.f_globals.get("__name__", "")).startswith(MODULE):
@@ -97,7 +97,7 @@ def _read(path: Path) -> str:
 
 
 def announce_nothing() -> None:
-    """For worker processes: the process that started them has printed the notice already."""
+    """For worker processes: their parent has already printed the notice."""
     global _announcing
     _announcing = False
 
@@ -110,8 +110,8 @@ def _announce(path: Path) -> None:
 
 
 def _run(path: Path, attribute: str, text: str) -> ModuleType:
-    # The module's name holds a hash of the text, so that an edited file is another module: models made before the edit
-    # keep their classes, and pickle finds the right ones.
+    # The module's name contains a hash of the text, so that an edited file is another module: models built before the
+    # edit keep their classes, and pickle finds the right ones.
     _announce(path.resolve())
     what = f"{path.resolve()}:{attribute}\n{text}"
     name = f"{MODULE}{path.stem}_{hashlib.sha256(what.encode()).hexdigest()[:16]}"

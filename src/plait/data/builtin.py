@@ -25,14 +25,14 @@ from plait.data.text_files import text_pieces
 from plait.data.tokenizers import Characters
 
 BYTE = 256
-BURN_IN = 1024  # steps after which where a chain began no longer shows
+BURN_IN = 1024  # steps after which a chain has forgotten its initial context
 BLOCK_STEPS = 512
 
 
 @final
 @dataclass(frozen=True)
 class Chain:
-    next_CU: np.ndarray  # context that follows context C when byte U is drawn
+    next_CU: np.ndarray  # the context that follows context C if byte U is drawn
     token_C: np.ndarray  # the last token of each context: the one emitted on entering it
 
     @cached_property
@@ -59,16 +59,17 @@ class Chain:
         return float(self.stationary_C @ nats_C)
 
     def sample(self, count: int, stream: np.random.Generator) -> np.ndarray:
-        """So many tokens of one unbroken walk.
+        """This many tokens of one continuous walk.
 
-        A walk is sequential, NumPy is not: the walk is cut into blocks that advance side by side, each from a guessed
-        context. Walks that see the same bytes soon meet, so on the second pass, with the ends of the first as
-        starts, nearly every block ends as before. When all do, the blocks join to exactly the sequential walk.
+        A walk is sequential, NumPy is not: the walk is split into blocks that advance in parallel, each from a guessed
+        context. Walks driven by the same bytes soon coincide, so on the second pass, which starts each block from the
+        end of the previous one, nearly every block ends as before. When all do, the blocks form exactly the sequential
+        walk.
         """
         blocks = -(-(count + BURN_IN) // BLOCK_STEPS)
         bytes_TB = np.frombuffer(stream.bytes(blocks * BLOCK_STEPS), dtype=np.uint8).reshape(blocks, BLOCK_STEPS).T
         bytes_TB = np.ascontiguousarray(bytes_TB, dtype=np.int64)
-        table = (self.next_CU * BYTE).ravel()  # contexts as the places where their rows begin
+        table = (self.next_CU * BYTE).ravel()  # contexts as the offsets of their rows
         walked_TB = np.empty((BLOCK_STEPS, blocks), dtype=np.int64)
         starts_B = np.zeros(blocks, dtype=np.int64)
         while True:
@@ -84,7 +85,7 @@ class Chain:
 
 
 def byte_shares(weights: np.ndarray) -> np.ndarray:
-    """Positive weights (…, N) as whole numbers of at least 1 that add up to 256."""
+    """Positive weights (…, N) as integers of at least 1 that add up to 256."""
     choices = weights.shape[-1]
     share = weights / weights.sum(axis=-1, keepdims=True)
     counts: np.ndarray = 1 + np.floor(share * (BYTE - choices)).astype(np.int64)
@@ -99,10 +100,10 @@ LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__p
 
 @final
 class Stdlib(TextSource):
-    """Real text that every machine has: the sources of the running Python's standard library, docstrings and all.
+    """Real text that every machine has: the sources of the running Python's standard library, including docstrings.
 
-    Left out is what differs between two installations of one version or is no prose of people: tests (many systems
-    leave them out), installed packages, and what the build wrote down about its machine.
+    Excluded is everything that differs between two installations of one version or was not written by people: tests
+    (missing on many systems), installed packages, and build information about the machine.
     """
 
     def __init__(self, root: Path) -> None:
@@ -150,10 +151,10 @@ def language_chain() -> Chain:
     return Chain(next_CU, last_C)
 
 
-@cache  # half a second, and the same whenever it is opened: a sweep's trainings and a race's legs open it each
+@cache  # takes half a second, and every training of a sweep and leg of a race opens it
 def open_language() -> TokenSource:
-    """A token may be followed by 8 of the 32 tokens; which of them is likely depends on the token before, too. So there
-    are 256 contexts of two tokens. A model that sees one token only stays at 1.95 nats per token; the truth is 1.35."""
+    """A token may be followed by 8 of the 32 tokens; their probabilities also depend on the previous token. So there
+    are 256 contexts of two tokens. The entropy is 1.37 nats per token; a model that sees one token stays above 1.9."""
     streams = {
         split: np.random.Generator(np.random.PCG64([LANGUAGE_SEED, place]))
         for place, split in enumerate(LANGUAGE_SIZES)
@@ -179,14 +180,14 @@ MOTIF_EVERY = 256  # bases, on average
 REPEAT_EVERY = 1024
 REPEAT_LENGTHS = (64, 256)
 REPEAT_REACH = 4096
-MISTAKES = 0.02  # the share of bases in motifs and repeats that are drawn again
+MISTAKES = 0.02  # the fraction of bases in motifs and repeats that are replaced at random
 
 
 def dna_chain() -> Chain:
     stream = np.random.Generator(np.random.PCG64(DNA_SEED))
     contexts = len(BASES) ** ORDER
     shares_CV = byte_shares(np.square(stream.random((contexts, len(BASES)))) + 0.02)
-    # The context is the last bases as a number to base 4: the oldest drops out, the new one comes in.
+    # The context is the last bases as a number in base 4: the oldest digit is dropped, the new one appended.
     next_CV = np.arange(contexts)[:, None] * len(BASES) % contexts + np.arange(len(BASES))
     next_CU = np.array([np.repeat(choices, shares) for choices, shares in zip(next_CV, shares_CV, strict=True)])
     return Chain(next_CU, np.arange(contexts) % len(BASES))

@@ -1,9 +1,9 @@
-"""Texts as tokens: found in the cache, or tokenised into it.
+"""Tokenised texts: read from the cache, or tokenised into it.
 
 An entry of the cache is a folder named by its key. It is written under another name and renamed when it is complete, so
-whoever finds one finds all of it; a lock lets a second process wait for the first instead of doing the same work. An
-entry that is damaged all the same is set aside and made again. Large files are hashed once: what is known of their
-contents is kept beside the cache, by size and time.
+an existing entry is always complete; a lock lets a second process wait for the first instead of doing the same work. An
+entry that is damaged nevertheless is moved aside and built again. Large files are hashed once: their hashes are stored
+next to the cache, by size and modification time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DIGESTS = "digests"  # the cache's folder for hashes of large files
 
 
 def open_text(name: str, source: TextSource, tokenizer: str, cache: Path | None, progress: OnProgress | None) -> Corpus:
-    """The corpus of a source, tokenised in this way. `name`: the corpus's."""
+    """The corpus of a source, tokenised by this recipe. `name`: the corpus's."""
     how, folder = tokenizer_recipe(tokenizer), cache_folder(cache)
     digests = file_digests(source.files(), folder / DIGESTS, progress)
     read = _Reader(source, digests, progress)
@@ -61,7 +61,7 @@ def _is_good(entry: Path) -> bool:
 
 
 class _Reader:
-    """Reads a source's documents and reports how far it is."""
+    """Reads a source's documents and reports progress."""
 
     def __init__(self, source: TextSource, digests: dict[str, str], progress: OnProgress | None) -> None:
         self._source = source
@@ -92,7 +92,7 @@ class _Reader:
 
 try:
     import fcntl
-except ImportError:  # not on every system; without locks two processes merely do the same work twice
+except ImportError:  # not available everywhere; without locks, two processes merely do the same work twice
     fcntl = None  # type: ignore[assignment]
 
 VARIABLE = "PLAIT_CACHE"
@@ -100,14 +100,14 @@ DEFAULT = Path("runs/cache")
 
 
 def cache_folder(folder: Path | None) -> Path:
-    """`folder`, else $PLAIT_CACHE, else runs/cache below the working folder."""
+    """`folder`, otherwise $PLAIT_CACHE, otherwise runs/cache in the working folder."""
     chosen = folder or Path(os.environ.get(VARIABLE) or DEFAULT)
     # Absolute: memory maps are opened later, perhaps from another working folder.
     return Path(os.path.abspath(chosen.expanduser()))
 
 
 def cached(cache: Path, key: str, is_good: Callable[[Path], bool], build: Callable[[Path], None]) -> Path:
-    """The folder of the entry `key`; `build` fills it where there is none, or none that `is_good`."""
+    """The folder of the entry `key`; `build` fills it if there is none that `is_good`."""
     entry = cache / key
     if entry.is_dir() and is_good(entry):
         return entry
@@ -116,7 +116,7 @@ def cached(cache: Path, key: str, is_good: Callable[[Path], bool], build: Callab
         with _lock(cache / f".{key}.lock") as locked:
             if entry.is_dir() and is_good(entry):  # another process was faster
                 return entry
-            if locked:  # nobody else is building: unfinished folders of this key belong to processes that died
+            if locked:  # no other process is building, so unfinished folders of this key belong to dead processes
                 for leftover in cache.glob(f".{key}.tmp-*"):
                     shutil.rmtree(leftover, ignore_errors=True)
             _build(entry, is_good, build)
@@ -130,17 +130,17 @@ def cached(cache: Path, key: str, is_good: Callable[[Path], bool], build: Callab
 def _build(entry: Path, is_good: Callable[[Path], bool], build: Callable[[Path], None]) -> None:
     unfinished = Path(tempfile.mkdtemp(dir=entry.parent, prefix=f".{entry.name}.tmp-"))
     try:
-        unfinished.chmod(0o755)  # mkdtemp's folders are for their owner alone
+        unfinished.chmod(0o755)  # mkdtemp's folders are private to their owner
         build(unfinished)
-        if entry.exists():  # it is damaged, or `build` would not have been called
+        if entry.exists():  # it is damaged; otherwise `build` would not have been called
             damaged = Path(tempfile.mkdtemp(dir=entry.parent, prefix=f".{entry.name}.tmp-"))
-            with suppress(FileNotFoundError):  # without locks another process may set it aside at the same time
+            with suppress(FileNotFoundError):  # without locks, another process may move it aside at the same time
                 os.replace(entry, damaged / "damaged")
             shutil.rmtree(damaged, ignore_errors=True)
         try:
             os.rename(unfinished, entry)
         except OSError:
-            if not (entry.is_dir() and is_good(entry)):  # unless another process has put the same there
+            if not (entry.is_dir() and is_good(entry)):  # unless another process has created it
                 raise
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -148,7 +148,7 @@ def _build(entry: Path, is_good: Callable[[Path], bool], build: Callable[[Path],
 
 @contextmanager
 def _lock(path: Path) -> Iterator[bool]:
-    """Wait until no other process holds the lock; False where the file system has none."""
+    """Wait until no other process holds the lock; False if the file system does not support locks."""
     if fcntl is None:
         yield False
         return
@@ -162,11 +162,11 @@ def _lock(path: Path) -> Iterator[bool]:
 
 
 BLOCK = 1 << 22
-REMEMBERED = 1 << 24  # files of fewer bytes in all are hashed again each time
+REMEMBERED = 1 << 24  # files with fewer bytes in total are hashed again every time
 
 
 def file_digests(files: Mapping[str, Path], memory: Path, progress: OnProgress | None = None) -> dict[str, str]:
-    """SHA-256 of each file, under its name; `memory` is a folder for what has been hashed before."""
+    """SHA-256 of each file, by name; `memory` is a folder with the hashes of known files."""
     try:
         marks = {name: _mark(path) for name, path in files.items()}
         total = sum(size for _, size, _ in marks.values())
@@ -188,7 +188,7 @@ def file_digests(files: Mapping[str, Path], memory: Path, progress: OnProgress |
 
 
 def remembered_digests(source: TokenSource, cache: Path | None) -> dict[str, str]:
-    """`split_digests` of token files; those of large ones are remembered."""
+    """`split_digests` of token files; those of large files are stored."""
     memory = cache_folder(cache) / DIGESTS
     marks: list[Any] = [list(mark) for mark in sorted(_mark(path) for path in source.files.values())]
     kept = memory / f"{_hash_of(['tokens', [mark[0] for mark in marks]])}.json"
@@ -203,7 +203,7 @@ def remembered_digests(source: TokenSource, cache: Path | None) -> dict[str, str
 
 
 def _mark(path: Path) -> tuple[str, int, int]:
-    """What changes when a file does: its path, its size, its modification time."""
+    """Identifies a version of a file: its path, size and modification time."""
     stat = path.stat()
     return str(path.resolve()), stat.st_size, stat.st_mtime_ns
 
@@ -226,7 +226,7 @@ def _read(path: Path) -> dict[str, list[Any]]:
     except (OSError, ValueError):
         entries = None
     if not isinstance(entries, dict) or not all(isinstance(value, list) for value in entries.values()):
-        return {}  # it is only a memory: what it lost is hashed again
+        return {}  # only a cache: missing files are hashed again
     return entries
 
 
@@ -236,4 +236,4 @@ def _write(path: Path, known: dict[str, list[Any]]) -> None:
         with atomic_write(path) as draft:
             draft.write_text(json.dumps(known), encoding="utf-8")
     except OSError:
-        return  # a memory that cannot be kept costs time, nothing else
+        return  # if the hash cannot be stored, only time is lost

@@ -1,4 +1,4 @@
-"""A corpus, tokens in three splits, and the table of corpora: how each is asked for, and where it is defined.
+"""A corpus (tokens in three splits), and the table of corpora: how each is named, and where it is defined.
 
 Adding one adds one entry here.
 """
@@ -22,23 +22,23 @@ from plait.data.sources import SPLITS, TextSource, TokenSource
 from plait.data.tokenizers import Tokenizer
 
 DTYPES = ("uint8", "uint16", "uint32")
-BLOCK = 1 << 24  # bytes read at a time to check them
+BLOCK = 1 << 24  # bytes hashed at a time
 
 
 @final
 @dataclass(frozen=True)
 class Corpus:
-    name: str  # as it was asked for
+    name: str  # as given by the user
     tokenizer: Tokenizer
-    fingerprint: str  # of the tokens and the tokenizer, wherever they lie and in whatever format
-    entropy: float | None  # the exact entropy rate in nats per token, where it is known
+    fingerprint: str  # of the tokens and the tokenizer, independent of location and format
+    entropy: float | None  # the exact entropy rate in nats per token, if known
     _tokens: Mapping[str, np.ndarray] = field(repr=False)
     _characters: Callable[[str], int] = field(repr=False)
     _bytes: Callable[[str], int] = field(repr=False)
 
     def as_dict(self) -> dict[str, object]:
-        """Which corpus it is, in plain JSON. Keys of stored records are made of it: it must not change, nor tell where
-        the files lie."""
+        """The identity of the corpus in plain JSON. Keys of stored records include it, so it must not change, nor
+        contain the location of files."""
         return {"fingerprint": self.fingerprint, "tokenizer": self.tokenizer.as_dict()}
 
     @property
@@ -54,11 +54,11 @@ class Corpus:
         return replace(self, _tokens={**{split: self._tokens[split] for split in SPLITS}, "train": tokens})
 
     def characters(self, split: str) -> int:
-        """How many characters the tokens of a split stand for: what bits per character divide by."""
+        """How many characters the tokens of a split represent, for bits per character."""
         return self._characters(_require_split(split))
 
     def bytes(self, split: str) -> int:
-        """How many bytes of UTF-8 the tokens of a split stand for: what bits per byte divide by."""
+        """How many bytes of UTF-8 the tokens of a split represent, for bits per byte."""
         return self._bytes(_require_split(split))
 
 
@@ -68,13 +68,13 @@ def _require_split(split: str) -> str:
     return split
 
 
-Opener = Callable[..., TextSource | TokenSource]  # of nothing, or of what follows the name
+Opener = Callable[..., TextSource | TokenSource]  # without arguments, or with the text after the name
 
 
 @dataclass(frozen=True)
 class CorpusEntry(Entry):
-    given: str = ""  # what follows the name; empty for what needs no files
-    tokenizer: str = ""  # the default; empty where it comes as tokens
+    given: str = ""  # placeholder for the text after the name; empty if no files are needed
+    tokenizer: str = ""  # the default; empty for corpora that consist of tokens
 
 
 #: By name, as in wikitext-103:FOLDER.
@@ -130,7 +130,7 @@ FILES: Table[Opener] = Table(
         ),
     },
 )
-#: Further endings of plain text, read like .txt.
+#: Other endings of plain text, read like .txt.
 TEXT_ENDINGS = (".md", ".rst", ".tex", ".html", ".py", ".csv", ".log")
 FOLDER = CorpusEntry(
     "plait.data.text_files:open_folder", "text, JSONL and Parquet files, or token files", "FOLDER", "bytes"
@@ -145,13 +145,13 @@ def entry_of(name: str, table: Table[Opener] = NAMED) -> CorpusEntry:
 
 
 def usage(name: str) -> str:
-    """How a corpus is asked for: wikitext-103:FOLDER."""
+    """How a corpus is named by users: wikitext-103:FOLDER."""
     argument = entry_of(name).given
     return f"{name}:{argument}" if argument else name
 
 
 def corpus_listing() -> list[dict[str, object]]:
-    """Every way to ask for a corpus, with its default tokenizer and what it is."""
+    """Every way to name a corpus, with its default tokenizer and a description."""
     NAMED.discover()
     files = {f"FILE{ending}": entry_of(ending, FILES) for ending in FILES}
     ways = {**{usage(name): entry_of(name) for name in NAMED}, **files, "FOLDER": FOLDER}
@@ -168,7 +168,7 @@ def corpus_listing() -> list[dict[str, object]]:
 
 
 def open_source(name: str) -> TextSource | TokenSource:
-    """What a corpus's name or path stands for."""
+    """The source that a corpus's name or path refers to."""
     family, _, rest = name.partition(":")
     if name in NAMED and not entry_of(name).given:
         return NAMED.load(name)()
@@ -197,15 +197,15 @@ def open_source(name: str) -> TextSource | TokenSource:
     return FILES.load(ending)(name)
 
 
-VERSION = 2  # raised by hand when the same source comes to give other tokens
+VERSION = 2  # raised by hand when the same source gives different tokens
 
 
 def open_corpus(
     given: str, tokenizer: str | None = None, *, cache: Path | None = None, progress: OnProgress | None = None
 ) -> Corpus:
-    """A corpus by name or path (`plait data list`), tokenised by its own tokenizer or the one given.
+    """A corpus by name or path (`plait data list`), tokenised by its default tokenizer or the given one.
 
-    Text is tokenised once and kept in `cache`, else $PLAIT_CACHE, else runs/cache.
+    Text is tokenised once and stored in `cache`, otherwise $PLAIT_CACHE, otherwise runs/cache.
     """
     source = open_source(given)
     if not isinstance(source, TokenSource):
@@ -225,7 +225,7 @@ def fingerprint(*parts: Any) -> str:
 
 
 def _token_digests(source: TokenSource, cache: Path | None) -> dict[str, str]:
-    """SHA-256 of each split's tokens; those of large files are remembered."""
+    """SHA-256 of each split's tokens; those of large files are stored."""
     if source.digests:
         return dict(source.digests)
     if source.files:
@@ -240,12 +240,12 @@ def split_digests(source: TokenSource) -> dict[str, str]:
 
 
 def smallest_dtype(vocab: int) -> np.dtype[Any]:
-    """The smallest unsigned integers that hold ids below `vocab`."""
+    """The smallest unsigned integer type for ids below `vocab`."""
     return next(np.dtype(name) for name in DTYPES if vocab - 1 <= np.iinfo(name).max)
 
 
 def token_digest(tokens: np.ndarray, vocab: int) -> str:
-    """SHA-256 of the ids as the smallest integers that hold the vocabulary, whatever they are kept as."""
+    """SHA-256 of the ids in the smallest integer type for the vocabulary, independent of their stored type."""
     dtype, digest = smallest_dtype(vocab).newbyteorder("<"), hashlib.sha256()
     for start in range(0, len(tokens), BLOCK):
         digest.update(np.ascontiguousarray(tokens[start : start + BLOCK], dtype=dtype).data)

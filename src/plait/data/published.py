@@ -15,7 +15,7 @@ from plait.core.errors import UserError
 from plait.data.text_files import SplitFiles, TextFile
 
 PARTS = {"train": "train", "validation": "valid", "test": "test"}
-#: Ending of the published files → default tokenizer. In .tokens rare words are <unk> already; .raw is plain text.
+#: Ending of the published files → default tokenizer. In .tokens, rare words are already <unk>; .raw is plain text.
 VARIANTS = {"tokens": "words", "raw": "bytes"}
 
 
@@ -59,7 +59,7 @@ def open_lm1b(location: str) -> SplitFiles:
 
 
 def enwik8(location: str) -> TextFile:
-    # Results on enwik8 are in bits per byte and called bits per character.
+    # Results on enwik8 are in bits per byte but called bits per character.
     return TextFile(_file(location, "enwik8"), exact=True)
 
 

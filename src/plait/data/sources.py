@@ -1,6 +1,6 @@
-"""What corpora are made of: documents from a source of text, or a source of tokens.
+"""Sources of corpora: text documents, or tokens.
 
-Documents whose source does not say where they belong are divided: 90 % train, 5 % validation, 5 % test.
+Documents whose source does not state their split are divided: 90 % train, 5 % validation, 5 % test.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from plait.core.errors import UserError
 from plait.data.tokenizers import Tokenizer, utf8
 
 SPLITS = ("train", "validation", "test")
-SHARES = {"train": 90, "validation": 5, "test": 5}  # of a hundred
+SHARES = {"train": 90, "validation": 5, "test": 5}  # in percent
 
-#: What people call the splits in names of files and folders.
+#: Common names of the splits in file and folder names.
 ALIASES = {"train": "train", "training": "train", "validation": "validation", "valid": "validation",
            "val": "validation", "dev": "validation", "test": "test"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Document:
-    digest: str  # hex; of the content, so that the same text is never in two splits
-    pieces: Iterable[str]  # the text in order, in parts that may be tokenised one by one; read once
-    size: int  # bytes of the source that it stands for
-    split: str | None = None  # where the source says so itself
+    digest: str  # of the content, in hex, so that the same text is never in two splits
+    pieces: Iterable[str]  # the text in order, in parts that can be tokenised separately; read once
+    size: int  # in bytes of the source
+    split: str | None = None  # if the source states it
 
     @classmethod
     def of(cls, text: str, size: int) -> Document:
-        content = text.encode("utf-8", "replace")  # JSON can spell half characters; no tokenizer could take them
+        content = text.encode("utf-8", "replace")  # JSON can contain lone surrogates, which no tokenizer accepts
         return cls(hashlib.sha256(content).hexdigest(), (content.decode("utf-8"),), size)
 
 
-Documents = Callable[[], Iterator[Document]]  # starts over with every call: sources are read more than once
+Documents = Callable[[], Iterator[Document]]  # every call starts over, because sources are read more than once
 
 
 def divided(documents: Documents, among: Sequence[str] = SPLITS) -> Iterator[Document]:
-    """The documents with a split each: their own, or for those without one of `among`.
+    """The documents with their splits: their own, or otherwise one of `among`.
 
-    Many documents are divided by their hashes, so that where one goes depends on nothing else. A handful could leave
-    a split empty: they are cut by position, which may put the parts of one document into two splits.
+    Many documents are divided by their hashes, so that a document's split depends on nothing else. With only a few, a
+    split could be empty: these are cut by position, which may put parts of one document into two splits.
     """
     if _hashes_fill(documents(), among):
         for document in documents():
@@ -62,9 +62,9 @@ def split_named(name: str) -> str | None:
 
 
 def split_of(digest: str, among: Sequence[str] = SPLITS) -> str:
-    """The split that a hash falls into. Shares of splits that are not `among` go to train."""
+    """The split for a hash. Fractions of splits that are not in `among` go to train."""
     place, bound = int(digest[:16], 16) % 100, 0
-    for split in reversed(SPLITS):  # train last: it takes the rest
+    for split in reversed(SPLITS):  # train last: it gets the rest
         if split in among:
             bound += SHARES[split]
             if place < bound:
@@ -73,7 +73,7 @@ def split_of(digest: str, among: Sequence[str] = SPLITS) -> str:
 
 
 def bounds(size: int, among: Sequence[str] = SPLITS) -> list[tuple[str, int]]:
-    """Where each split ends if `size` characters are cut by position, in order."""
+    """The end of each split if `size` characters are cut by position, in order."""
     rest = [split for split in SPLITS[1:] if split in among]
     ends, end = [], size
     for split in reversed(rest):
@@ -83,7 +83,7 @@ def bounds(size: int, among: Sequence[str] = SPLITS) -> list[tuple[str, int]]:
 
 
 def _hashes_fill(documents: Iterator[Document], among: Sequence[str]) -> bool:
-    """Whether every split gets something by hash. Of many documents only the first few dozen are looked at."""
+    """Whether every split gets a document by hash. Of many documents, only the first few dozen are checked."""
     missing, undivided = set(among), False
     for document in documents:
         if document.split is None:
@@ -91,7 +91,7 @@ def _hashes_fill(documents: Iterator[Document], among: Sequence[str]) -> bool:
             missing.discard(split_of(document.digest, among))
         if not missing:
             return True
-    return not undivided  # nothing to divide, nothing to fill
+    return not undivided  # nothing to divide
 
 
 def _by_position(documents: Documents, among: Sequence[str]) -> Iterator[Document]:
@@ -120,23 +120,23 @@ def _by_position(documents: Documents, among: Sequence[str]) -> Iterator[Documen
 class TextSource(ABC):
     """A corpus of text files."""
 
-    #: What tokenises it unless the user says otherwise.
+    #: The default tokenizer.
     tokenizer: str = "bytes"
-    #: The splits among which documents without one of their own are divided.
+    #: The splits among which documents without their own split are divided.
     among: Sequence[str] = SPLITS
     #: Published results on some corpora count bytes and call them characters.
     counts_bytes: bool = False
 
     @abstractmethod
     def files(self) -> Mapping[str, Path]:
-        """Every file that is read, under the name it has within the source."""
+        """Every file that is read, by its name within the source."""
 
     @abstractmethod
     def documents(self, digests: Mapping[str, str]) -> Iterator[Document]:
         """All documents in a fixed order; `digests` holds the hash of every file."""
 
     def identity(self) -> dict[str, object]:
-        """What decides the documents besides the files' contents."""
+        """What determines the documents besides the files' contents."""
         return {}
 
     def length(self, piece: str) -> int:
@@ -147,7 +147,7 @@ class TextSource(ABC):
 @final
 @dataclass(frozen=True)
 class TokenSource:
-    """Tokens that exist already or are generated."""
+    """Existing or generated tokens."""
 
     tokenizer: Tokenizer
     tokens: Mapping[str, np.ndarray]
@@ -155,4 +155,4 @@ class TokenSource:
     bytes: Callable[[str], int]  # of a split, in UTF-8
     entropy: float | None = None
     files: Mapping[str, Path] = field(default_factory=dict)  # that it was read from
-    digests: Mapping[str, str] = field(default_factory=dict)  # `token_digest` of each split, where it is known
+    digests: Mapping[str, str] = field(default_factory=dict)  # `token_digest` of each split, if known

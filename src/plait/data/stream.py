@@ -1,16 +1,17 @@
-"""Batches as pure functions of the step: resuming is asking for the next one, sharding is asking for a part of it.
+"""Batches as pure functions of the step: resuming means requesting the next one, sharding means requesting a part of
+it.
 
 B  rows of a batch (of one rank: B / world)      T  tokens of a row      N  tokens of a pair of texts: T − 3
 
 No state is kept, so nothing has to be saved but the step. The batch of a step does not depend on how many ranks
 share it: rank r of w gets rows r·B/w up to (r+1)·B/w.
 
-Random numbers that are functions of their place: no state, so any of them can be computed at any time, anywhere.
+Random numbers are functions of their position: without state, any of them can be computed at any time, anywhere.
 
 `Pairs` of texts are for next-sentence prediction (Devlin et al. 2019, arXiv:1810.04805, Sec. 3.1 and App. A.2). A row
-is boundary, A, boundary, B, boundary, as fine-tuning reads a pair. A and B are stretches of text ("sentences" in
-the paper's wide sense). In half of the rows B is what follows A in the corpus, in the others it begins somewhere else,
-at least a row's length away. B is as long either way, so that its length says nothing.
+is boundary, A, boundary, B, boundary, as fine-tuning reads a pair. A and B are spans of text ("sentences" in the
+paper's broad sense). In half of the rows B follows A in the corpus; in the others it starts elsewhere, at least a row's
+length away. B has the same length in both cases, so that its length reveals nothing.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ import numpy as np
 from plait.core.errors import UserError
 
 IGNORE = -100  # the target of a position that is not scored
-MASKED, REPLACED = 0.8, 0.1  # Devlin et al. 2019, Sec. 3.1; the remaining tenth stays as it is
+MASKED, REPLACED = 0.8, 0.1  # Devlin et al. 2019, Sec. 3.1; the remaining tenth is unchanged
 
 
 @final
 @dataclass(frozen=True)
 class Windows:
-    """Stretches of `length` tokens and, one place on, their targets.
+    """Windows of `length` tokens and their targets, shifted by one.
 
-    Every epoch cuts the tokens into windows that do not overlap, from an offset of its own, and visits each of them
-    once in an order of its own. With `seed=None` windows come in order from the first token: for evaluation.
+    Every epoch cuts the tokens into non-overlapping windows from a random offset and visits each of them once in random
+    order. With `seed=None` windows come in order from the first token, for evaluation.
     """
 
     tokens: np.ndarray
@@ -54,10 +55,10 @@ class Windows:
     @property
     def windows(self) -> int:
         """How many windows an epoch visits."""
-        in_order = (len(self.tokens) - 1) // self.length  # the last target lies one token behind the last window
+        in_order = (len(self.tokens) - 1) // self.length  # the last target is one token after the last window
         if self.seed is None or in_order < 2:
             return max(in_order, 0)
-        # One less where that leaves no room for every offset below `length`.
+        # One less if there is no room for every offset below `length`.
         return (len(self.tokens) - self.length) // self.length
 
     def epoch(self, step: int) -> int:
@@ -69,7 +70,7 @@ class Windows:
         return _cut(self.tokens, self.starts(step, rank, world), self.length)
 
     def starts(self, step: int, rank: int = 0, world: int = 1) -> np.ndarray:
-        """Where the windows of a step begin, (B,)."""
+        """Start positions of a step's windows, (B,)."""
         return self._starts(step * self.batch + _share(self.batch, rank, world))
 
     def _starts(self, numbers_B: np.ndarray) -> np.ndarray:
@@ -88,8 +89,8 @@ class Windows:
 @final
 @dataclass(frozen=True)
 class Segments:
-    """Consecutive segments for models with a memory (Dai et al. 2019): row b reads its own stretch of the tokens from
-    beginning to end, `length` tokens per step, and begins again."""
+    """Consecutive segments for models with a memory (Dai et al. 2019): row b reads its own part of the tokens from
+    beginning to end, `length` tokens per step, then starts over."""
 
     tokens: np.ndarray
     length: int
@@ -105,7 +106,7 @@ class Segments:
 
     @property
     def steps(self) -> int:
-        """Steps until every row has read its stretch."""
+        """Steps until every row has read its part."""
         return (len(self.tokens) - 1) // (self.batch * self.length)
 
     def rows(self, step: int, rank: int = 0, world: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -114,7 +115,7 @@ class Segments:
         return _cut(self.tokens, segment_B * self.length, self.length)
 
     def fresh(self, step: int, rank: int = 0, world: int = 1) -> np.ndarray:
-        """(B,): True where a row starts its stretch of text, so that its memory belongs to another text."""
+        """(B,): True where a row starts its part of the text, so that its memory belongs to other text."""
         return np.full(len(_share(self.batch, rank, world)), step % self.steps == 0)
 
 
@@ -131,9 +132,9 @@ def mask_tokens(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and targets for masked language modelling (Devlin et al. 2019, Sec. 3.1 and App. A.1).
 
-    A `share` of the tokens is to be predicted, and at least one of every row, which would else teach nothing. Of these
-    80 % are replaced by `mask_id`, 10 % by any other token, 10 % stay. Elsewhere the target is −100. `special` tokens
-    are neither chosen nor put in. Ranks of equal batches that give their `rank` mask as one process would.
+    A fraction `share` of the tokens is predicted, at least one per row, since a row without any would have no loss. Of
+    these 80 % are replaced by `mask_id`, 10 % by any other token, 10 % are unchanged. Elsewhere the target is −100.
+    `special` tokens are neither chosen nor inserted. With `rank`, several processes mask exactly as a single one would.
     """
     if not 0 < share <= 1:
         raise UserError(f"share={share} given; must be above 0 and at most 1.")
@@ -162,7 +163,7 @@ def _share(batch: int, rank: int, world: int) -> np.ndarray:
 
 
 def _cut(tokens: np.ndarray, starts_B: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    # Row by row: of a memory map only these pages are read.
+    # Row by row, so that only these pages of a memory map are read.
     rows = np.stack([tokens[start : start + length + 1] for start in starts_B.tolist()]).astype(np.int64)
     return rows[:, :-1].copy(), rows[:, 1:].copy()
 
@@ -177,7 +178,7 @@ ROUNDS = 6
 
 
 def key(*name: Any) -> int:
-    """64 bits that stand for a name; its parts are plain data."""
+    """A 64-bit hash of a name, whose parts are plain data."""
     return int.from_bytes(hashlib.sha256(json.dumps(name).encode()).digest()[:8], "big")
 
 
@@ -185,7 +186,7 @@ def mixed(values: np.ndarray, key: int) -> np.ndarray:
     """64 random-looking bits for each value: the finaliser of SplitMix64 (Steele et al. 2014), twice."""
     bits: np.ndarray = values.astype(np.uint64) ^ np.uint64(key)
     for _ in range(2):
-        bits = bits + np.uint64(0x9E3779B97F4A7C15)  # wraps around, as it should
+        bits = bits + np.uint64(0x9E3779B97F4A7C15)  # wraps around, as intended
         bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         bits = bits ^ (bits >> np.uint64(31))
@@ -199,10 +200,10 @@ def uniform(values: np.ndarray, key: int) -> np.ndarray:
 
 
 def permuted(places: np.ndarray, size: int, key: int) -> np.ndarray:
-    """Where a permutation of 0 … size − 1 takes each of the places; none of it is ever held in memory.
+    """The images of indices under a permutation of 0 … size − 1, which is never stored.
 
     A Feistel network (Luby and Rackoff 1988) permutes the numbers of 2h bits, of which there are at least `size`;
-    what lands beyond `size` is sent through again until it does not, which leaves a permutation of the rest.
+    results beyond `size` are permuted again until they are below, which gives a permutation of the rest.
     """
     half = max(1, -(-(size - 1).bit_length() // 2))
     low, shift = np.uint64((1 << half) - 1), np.uint64(half)
@@ -218,8 +219,8 @@ def permuted(places: np.ndarray, size: int, key: int) -> np.ndarray:
     return moved.astype(np.int64)
 
 
-MARKERS = 3  # of a row
-SHORTEST = 8  # tokens of a row
+MARKERS = 3  # boundary tokens per row
+SHORTEST = 8  # tokens per row
 
 
 @dataclass(frozen=True)
@@ -234,7 +235,8 @@ class PairRows:
 @final
 @dataclass(frozen=True)
 class Pairs:
-    """A begins where `Windows` would begin a window; its share of the row is drawn between a quarter and three."""
+    """A starts where `Windows` would start a window; its fraction of the row is drawn between one and three
+    quarters."""
 
     tokens: np.ndarray
     seq_len: int
@@ -249,7 +251,7 @@ class Pairs:
                 f"{len(self.tokens)} tokens are too few for pairs of texts of {self.seq_len}: give more text or a "
                 f"smaller seq_len."
             )
-        _ = self._windows  # which says what a batch needs
+        _ = self._windows  # which checks that there is enough text for a batch
 
     @property
     def _windows(self) -> Windows:
@@ -263,7 +265,7 @@ class Pairs:
         drawn_B = uniform(places_B, key("cut", self.seed))
         second_B = quarter + np.floor(drawn_B * (length - 2 * quarter + 1)).astype(np.int64)
         follows_B = uniform(places_B, key("follows", self.seed)) < 0.5
-        # Elsewhere: so many tokens on from where B would have been, around the end of the corpus.
+        # Elsewhere: this many tokens after the true B, wrapping around at the end of the corpus.
         far_B = self.seq_len + (
             mixed(places_B, key("elsewhere", self.seed)) % np.uint64(total - length - 2 * self.seq_len + 1)
         ).astype(np.int64)

@@ -1,7 +1,7 @@
 """Text in files: plain, one document per line (JSONL), one per row (Parquet), one file per split, or a folder of them.
 
-Files are read in pieces, so that none has to fit into memory. Where the name of every file or subfolder on top says its
-split (train.txt, valid-00000-of-00002.parquet, test/…), that holds; a split that is missing is cut from train.
+Files are read in pieces, so that none has to fit into memory. If the name of every top-level file or subfolder states
+its split (train.txt, valid-00000-of-00002.parquet, test/…), these are used; a missing split is cut from train.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ PIECE = 1 << 20  # bytes
 def text_pieces(path: Path, start: int = 0, stop: int | None = None, *, errors: str = "strict") -> Iterator[str]:
     """The bytes from `start` up to `stop` as text.
 
-    Pieces end at line ends where there are any, else behind a blank, so that tokenising them one by one gives what
-    tokenising the whole would.
+    Pieces end at line ends if there are any, otherwise after a blank, so that tokenising them separately gives the same
+    result as tokenising the whole.
     """
     try:
         with path.open("rb") as file:
@@ -36,13 +36,13 @@ def text_pieces(path: Path, start: int = 0, stop: int | None = None, *, errors: 
 
 
 def cut_place(path: Path, wanted: int, limit: int) -> int:
-    """The first good place to cut a text file at or after byte `wanted` and before `limit`: behind a line end, else
-    behind a blank, else between two characters."""
+    """The first suitable position for cutting a text file at or after byte `wanted` and before `limit`: after a line
+    end, otherwise after a blank, otherwise between two characters."""
     with path.open("rb") as file:
         file.seek(wanted)
         ahead = file.read(min(PIECE, max(limit - wanted, 0)))
     for separator in (b"\n", b" "):
-        offset = ahead.find(separator, 0, len(ahead) - 1)  # something must be left behind the cut
+        offset = ahead.find(separator, 0, len(ahead) - 1)  # something must remain after the cut
         if offset >= 0:
             return wanted + offset + 1
     inside = next((number for number, byte in enumerate(ahead[:4]) if not _continues(byte)), 0)
@@ -71,11 +71,11 @@ def _end_of_part(block: bytes) -> int:
         return line
     blank = block.rfind(b" ")
     if blank > 0:
-        return blank  # before the blank: BPE takes a blank together with the word behind it
+        return blank  # before the blank: BPE merges a blank with the following word
     end = len(block)
     while end and len(block) - end < 4 and _continues(block[end - 1]):
         end -= 1
-    return end - 1 if end and block[end - 1] >= 0xC0 else len(block)  # a character begun is left for the next part
+    return end - 1 if end and block[end - 1] >= 0xC0 else len(block)  # leave an incomplete character for the next piece
 
 
 def _continues(byte: int) -> bool:
@@ -87,7 +87,7 @@ def _decoded(block: bytes, path: Path, at: int, errors: str) -> str:
     try:
         return block.decode("utf-8", errors)
     except UnicodeDecodeError as wrong:
-        # How UTF-16 begins, of either byte order; what else is none may be a table of one byte a letter.
+        # Byte-order marks of UTF-16; other files that are not UTF-8 may use a single-byte encoding.
         other = "UTF-16" if at == 0 and block[:2] in (b"\xff\xfe", b"\xfe\xff") else "LATIN1"
         raise UserError(
             f"{path} is not UTF-8 text: byte {at + wrong.start} is {block[wrong.start]:#04x} ({wrong.reason}). "
@@ -96,13 +96,13 @@ def _decoded(block: bytes, path: Path, at: int, errors: str) -> str:
         ) from None
 
 
-FIELD = "text"  # where JSONL and Parquet files keep a document, unless told otherwise
+FIELD = "text"  # the default field of a document in JSONL and Parquet files
 
 
 @final
 class TextFile(TextSource):
-    """One text, cut by position. `exact` cuts at the very byte, as benchmarks prescribe, and counts bytes; else lines
-    stay whole."""
+    """One text, cut by position. `exact` cuts at the exact byte, as benchmarks prescribe, and counts bytes; otherwise
+    lines stay whole."""
 
     def __init__(self, path: Path, tokenizer: str = "bytes", *, exact: bool = False) -> None:
         self._path = path
@@ -125,7 +125,7 @@ class TextFile(TextSource):
         for number, (split, end) in enumerate(ends):
             if not self._exact and end < size:
                 end = cut_place(self._path, max(end, start), ends[number + 1][1])
-            # The one place where a character may be cut in two; its bytes come back in the byte tokenizer.
+            # The only place where a character may be split in two; the byte tokenizer restores its bytes.
             errors = "surrogateescape" if self._exact else "strict"
             pieces = text_pieces(self._path, start, end, errors=errors)
             yield Document(digests[self._path.name], pieces, end - start, split)
@@ -232,7 +232,7 @@ def _no_field(field: str, there: list[str], path: Path) -> str:
 
 
 RECORDS = (".jsonl", ".parquet")
-ASIDE = ("readme", "license")  # lie in many folders of data and are none
+ASIDE = ("readme", "license")  # in many data folders, but not data
 
 
 @final
@@ -244,7 +244,7 @@ class Folder(TextSource):
         self._files = {path.relative_to(root).as_posix(): path for path in paths}
         self._splits = _own_splits(list(self._files))
         if self._splits:
-            # What has a split of its own keeps it; the rest is cut from train.
+            # Files with their own split keep it; missing splits are cut from train.
             self.among = [split for split in SPLITS if split == "train" or split not in self._splits.values()]
 
     def files(self) -> Mapping[str, Path]:
@@ -271,7 +271,7 @@ def _is_included(name: Path) -> bool:
 
 
 def _own_splits(names: list[str]) -> dict[str, str]:
-    """The split of each file by its name or that of its top folder; empty where one of them does not say."""
+    """The split of each file by its name or that of its top-level folder; empty if one of them states none."""
     splits = {}
     for name in names:
         split = split_named(name.split("/")[0])

@@ -1,8 +1,8 @@
 """A folder of tokens: `train.bin`, `validation.bin`, `test.bin` (flat unsigned integers), `meta.json` and a tokenizer.
 
 `meta.json` states dtype and vocab; those that plait writes also state the length and checksum of every split, so that
-a file that was cut short or damaged is noticed. As a corpus one may also give a single file, .bin or .npy, which is cut
-by position: 90 % train, 5 % validation, 5 % test. A tokenizer saved into the same folder is used; else ids decode to
+truncated or damaged files are detected. A single file, .bin or .npy, can also be used as a corpus; it is cut by
+position: 90 % train, 5 % validation, 5 % test. A tokenizer saved in the same folder is used; otherwise ids decode to
 numbers. Entries of the cache are such folders.
 """
 
@@ -38,7 +38,7 @@ class _Counts(TypedDict):
 
 
 class SplitMeta(_Counts, total=False):
-    """Of one token file; older folders have no more than the counts."""
+    """The entry of one token file; older folders have only the counts."""
 
     bytes: int
     sha256: str
@@ -55,13 +55,13 @@ class TokenMeta(TypedDict):
 def write_tokens(
     folder: Path, documents: Iterable[Document], tokenizer: Tokenizer, length: Callable[[str], int]
 ) -> dict[str, int]:
-    """Tokenise the documents into a folder; how many tokens there are in each split. `length` counts a piece of text
-    in what the corpus calls characters."""
+    """Tokenise the documents into a folder; returns the number of tokens in each split. `length` counts a piece of text
+    in the corpus's characters."""
     dtype = smallest_dtype(tokenizer.vocab).newbyteorder("<")
     tokenizer.save(folder)
     with ExitStack() as files:
         writers = {split: _Writer(files.enter_context(_file(folder, split).open("wb")), dtype) for split in SPLITS}
-        # Between documents stands the end of a text, or a line end where there is none.
+        # Documents are separated by the end-of-text token, or by a line end if there is none.
         boundary = np.array([tokenizer.end]) if tokenizer.end is not None else tokenizer.encode("\n")
         for document in documents:
             assert document.split is not None
@@ -92,7 +92,7 @@ class _Writer:
         self._digest = hashlib.sha256()  # as `token_digest`
 
     def begin_document(self, boundary: np.ndarray) -> None:
-        """A boundary stands between two documents, unless the text before already ended with it."""
+        """Write a boundary between two documents, unless the previous text already ends with one."""
         if self._last is not None and boundary.size and self._last != int(boundary[-1]):
             self.write(boundary, 1, 1)
 
@@ -109,7 +109,7 @@ class _Writer:
 
     def close(self) -> None:
         self._file.flush()
-        os.fsync(self._file.fileno())  # or a power failure could leave a good name on an empty file
+        os.fsync(self._file.fileno())  # otherwise a power failure could leave a final name on an empty file
 
     def summary(self) -> SplitMeta:
         return {
@@ -122,7 +122,7 @@ class _Writer:
 
 
 def read_meta(folder: Path) -> TokenMeta | None:
-    """The meta.json of a folder that `write_tokens` finished; None where it is missing or not whole."""
+    """The meta.json of a folder that `write_tokens` finished; None if it is missing or incomplete."""
     try:
         meta = loads((folder / META).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -138,7 +138,7 @@ def read_meta(folder: Path) -> TokenMeta | None:
 
 
 def written_digests(meta: TokenMeta) -> dict[str, str]:
-    """`token_digest` of each split, where meta.json states it."""
+    """`token_digest` of each split, if meta.json states it."""
     stated = {split: meta["splits"][split].get("sha256") for split in SPLITS}
     digests = {split: value for split, value in stated.items() if isinstance(value, str)}
     return digests if len(digests) == len(SPLITS) else {}
@@ -164,7 +164,7 @@ def read_tokens(folder: Path, meta: TokenMeta) -> dict[str, np.ndarray]:
 
 def memory_map(path: Path, dtype: np.dtype[Any]) -> np.ndarray:
     if path.stat().st_size == 0:
-        return np.empty(0, dtype=dtype)  # nothing cannot be mapped
+        return np.empty(0, dtype=dtype)  # an empty file cannot be memory-mapped
     return np.memmap(path, dtype=dtype, mode="r")
 
 
@@ -203,7 +203,7 @@ def holds_tokens(folder: Path) -> bool:
 
 
 def open_token_folder(folder: Path) -> TokenSource:
-    """A folder with a token file a split."""
+    """A folder with one token file per split."""
     files = _split_files(folder)
     missing = [split for split in SPLITS if split not in files]
     if missing:

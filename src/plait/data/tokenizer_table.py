@@ -15,9 +15,9 @@ from plait.data.tokenizers import OWN_FILE, OWN_VERSION, OwnTokenizer, Tokenizer
 
 @dataclass(frozen=True)
 class TokenizerEntry(Entry):
-    """`where` is a function of texts that learns one; its keyword arguments are the options."""
+    """`where` is a function that learns a tokenizer from texts; its keyword arguments are the options."""
 
-    reads: str = ""  # the class that reads our own file; empty where the file is Hugging Face's
+    reads: str = ""  # the class that reads plait's own file; empty if the file is Hugging Face's
 
 
 TOKENIZERS: Table[Callable[..., Tokenizer]] = Table(
@@ -47,14 +47,14 @@ TOKENIZERS: Table[Callable[..., Tokenizer]] = Table(
     },
 )
 
-FROM_FILE = "hf"  # hf:PATH opens what was learned elsewhere
+FROM_FILE = "hf"  # hf:PATH opens a tokenizer trained elsewhere
 
 
 @dataclass(frozen=True)
 class TokenizerRecipe:
     """How to make a tokenizer, given the texts to learn from."""
 
-    identity: dict[str, object]  # decides, with the texts, the tokenizer; plain JSON
+    identity: dict[str, object]  # determines the tokenizer, together with the texts; plain JSON
     learn: Callable[[Iterable[str]], Tokenizer]
 
 
@@ -65,7 +65,7 @@ def options_of(name: str) -> dict[str, int]:
 
 
 def tokenizer_listing() -> list[dict[str, object]]:
-    """Every way to ask for a tokenizer, with its options and what it is."""
+    """Every way to name a tokenizer, with its options and a description."""
     rows: list[dict[str, object]] = [
         {"name": name, "options": options_of(name), "what": TOKENIZERS.what(name)} for name in TOKENIZERS
     ]
@@ -100,7 +100,7 @@ def tokenizer_recipe(text: str) -> TokenizerRecipe:
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
-    """What `Tokenizer.save` wrote, or a folder with a tokenizer.json of Hugging Face's."""
+    """Load what `Tokenizer.save` wrote, or a folder with a Hugging Face tokenizer.json."""
     own = folder / OWN_FILE
     if not own.is_file():
         from plait.data import trained_tokenizers

@@ -1,4 +1,4 @@
-"""What every tokenizer can do, and those that need no library. `tokenizer_table` lists, makes and loads them.
+"""The tokenizer interface, and the tokenizers that need no library. `tokenizer_table` lists, creates and loads them.
 
 bytes   one token per byte of UTF-8: nothing to learn, nothing unknown, 256 ids
 chars   one token per character of a known alphabet
@@ -29,7 +29,7 @@ OWN_VERSION = 1
 class Tokenizer(ABC):
     """Text ↔ token ids below `vocab`."""
 
-    #: The id that stands between documents; None where the vocabulary has none.
+    #: The id that separates documents; None if the vocabulary has none.
     end: int | None = None
 
     @property
@@ -43,18 +43,18 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def decode(self, ids: Iterable[int] | np.ndarray) -> str:
-        """The text that the ids stand for."""
+        """The text that the ids represent."""
 
     @abstractmethod
     def as_dict(self) -> dict[str, object]:
-        """A small plain identity: equal for two tokenizers only if they map every text to the same ids."""
+        """A small JSON identity, equal for two tokenizers only if they map every text to the same ids."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Write what `load_tokenizer` needs into the folder."""
 
     def keeps_text(self, ids: np.ndarray) -> bool:
-        """Whether the text that these came from could be written again, character for character."""
+        """Whether the original text can be restored from these ids, character for character."""
         return True
 
     def checked(self, ids: Iterable[int] | np.ndarray) -> np.ndarray:
@@ -78,7 +78,7 @@ class OwnTokenizer(Tokenizer):
     @classmethod
     @abstractmethod
     def from_content(cls, fields: Mapping[str, Any]) -> OwnTokenizer:
-        """What `content` described. Missing or wrong fields are the user's mistake: a UserError."""
+        """The tokenizer that `content` described. Missing or wrong fields raise a UserError."""
 
     def as_dict(self) -> dict[str, object]:
         text = json.dumps(self.content(), sort_keys=True)
@@ -87,13 +87,13 @@ class OwnTokenizer(Tokenizer):
     def save(self, folder: Path) -> None:
         document = {"tokenizer": self.name, "version": OWN_VERSION, **self.content()}
         folder.mkdir(parents=True, exist_ok=True)
-        # ASCII, so that lone surrogates (bytes that were no UTF-8) survive.
+        # ASCII, so that lone surrogates (bytes that were not UTF-8) survive.
         (folder / OWN_FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="ascii")
 
 
 def utf8(text: str) -> bytes:
-    """The bytes of a text. Bytes that were no UTF-8 when it was read (lone surrogates since) come back as they were;
-    surrogates that never were bytes become question marks."""
+    """The bytes of a text. Bytes that were not UTF-8 when it was read (now lone surrogates) are restored; other
+    surrogates become question marks."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -108,8 +108,8 @@ def string_field(fields: Mapping[str, Any], name: str) -> str:
 
 
 def boundary_token(tokenizer: Tokenizer) -> int:
-    """What begins, parts and ends texts: end-of-text where the tokenizer has one, else what a line break becomes; of an
-    alphabet without one, the first token."""
+    """The token that starts, separates and ends texts: end-of-text if the tokenizer has one, otherwise the encoding of
+    a line break; for an alphabet without one, the first token."""
     if tokenizer.end is not None:
         return tokenizer.end
     try:
@@ -151,8 +151,8 @@ def _excerpt(value: object) -> str:
 
 @final
 class Bytes(OwnTokenizer):
-    """Bytes that were no UTF-8 travel through strings as lone surrogates (Python's "surrogateescape") and come out
-    as they were."""
+    """Bytes that are not UTF-8 are represented in strings as lone surrogates (Python's "surrogateescape") and restored
+    on encoding."""
 
     name = "bytes"
 
@@ -164,7 +164,7 @@ class Bytes(OwnTokenizer):
         return np.frombuffer(utf8(text), dtype=np.uint8).astype(np.int64)
 
     def decode(self, ids: Iterable[int] | np.ndarray) -> str:
-        # A model may well write half a character; what is shown must print.
+        # A model may generate half a character; the output must be printable.
         return self.checked(ids).astype(np.uint8).tobytes().decode("utf-8", "replace")
 
     def content(self) -> dict[str, Any]:
@@ -176,7 +176,7 @@ class Bytes(OwnTokenizer):
 
 
 def learn_bytes(texts: Iterable[str]) -> Bytes:
-    """Bytes need no learning; the texts are not read."""
+    """Bytes need no training; the texts are not read."""
     return Bytes()
 
 
@@ -185,8 +185,8 @@ UNKNOWN_CHARACTER = "\N{REPLACEMENT CHARACTER}"  # how an unknown character is d
 
 @final
 class Characters(OwnTokenizer):
-    """Ids follow the order of the alphabet. With `unknown` the last id stands for every other character; without it
-    a character outside the alphabet is refused."""
+    """Ids follow the order of the alphabet. With `unknown` the last id represents all other characters; without it, a
+    character outside the alphabet is refused."""
 
     name = "chars"
 
@@ -199,7 +199,7 @@ class Characters(OwnTokenizer):
         self.unknown = unknown
         codes = _codes(alphabet)
         other = len(alphabet) if unknown else -1
-        # One entry a code point up to the highest of the alphabet, and one for all that lie above it.
+        # One entry per code point up to the highest of the alphabet, and one for all above it.
         self._id_of_code = np.full(int(codes.max(initial=0)) + 2, other, dtype=np.int64)
         self._id_of_code[codes] = np.arange(len(alphabet))
 
@@ -245,7 +245,7 @@ def learn_characters(texts: Iterable[str]) -> Characters:
 
 END = "<eos>"
 UNKNOWN = "<unk>"
-SPECIAL = (END, UNKNOWN)  # ids 0 and 1; in the published files <unk> is a word like others
+SPECIAL = (END, UNKNOWN)  # ids 0 and 1; in the published files <unk> is a word like any other
 
 
 @final
@@ -273,7 +273,7 @@ class Words(OwnTokenizer):
         for line in lines[:-1]:
             words += line.split()
             words.append(END)
-        words += lines[-1].split()  # a last line that does not end: no <eos>
+        words += lines[-1].split()  # a last line without a line end has no <eos>
         unknown, known = SPECIAL.index(UNKNOWN), self._id_of_text
         return np.fromiter((known.get(word, unknown) for word in words), dtype=np.int64, count=len(words))
 
@@ -302,7 +302,7 @@ class Words(OwnTokenizer):
 
 
 def learn_words(texts: Iterable[str], *, min_count: int = 1, size: int = 0) -> Words:
-    """The words that occur at least `min_count` times; at most `size` ids in all, where it is not 0."""
+    """The words that occur at least `min_count` times; at most `size` ids in total, unless it is 0."""
     if min_count < 1:
         raise UserError(f"min_count={min_count} given; it should be 1 or more.")
     if 0 < size <= len(SPECIAL) or size < 0:

@@ -1,4 +1,4 @@
-"""A tokenizer of Hugging Face's `tokenizers` library: a tokenizer.json, from anywhere.
+"""Tokenizers of Hugging Face's `tokenizers` library, read from any tokenizer.json.
 
 Byte-level byte-pair encoding (Sennrich et al. 2016; on bytes as in GPT-2), learned with Hugging Face's library.
 """
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 FILE = "tokenizer.json"
-CONFIG = "tokenizer_config.json"  # where `transformers` looks for the names of the special tokens
+CONFIG = "tokenizer_config.json"  # where `transformers` reads the names of the special tokens
 
-#: What well-known tokenizers call the end of a text; asked for where the config beside the file does not say.
+#: Names of the end-of-text token in well-known tokenizers, used if the config next to the file states none.
 ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]")
 
 
@@ -38,7 +38,7 @@ class HuggingFace(Tokenizer):
         self._inner.no_padding()
         self._end = end or next((name for name in ENDS if inner.token_to_id(name) is not None), None)
         self.end = None if self._end is None else inner.token_to_id(self._end)
-        # The highest id counts, not the number of entries: some vocabularies have holes.
+        # By the highest id, not the number of entries: some vocabularies have gaps.
         self._vocab = 1 + max(inner.get_vocab().values(), default=-1)
         if self._vocab < 1:
             raise UserError("the tokenizer's vocabulary is empty.")
@@ -48,9 +48,9 @@ class HuggingFace(Tokenizer):
         return self._vocab
 
     def encode(self, text: str) -> np.ndarray:
-        # The library takes valid Unicode only; bytes that were none become replacement characters.
+        # The library accepts only valid Unicode; invalid bytes become replacement characters.
         clean = utf8(text).decode("utf-8", "replace")
-        # "Fast" leaves out where in the text each token lies, which nobody asks here.
+        # "Fast" omits the offsets of tokens in the text, which are not needed here.
         (encoding,) = self._inner.encode_batch_fast([clean], add_special_tokens=False)
         return np.array(encoding.ids, dtype=np.int64)
 
@@ -59,7 +59,7 @@ class HuggingFace(Tokenizer):
         return text
 
     def keeps_text(self, ids: np.ndarray) -> bool:
-        """Not where the text was normalised first, or tokens stand for what is unknown."""
+        """False if the text was normalised, or unknown tokens occur."""
         unknown = getattr(self._inner.model, "unk_token", None)
         number = None if unknown is None else self._inner.token_to_id(unknown)
         return self._inner.normalizer is None and (number is None or not bool((ids == number).any()))
@@ -76,7 +76,7 @@ class HuggingFace(Tokenizer):
 
 
 def open_file(path: Path) -> HuggingFace:
-    """The tokenizer of a tokenizer.json, or of the folder that holds one."""
+    """The tokenizer of a tokenizer.json, or of the folder that contains one."""
     file = path / FILE if path.is_dir() else path
     if not file.is_file():
         raise UserError(f"no tokenizer at {path}: looked for {file}.")
@@ -116,7 +116,7 @@ SMALLEST = 257  # every byte, and the end of a text
 
 
 def learn_bpe(texts: Iterable[str], *, size: int = 8192) -> HuggingFace:
-    """Merges until there are `size` ids, or nothing that occurs twice is left to merge."""
+    """Merge until there are `size` ids, or no pair that occurs twice is left."""
     if size < SMALLEST:
         raise UserError(f"size={size} given; BPE starts from {SMALLEST} ids: the bytes and {END}.")
     hf = library()

@@ -1,8 +1,9 @@
 """The advice of a design: which model to take and why, as a headline and short points with a label each, computed from
 the document's numbers alone.
 
-The rule: of the models measured within every limit, take the one with the least expected regret (loss above the best)
-at the stated training budget, by the race on the user's text. The probe decides nothing; it shows abilities.
+The rule: of the models measured within every limit, take the one with the lowest expected regret (loss above the best)
+at the stated training budget, according to the race on the user's text. The probe reports skills and does not influence
+the choice.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ RULE = (
     "with its uncertainty, and training continues where it is most informative."
 )
 ALIKE = 0.02  # relative difference below which sizes and times count as equal
-TIGHT = 0.9  # a limit binds if the pick may use more than this share of it
-NEARLY_AS_LONG = 0.1  # relative difference of tokens below which a training can be held against its forecast
-CUT = 0.5  # share of the probe's steps below which its scores are called provisional
+TIGHT = 0.9  # a limit is binding if the pick may use more than this fraction of it
+NEARLY_AS_LONG = 0.1  # relative difference in tokens below which a training is compared with its forecast
+CUT = 0.5  # fraction of the probe's steps below which its scores are called provisional
 
 
 def advice(document: DesignDocument) -> str:
@@ -210,13 +211,13 @@ def _trained(d: DesignDocument) -> str:
 
 
 def _cut(d: DesignDocument) -> str:
-    """What a busy machine left no time for; absent from designs of earlier versions."""
+    """What was cut because the machine was busy; absent from designs of earlier versions."""
     cut = d.get("cut")
     return f"{'; '.join(cut)}; this machine, at its load, needs a longer --time" if cut else ""
 
 
 def _as_forecast(d: DesignDocument) -> str:
-    """Whether the training came out as the race had forecast; empty where it was another number of tokens."""
+    """Whether the training matched the race's forecast; empty if it was of another number of tokens."""
     forecast = _raced(d)[d["pick"]["pattern"]]
     if not forecast.get("interval") or abs(d["train"]["tokens"] / d["budget"]["spoken_for"] - 1) > NEARLY_AS_LONG:
         return ""

@@ -1,9 +1,9 @@
-"""The time of a design's stages: each gets a share of what those before it left, and ends with what it has.
+"""The deadlines of a design's stages: each gets a share of the remaining time and ends with what it has by then.
 
-So a design ends in time on a machine of any load. The search stops after an iteration, measuring after a model, the
-race after a round, and the training is shortened. The probe decides nothing, so it is the first to be left out, and may
-use what the stages before left over. What was decided is stored: a design that is interrupted and resumed, with the
-clock at its beginning, decides alike.
+So a design meets its deadline on a machine of any load. The search ends after an iteration, measuring after a model,
+the race after a round, and the training is shortened. The probe does not influence the choice, so it is the first to be
+skipped; it may also use time that earlier stages left over. Decisions are stored: a design that is interrupted and
+resumed, with its clock started again, makes the same ones.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from plait.records import Record, Store, provenance_of, record_key
 
 KIND = "design-clock"
 PROTOCOL = 1
-WORTH, MOST = 0.5, 2.0  # of the probe's share: with less there is none, and more it does not get
-LEAST = 0.3  # of the race's and the training's share, however late it is
-PROFILE_MOST = 0.45  # of all time: by then a profile must have what predictions need at the very least
+WORTH, MOST = 0.5, 2.0  # smallest and largest fraction of its share that a probe gets; with less it is skipped
+LEAST = 0.3  # fraction of their share that the race and the training get, however late it is
+PROFILE_MOST = 0.45  # fraction of the total time by which a profile must have the minimum that predictions need
 LATE = 1.3  # a training that would take this much longer than its time is shortened
 
 
 @dataclass(frozen=True)
 class Clock:
-    """`began`: as `time.perf_counter` counts. `specs`: of the candidates, once they are known. `cut`: what was ended
-    for lack of time, a phrase per stage."""
+    """`began`: a value of `time.perf_counter()`. `specs`: of the candidates, once known. `cut`: what was cut for lack
+    of time, one phrase per stage."""
 
     config: DesignConfig
     store: Store
@@ -40,29 +40,30 @@ class Clock:
 
     @property
     def left(self) -> float:
-        """Seconds before the training must begin."""
+        """Seconds until the training must start."""
         training = self.config.share("train") if self.config.train_for is None else 0.0
         return self.config.seconds - training - self.elapsed
 
     @property
     def profile_most(self) -> float:
-        """Seconds that are left to a profile that is not yet complete."""
+        """Seconds left for a profile that is not yet complete."""
         return PROFILE_MOST * self.config.seconds - self.elapsed
 
     def end_of(self, stage: str, of: str = "") -> StageEnd:
-        """The end of a stage before the probe: its share of the time that is left. `of` identifies what it works on."""
+        """The deadline of a stage before the probe: its share of the remaining time. `of` identifies what it works
+        on."""
         later = STAGES[STAGES.index(stage) : STAGES.index("train")]
         allotted = max(0.0, self.left) * SHARES[stage] / sum(SHARES[name] for name in later)
         return StageEnd(self, stage, of, self.elapsed + allotted)
 
     def probe(self) -> float:
-        """Seconds of the probe: its share, more if the stages before took less than theirs, or 0 if too little is left
-        for it beside the race."""
+        """Seconds of the probe: its share, more if earlier stages took less than theirs, or 0 if too little is left for
+        it and the race."""
         share, room = self.config.share("probe"), self.left - self.config.share("race")
         return self._decided("probe", max(share, min(MOST * share, room)) if room >= WORTH * share else 0.0)
 
     def skip_probe(self) -> None:
-        """Note that it did not fit."""
+        """Record that the probe did not fit."""
         self._decided("probe, after its timing", 0.0)
 
     @property
@@ -75,8 +76,8 @@ class Clock:
         return self._decided("race", min(share, max(LEAST * share, self.left)))
 
     def tokens(self, planned: float, slowdown: float) -> float:
-        """Tokens of the training: as `planned`, or fewer if it would take far longer than the time that is left.
-        `slowdown`: how much longer trainings take than when they were timed."""
+        """Tokens of the training: as `planned`, or fewer if it would take far longer than the remaining time.
+        `slowdown`: how much longer trainings take now than when they were timed."""
         share = self.config.share("train")
         if self.config.train_for is not None:
             return planned
@@ -88,12 +89,12 @@ class Clock:
         return tokens
 
     def decision(self, stage: str, of: str = "") -> float | None:
-        """What was decided earlier."""
+        """The stored decision of an earlier call."""
         known = self.store.get(record_key(KIND, self._asked(stage, of)))
         return None if known is None else float(known.result["seconds"])
 
     def _decided(self, stage: str, number: float, of: str = "") -> float:
-        """What was decided first."""
+        """The stored decision, which this call makes if there is none yet."""
         known = self.decision(stage, of)
         if known is None:
             known = round(number, 1)
@@ -108,8 +109,8 @@ class Clock:
 
 @dataclass(frozen=True)
 class StageEnd:
-    """When a stage ends although it has not done everything: at `end`, in seconds since the design began, or where it
-    ended before it was interrupted."""
+    """When to end an unfinished stage: at `end`, in seconds since the design began, or, when resuming, where an earlier
+    call ended it."""
 
     clock: Clock
     stage: str
@@ -118,12 +119,12 @@ class StageEnd:
 
     @property
     def known(self) -> int | None:
-        """After how many pieces of work it ended, if it has."""
+        """The number of work items after which the stage was ended, if it was."""
         decided = self.clock.decision(self.stage, self.of)
         return None if decided is None else int(decided)
 
     def reached(self, done: int) -> bool:
-        """Whether to end now, after so many pieces of work."""
+        """Whether to end now, after so many work items."""
         if (known := self.known) is not None:
             return done >= known
         if self.clock.elapsed < self.end:

@@ -1,4 +1,4 @@
-"""Patterns and compositions of models: a front has many models, but few of these.
+"""Patterns and compositions of models: a front has many models, but only a few of each.
 
 A pattern is the sequence of a model's sequence mixers; a composition is the set of them, in any order and number.
 """
@@ -51,16 +51,17 @@ def compositions(rows: Sequence[Row], size: str) -> list[list[Row]]:
 
 
 def families(spec: str) -> frozenset[str]:
-    """The families of a model's mixers, for choosing different ones: all that keep every token count as `attention`."""
+    """The families of a model's mixers, used to choose diverse candidates: all mixers with a KV cache count as
+    `attention`."""
     arch = architecture(spec)
     sequence = [options for options in arch.layers if options.kind == "sequence"]
     return frozenset("attention" if o.cost(arch.header.d, 1).kv_cache else o.name for o in sequence)
 
 
 def few_of(all_compositions: Sequence[list[Row]], count: int) -> list[list[Row]]:
-    """Choose `count` compositions that differ as much as possible: first those with a new set of families, among these
-    the one whose families were chosen least often, among equals the one with the largest model. The largest models
-    alone would often be of one family, and size says little about the loss."""
+    """Choose `count` diverse compositions: first those with a new set of families, among these the one whose families
+    were chosen least often, and among equals the one with the largest model. The largest models alone would often
+    belong to one family, and size says little about the loss."""
     sets: Counter[frozenset[str]] = Counter()
     taken: Counter[str] = Counter()
     left = [(families(composition[0]["spec"]), composition) for composition in all_compositions]

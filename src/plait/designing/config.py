@@ -1,4 +1,4 @@
-"""What a user wants designed, and how the time is divided over the stages."""
+"""The configuration of a design, and how its time is divided among the stages."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from plait.space.space import Space
 from plait.workers.pool import Place
 
 STAGES = ("profile", "search", "measure", "probe", "race", "train")
-#: Shares of the whole time. Searching and measuring mostly take less than theirs; starting up takes the rest. They do
-#: not depend on what is stored, because the time of a probe or a race is part of the key of its results.
+#: Fractions of the total time. Searching and measuring mostly take less than theirs; start-up takes the rest. They do
+#: not depend on what is in the store, because the time of a probe or a race is part of the key of its results.
 SHARES = {"profile": 0.2, "search": 0.06, "measure": 0.12, "probe": 0.12, "race": 0.33, "train": 0.14}
 LEAST_SECONDS = 20.0
-#: The probe's tasks, the most telling first: few tasks trained to the end tell more than many cut short.
+#: The probe's tasks, the most informative first: a few complete trainings tell more than many shortened ones.
 TASKS = (
     *("in-context-recall", "selective-copying", "compression"),
     *("fuzzy-in-context-recall", "noisy-in-context-recall", "memorization"),
 )
 FEWEST, MOST = 4, 8  # compositions of mixers
-#: Seconds of the race for each further composition, and of the probe for each further task.
+#: Seconds of the race per additional composition, and of the probe per additional task.
 COMPOSITION_SECONDS, TASK_SECONDS = 14.0, 30.0
 
-NEARLY = 0.999  # the largest share reported before a stage has ended
-#: Called with the stage, the share of it that is done (None: unknown; 1 once, at its end), and what it is doing.
+NEARLY = 0.999  # the largest progress reported before a stage has ended
+#: Called with the stage, its progress from 0 to 1 (None: unknown; 1 once, at its end), and what it is doing.
 OnProgress = Callable[[str, "float | None", str], object]
 
 
@@ -46,7 +46,7 @@ class TrainFor:
         """`2h`, `90s`, `1e9 tokens`, `20M tokens`, `1e18 FLOPs`."""
         match = re.fullmatch(r"\s*(\S+?)\s*(tokens?|flops?)\s*", text, re.IGNORECASE)
         if match is None:
-            if re.fullmatch(r"[\d.]+M", text.strip()):  # a duration elsewhere: here nobody means minutes by it
+            if re.fullmatch(r"[\d.]+M", text.strip()):  # elsewhere this is a duration in minutes; here it is not
                 raise UserError(f"--train-for {text}: write '{text} tokens', or {text.lower()} for minutes.")
             try:
                 return cls("seconds", parse_duration(text))
@@ -82,7 +82,7 @@ class DesignConfig:
     place: Place = Place(workers=2)  # noqa: RUF009 (a frozen value); where its trainings run
     train_for: TrainFor | None = None  # None: what is left of `seconds`
     tokenizer: str | None = None  # None: the data's own
-    constraints: tuple[str, ...] = ()  # beside the limits
+    constraints: tuple[str, ...] = ()  # in addition to the limits
     log: tuple[str, ...] = ()  # sinks of its trainings
     space_given: str = ""  # the space as the user named it, which may be a file
 
@@ -100,7 +100,7 @@ class DesignConfig:
 
     @property
     def few(self) -> int:
-        """How many compositions of mixers enter the race, so that each gets a fair share of its time."""
+        """How many compositions of mixers enter the race, limited so that each gets enough of its time."""
         return max(FEWEST, min(MOST, int(self.share("race") / COMPOSITION_SECONDS)))
 
     @property

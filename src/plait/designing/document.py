@@ -1,4 +1,4 @@
-"""The document of a design: what `--json` prints, the advice is computed from and the page shows."""
+"""The document of a design: the output of `--json`, from which the recommendation and the page are made."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class NextStep(TypedDict):
 class _Summary(TypedDict, total=False):
     """The parts that are computed from the rest of the document."""
 
-    commands: list[str]  # that repeat the design, as a whole and stage by stage
+    commands: list[str]  # to repeat the design, as a whole and stage by stage
     next: list[NextStep]  # absent from designs of earlier versions
     points: list[str]  # the headline, then what has a label: `advice.labelled`
     advice: str  # all points as one paragraph
 
 
 class Ahead(TypedDict):
-    """By how much the pick leads in mean probe accuracy; `sign` is 0 where that is not distinguishable."""
+    """The pick's lead in mean probe accuracy; `sign` is 0 if it is not distinguishable."""
 
     value: float
     interval: list[float] | None
@@ -57,7 +57,7 @@ class ProbeDocument(TypedDict):
 class TrainingBudget(TypedDict):
     stated: str
     tokens: float
-    spoken_for: float  # those of them that the race can forecast
+    spoken_for: float  # the part of them for which the race's forecast is valid
 
 
 class DesignDocument(_Summary):
@@ -66,7 +66,7 @@ class DesignDocument(_Summary):
     profile: Row
     search: Row
     predicted_front: list[Row]
-    size: str  # the column that says how large a model is
+    size: str  # the column that measures a model's size
     candidates: list[Row]  # one of each pattern
     probe: ProbeDocument
     race: Row  # a `RaceResult`
@@ -80,7 +80,7 @@ class DesignDocument(_Summary):
     not_distinguishable: list[str]
     plain: str | None  # the Transformer's pattern
     train: Row
-    cut: list[str]  # what was ended or shortened for lack of time
+    cut: list[str]  # what was skipped or shortened for lack of time
     stages: dict[str, float]  # seconds
     plait: str
 

@@ -22,15 +22,15 @@ from plait.searching.local_profile import local_profile
 from plait.searching.validation import DocumentRow, Validated, describe, document, measured_row, validate
 
 METHOD = "nsga2"
-ACROSS = 5  # further models of the front that are measured, spread over it
-TRIES = 3  # models of a composition that are measured before it is given up as above the limits
-LEAST = 2  # compositions that are measured within the limits, however late it is
+ACROSS = 5  # additional models that are measured, spread over the front
+TRIES = 3  # models of a composition that are measured before it is dropped as exceeding the limits
+LEAST = 2  # fewest compositions measured within the limits, however late it is
 PLAIN = "attn"  # the mixer of the plain Transformer that everything is compared with
 
 
 @dataclass
 class SearchFindings:
-    """Rows as `plait search --json` has them.
+    """Rows in the format of `plait search --json`.
 
     size        the objective that is to be large
     front       every model of the front, predicted
@@ -61,8 +61,8 @@ class SearchFindings:
 
 def find(config: DesignConfig, clock: Clock, on_progress: OnProgress, seconds: dict[str, float]) -> SearchFindings:
     """Everything that can be found without training. Writes into `seconds` how long each stage took."""
-    # A cache that grows with the text is a cost of its own. Without this objective only mixers with the lowest latency
-    # per parameter would be left on the front.
+    # The KV cache is a cost of its own. Without this objective, only mixers with the lowest latency per parameter would
+    # be left on the front.
     objectives = [*default_objectives(config.space), "min:kv_cache"]
     request = Request(
         config.space, config.setting, objectives, config.limits, config.constraints, METHOD, seed=config.seed
@@ -105,7 +105,7 @@ def _search(
     clock: Clock,
     on_step: Callable[[Search], object] | None = None,
 ) -> Record:
-    """The search's record; of one that ended early if its time was up."""
+    """The search's record, possibly of a search that was ended early at its deadline."""
     whole = request.search(predictor, clock.store)
     end = clock.end_of("search", whole.key)
     in_time = replace(request, cut=end.known)
@@ -120,7 +120,7 @@ def _search(
 def _transformers(
     config: DesignConfig, objectives: Sequence[str], predictor: DevicePredictor, clock: Clock
 ) -> Sequence[Row]:
-    """The front of the same search among Transformers alone; empty if there are none within the limits."""
+    """The front of the same search restricted to Transformers; empty if none is within the limits."""
     slots = [slot for slot in config.space.slots if any(option and option.name == PLAIN for option in slot.options)]
     if not slots:
         return []
@@ -128,14 +128,15 @@ def _transformers(
     request = Request(config.space, config.setting, objectives, config.limits, only, METHOD, seed=config.seed)
     try:
         return Front.from_dict(_search("the search among Transformers", request, predictor, clock).result).rows
-    except UserError:  # no Transformer holds the limits
+    except UserError:  # no Transformer is within the limits
         return []
 
 
 def _measured(
     config: DesignConfig, front: Front, size: str, plain_rows: Sequence[Row], clock: Clock, on_progress: OnProgress
 ) -> tuple[Validated, list[DocumentRow], DocumentRow | None]:
-    """A model of each composition, the Transformer, and some from all over the front, as long as there is time."""
+    """Measure a model of each composition, the Transformer, and some spread over the front, as long as there is
+    time."""
     chosen = few_of(compositions(front.rows, size), config.few)
     if not chosen:
         raise UserError(
@@ -177,8 +178,8 @@ def _measured(
             raise _none_left("model", dropped)
         dropped.clear()
         plain = first_within(plain_composition) if plain_composition and not end.reached(done) else None
-        # Transformers measured above a limit are an answer: none is within it. If none could be measured at all, there
-        # is no answer and nothing to compare with.
+        # If all Transformers were measured above a limit, then none is within it. If none could be measured at all,
+        # there is nothing to compare with.
         if dropped and not plain and not any(row["measurement"] for row in dropped):
             raise _none_left("plain Transformer", dropped)
         report()

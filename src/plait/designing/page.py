@@ -1,4 +1,5 @@
-"""The document of a design as a page: what was chosen, on which front, by which skills, and how it was made."""
+"""The HTML report of a design: the verdict and its reasons, the fronts, the race, the probe, the training, and how to
+reproduce it."""
 
 from __future__ import annotations
 
@@ -114,7 +115,7 @@ def _figures(d: DesignDocument) -> Element:
     )
 
 
-# ---- training and making
+# ---- training and how it was made
 
 
 def _training(d: DesignDocument) -> Element:

@@ -1,7 +1,5 @@
-"""The page of a design: what the candidates can do, by the probe, and which of them wins on the user's text; how each
-is called and coloured in all of its sections.
-
-Its first part: what this machine can run, and what is known of each model.
+"""Sections of a design's page: the fronts on this machine with details of each model, the candidates' skills in the
+probe, and the race on the user's text. Every candidate has the same name and colour in all sections.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ from plait.reporting.plots import Limit, scatter_plot
 
 
 def colours(d: DesignDocument) -> dict[str, int]:
-    """The number of every pattern's colour, the best in the race first."""
+    """The colour number of every pattern, the best in the race first."""
     return {row.name: number for number, row in enumerate(race_of(d).architectures)}
 
 
 def keys(d: DesignDocument) -> dict[str, str]:
-    """What links a pattern in one section with it in the others: the spec that was measured."""
+    """The key that links a pattern across sections: the spec that was measured."""
     return {row["pattern"]: row["spec"] for row in d["candidates"]}
 
 
@@ -181,7 +179,7 @@ def front_section(d: DesignDocument) -> Element:
 
 
 def front_sheets(d: DesignDocument) -> list[ModelSheet]:
-    """What opens for each model that is drawn."""
+    """The detail sheets that open when a model is clicked."""
     rows = {row["spec"]: row for row in d["predicted_front"]}
     rows |= {row["spec"]: row for row in [*d["search"]["front"], *d["search"]["over_limit"], *d["candidates"]]}
     seq, data = d["config"]["setting"]["seq"], d["config"]["data"]
@@ -206,7 +204,8 @@ def _facts(row: Row) -> list[tuple[str, str]]:
 
 
 def _marks(d: DesignDocument, column: str) -> list[page_charts.Mark]:
-    """Those probed, those measured from all over the front, those predicted only; each spec once."""
+    """Marks of the probed models, of those measured from all over the front, and of those only predicted; each spec
+    once."""
     names, size = colours(d), d["size"]
     marks: dict[str, page_charts.Mark] = {}
     for row in d["predicted_front"]:
@@ -216,7 +215,7 @@ def _marks(d: DesignDocument, column: str) -> list[page_charts.Mark]:
         )
     for row in [*d["search"]["front"], *d["candidates"]]:
         entry, pattern = row[column], row.get("pattern")
-        if entry["measured"] is None:  # it did not fit into memory, say
+        if entry["measured"] is None:  # for example, it did not fit into memory
             continue
         marks[row["spec"]] = page_charts.Mark(
             entry["measured"],

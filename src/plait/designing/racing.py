@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 HELD_OUT = 2**14  # held-out tokens, the same for all candidates
 WARMUP = 10  # steps
-TIMING = 0.1  # of the race's time, at most, for timing its candidates
-STARTING = 15.0  # seconds for starting processes and timing candidates; fixed, so that a resumed design plans alike
+TIMING = 0.1  # largest fraction of the race's time for timing its candidates
+STARTING = 15.0  # seconds for starting processes and timing; fixed, so that a resumed design makes the same plan
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def hold_race(
 
 
 def within_reach(tokens: Mapping[str, float], reach: float) -> dict[str, float]:
-    """The budgets, all shrunk alike where the largest is beyond what forecasts may speak about."""
+    """The budgets, all scaled down by one factor if the largest is beyond the range of valid forecasts."""
     shrink = min(1.0, reach / max(tokens.values()))
     return {name: shrink * budget for name, budget in tokens.items()}
 

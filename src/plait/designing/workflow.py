@@ -1,11 +1,11 @@
-"""`plait design`: runs the stages profile, search, measure, probe, race and train, and writes one document of them.
+"""`plait design`: runs the stages profile, search, measure, probe, race and train, and writes one document about them.
 
 Size and composition decide which models enter the race. The race on the user's text picks the winner for the stated
-training budget. The probe reports what each pattern can do, which does not foretell its loss.
+training budget. The probe reports what each pattern can do, which does not predict its loss.
 
-Every stage reuses what an earlier call left in the store and in the run folder, so that a call after an interruption
-does only what is missing. On a busy machine stages end with what they have when their time is up, and the probe, which
-decides nothing, is left out (`clock`).
+Every stage reuses results from the store and the run folder, so a call after an interruption does only what is missing.
+On a busy machine, stages end with what they have at their deadline, and the probe, which does not influence the choice,
+is skipped (`clock`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def probe(
     on_progress: OnProgress,
     clock: Clock,
 ) -> Outcome | None:
-    """Probe the candidates (`rows` by the name of their pattern); None if the time does not allow for it."""
+    """Probe the candidates (`rows` by the name of their pattern); None if there is not enough time."""
     seconds = clock.probe()
     if not seconds or clock.probe_skipped:
         return None
@@ -68,7 +68,7 @@ def probe(
 
 
 def left_out(config: DesignConfig) -> ProbeDocument:
-    """The document of a probe that there was no time for."""
+    """The document of a probe that was skipped."""
     why = (
         f"the {config.share('probe'):.0f} s that --time {duration(config.seconds)} has for it were too few on this "
         "machine, at its load"
@@ -133,7 +133,7 @@ def design_config(
 
 
 def design(config: DesignConfig, store: Store, on_progress: OnProgress, started: float | None = None) -> DesignDocument:
-    """Run all stages. `started`: when the user's time began, as `time.perf_counter` counts."""
+    """Run all stages. `started`: the `time.perf_counter()` at which the user's time began."""
     began, clock = time.time(), time.perf_counter() if started is None else started
     seconds: dict[str, float] = {}
     stage_clock = Clock(config, store, clock)

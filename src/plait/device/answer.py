@@ -1,11 +1,11 @@
-"""A prompt and its answer: what a user waits for, from what can be measured in one call each.
+"""A prompt and its answer: the latency seen by a user, computed from quantities that are measured in single calls.
 
     time to first token  = prefill of the prompt
     time per token       = one decoded token, in the middle of the answer
     latency              = time to first token + answer · time per token
 
-Memory is the higher of the two peaks. The same sums serve measurements and predictions. Interval bounds add up as well,
-because the errors of prompt and token are correlated.
+Memory is the higher of the two peaks. The same sums apply to measurements and predictions. Interval bounds add up as
+well, because the errors of prompt and token are correlated.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def joined_result(prompt: Mapping[str, Any], token: Mapping[str, Any], answer: i
                 "noisy": prompt[name]["noisy"] or token[name]["noisy"],
             }
     both = prompt["latency"], token["latency"]
-    # It is as trustworthy as the worse of the two.
+    # It is only as reliable as the worse of the two.
     result["latency"] |= {name: min(latency[name] for latency in both) for name in ("calm", "repeats")}
     result["latency"] |= {name: max(latency[name] for latency in both) for name in ("spread", "drift", "load")}
     kept = ("seconds", "low", "high", "noisy")

@@ -1,13 +1,13 @@
-"""How many bytes of tensors a call holds at most, and how many it makes in all: counted, not sampled.
+"""Peak and total bytes of tensors in a call, counted exactly, not sampled.
 
-Every operation's outputs are seen as torch dispatches it, and every storage's end as Python frees it. What a kernel
-allocates for itself while it runs is not seen; on CPUs that is within one per cent.
+A dispatch hook sees every operation's outputs, and a finaliser the end of every storage. Temporary allocations inside
+kernels are not seen; on CPUs they are within one per cent.
 
-As LiteTransformerSearch's own code (archai) counts, for comparison only.
+Also latency and memory as LiteTransformerSearch's own code (archai) counts them, for comparison only.
 
-Latency is taken in train mode, gradients recorded, as a mean of wall times. "Peak memory" there is the sum of all
-operations' outputs in one forward pass in train mode, whether or not they are alive at once, and without the weights:
-several times the true peak of inference, and a poor guide to it.
+Latency there is measured in train mode, with gradients recorded, as a mean of wall times. "Peak memory" there is the
+sum of all operations' outputs in one forward pass in train mode, whether or not they are alive at once, and without the
+weights: several times the true peak of inference, and a poor guide to it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from plait.model.architecture import Architecture
 
 
 class LiveTensors(TorchDispatchMode):
-    """While active, counts bytes of tensors: `peak` of those alive at once, `made` of all that were ever allocated."""
+    """While active, counts bytes of tensors: `peak` of those alive at once, `made` of all that were allocated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class LiveTensors(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled here; torch's guard against it would import the compiler, four seconds of a core."""
+        """Nothing is compiled here; torch's default would import the compiler, which takes four CPU seconds."""
         return False
 
     def __torch_dispatch__(

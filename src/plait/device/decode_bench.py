@@ -1,8 +1,8 @@
-"""How fast a model generates at a place in a long text: tokens per second, beside Hugging Face's `generate`.
+"""Generation speed at a position in a long text, in tokens per second, compared with Hugging Face's `generate`.
 
-The text before is read in chunks; then tokens are generated one after the other, each the most likely one: on a GPU
-from buffers, by replaying a graph (`plait.model.decoding`), elsewhere step by step, as `plait generate` does. The peer
-is transformers' Llama of the same sizes, which only attention has.
+The preceding text is read in chunks; then tokens are generated greedily, one after the other: on a GPU from buffers, by
+replaying a graph (`plait.model.decoding`), elsewhere step by step, as `plait generate` does. The peer is transformers'
+Llama of the same sizes, which only attention has.
 
 Letters: B batch.
 """

@@ -1,8 +1,8 @@
-"""Joules of one call, where the machine counts them: RAPL's counters of a processor's packages, NVML's of a GPU.
+"""Joules per call on machines with energy counters: RAPL for a processor's packages, NVML for a GPU.
 
-A counter knows what the whole package or board has drawn, idle power and other programs included, so that the machine
-should have nothing else to do. A call is repeated for several windows of time, each long against the steps in which the
-counter moves (about 1 ms for RAPL, up to 100 ms for NVML); the median window counts.
+A counter measures the whole package or board, including idle power and other programs, so the machine should be idle. A
+call is repeated for several windows of time, each long compared with the counter's update interval (about 1 ms for
+RAPL, up to 100 ms for NVML); the result is the median window.
 
 On an NVIDIA GPU this needs Volta or later and the package nvidia-ml-py; on a CPU Linux with readable files
 /sys/class/powercap/intel-rapl:*/energy_uj (AMD's processors have them under the same name).
@@ -34,7 +34,7 @@ SPREAD = 0.10  # interquartile range over median, beyond which a result is calle
 
 @dataclass(frozen=True)
 class Energy(Result):
-    """`joules` of one call, with the 95 % interval of the median; `watts` drawn meanwhile; `calls` in all windows."""
+    """`joules` of one call, with the 95 % interval of the median; mean `watts`; number of `calls` in all windows."""
 
     joules: float
     low: float
@@ -49,7 +49,7 @@ class Counter(Protocol):
     name: str
 
     def joules(self) -> float:
-        """Energy used since some fixed moment; it never decreases."""
+        """Energy used since a fixed moment; it never decreases."""
         ...
 
 
@@ -170,7 +170,7 @@ def counter(setting: Setting) -> Counter:
 
 
 def joules_of(call: Callable[[], object], meter: Counter, wait: Callable[[], object], seconds: float) -> Energy:
-    """Windows of at least so many seconds each, of whole calls; `wait` until what they started is done."""
+    """Windows of at least so many seconds each, with whole calls; `wait` synchronises with the device."""
     joules, watts, calls = [], [], 0
     for _ in range(WINDOWS):
         wait()
@@ -187,7 +187,7 @@ def joules_of(call: Callable[[], object], meter: Counter, wait: Callable[[], obj
     middle = float(np.median(values))
     low, high = median_interval(values) or (float(values.min()), float(values.max()))
     upper, lower = np.quantile(values, (0.75, 0.25))
-    # A counter that did not move gives no information.
+    # A counter that did not change gives no information.
     noisy = middle <= 0 or float(upper - lower) > SPREAD * middle
     return Energy(middle, low, high, float(np.median(watts)), calls, meter.name, noisy)
 

@@ -1,9 +1,9 @@
-"""What the models of a profile may be made of: headers, widths, and for every slot of a layer its options.
+"""The components of a space's models (headers, widths, and the options of every slot of a layer), and the features that
+predict a layer's time and memory, computed from its options alone.
 
-What a layer's time and memory depend on, from its options alone.
-
-`terms` add up: a roofline of fixed cost, arithmetic and traffic, each in its own unit, whose weights a regression
-finds. `place` is where the layer lies among others of its kind, in octaves, for what the terms do not explain.
+`terms` are additive: a roofline of fixed cost, arithmetic and memory traffic, each in its own unit, whose weights a
+regression fits. `place` is the layer's position among others of its kind, in octaves, for what the terms do not
+explain.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
 from plait.spec import Header
 
-DEEPEST_CHECK = 8  # layers of a whole model that is measured; a deeper one takes longer and tells nothing new
+DEEPEST_CHECK = 8  # most layers of a whole model that is measured; deeper ones take longer and add no information
 
 
 class Spacelike(Protocol):
-    """What is needed of a search space: slots with `options`, depths, and in `headers.all` every header or None."""
+    """The required interface of a search space: slots with `options`, depths, and in `headers.all` every header or
+    None."""
 
     slots: Any
     depths: tuple[int, ...]
@@ -36,7 +37,7 @@ class Spacelike(Protocol):
 
 @dataclass(frozen=True)
 class Components:
-    """A space, reduced to its parts. `None` among a slot's options: the slot may stay empty."""
+    """A space reduced to its components. `None` among a slot's options: the slot may be empty."""
 
     header: Header
     widths: tuple[int, ...]
@@ -60,7 +61,7 @@ class Components:
         return [self.header.replace({"d": d}) for d in self.widths]
 
     def layers(self) -> Iterator[tuple[int, MixerOptions]]:
-        """Every layer at every width that it fits."""
+        """Every layer at every width that it supports."""
         for d in self.widths:
             for options in dict.fromkeys(mixer for slot in self.slots for mixer in slot if mixer is not None):
                 if _fits(options, d):
@@ -88,7 +89,7 @@ def _fits(options: MixerOptions, d: int) -> bool:
 
 
 def _fits_behind(header: Header, before: list[MixerOptions], options: MixerOptions) -> bool:
-    """Whether the layers before it are ones that it can read from or share weights with."""
+    """Whether the layers before it include those it reads from or shares weights with."""
     if not options.reads and options.share == NOT_SHARED:
         return True
     try:
@@ -98,7 +99,7 @@ def _fits_behind(header: Header, before: list[MixerOptions], options: MixerOptio
     return True
 
 
-#: Options that change neither a layer's shape nor its path.
+#: Options that change neither a layer's shape nor its code path.
 WITHOUT_COST = (
     "theta", "qk_eps", "t_min", "t_max", "tau", "balance", "rope_scaling", "rope_factor", "rope_len", "rope_low",
     "rope_high", "share",
@@ -113,7 +114,7 @@ class Features:
     kind: str  # the mixer's name; points of one kind are compared with each other
     terms: tuple[float, ...]
     place: dict[str, float]
-    names: dict[str, str]  # options that are not numbers, and the norm in front
+    names: dict[str, str]  # options that are not numbers, and the preceding norm
 
 
 def of_layer(d: int, options: MixerOptions, norm: str, setting: Setting) -> Features:
@@ -129,9 +130,9 @@ def of_layer(d: int, options: MixerOptions, norm: str, setting: Setting) -> Feat
         1.0,
         batch * weights,
         batch * mixing,
-        float(cost.total_params + sum(cost.shared.values())),  # shared weights are read at every layer that has them
+        float(cost.total_params + sum(cost.shared.values())),  # shared weights are read in every layer that uses them
         float(tokens * d),
-        batch * weights / (2 * d),  # numbers that come out of products with weights
+        batch * weights / (2 * d),  # outputs of products with weights
         tokens * heads * (held + new),
         batch * state,
     )

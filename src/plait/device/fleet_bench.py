@@ -1,8 +1,9 @@
-"""How fast a fleet is beside the plain loop, in one run: many small models in one stacked step, and one in the usual.
+"""The speed of a fleet compared with the plain loop, in one run: many small models in one stacked step, and one model
+alone.
 
 The probe's models (two blocks of mixer and SwiGLU 512, four Mamba layers; width 128) on in-context recall's shape. For
-each: milliseconds a step of one model takes in the plain loop (eager, fused AdamW), milliseconds of a replica-step of
-the fleet, and how far the fleet's first loss is from the plain loop's after 20 steps.
+each: milliseconds per step of one model in the plain loop (eager, fused AdamW), milliseconds per replica-step of the
+fleet, and the difference between the fleet's first loss and the plain loop's after 20 steps.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ EARLY = 20  # steps after which losses are compared
 
 @dataclass(frozen=True)
 class FleetTiming:
-    """`ratio`: how many times as many replica-steps the fleet makes as the plain loop."""
+    """`ratio`: how many times as many replica-steps per second the fleet makes as the plain loop."""
 
     model: str
     replicas: int
@@ -45,7 +46,7 @@ class FleetTiming:
     plain_ms: float
     replica_step_ms: float
     ratio: float
-    first_step_seconds: float  # compiling, where it compiles
+    first_step_seconds: float  # includes compiling, if it compiles
     loss_gap: float
 
 
@@ -70,7 +71,7 @@ def made_fleet(name: str, replicas: int, split: Split, batch: int, device: torch
 
 
 def plain_loop(name: str, split: Split, steps: int, batch: int, device: torch.device) -> tuple[float, float]:
-    """(milliseconds of a step, loss after `EARLY` steps) of one model, trained the ordinary way."""
+    """(milliseconds per step, loss after `EARLY` steps) of one model, trained in a plain loop."""
     replica, cuda = Replica(lr=1e-3, weight_decay=0.1, seed=0), device.type == "cuda"
     recipe = Recipe(lr=replica.lr, warmup=0)
     model = build(f"d=128 vocab={VOCAB} | {fleet_body(name)}", seed=0, device=device)

@@ -1,8 +1,8 @@
-"""Kernels beside others' of the same op: first whether each is right, then how long those that are take, in one run.
+"""Our kernels compared with those of other libraries for the same op: each is checked for correctness, then timed.
 
-An op's shapes are those of a 125M model. Outputs and gradients are held to the definition, one token at a time in
-float64, on a short sequence; what is off by more than the dtype's rounding allows is not timed. Peers are what can be
-imported: flash-linear-attention's kernels on a GPU.
+An op's shapes are those of a 125M model. Outputs and gradients are compared with the definition, one token at a time in
+float64, on a short sequence; kernels with larger errors than the dtype's rounding allows are not timed. Peers are the
+libraries that can be imported: flash-linear-attention's kernels on a GPU.
 
 Letters: B batch, T time, H heads, G heads of queries and keys, K key width, V value width.
 """
@@ -33,9 +33,9 @@ from plait.ops.swiglu_mlp import swiglu_mlp, swiglu_mlp_reference, swiglu_path
 Inputs = dict[str, Tensor]
 Run = Callable[[Inputs], Tensor]
 
-#: Largest error that a right result may have, relative to the largest value of the same tensor.
+#: Largest error of a correct result, relative to the largest value of the same tensor.
 TOLERANCES = {torch.bfloat16: 1e-2, torch.float16: 1e-2, torch.float32: 1e-5, torch.float64: 1e-9}
-CHECKED_LENGTH = 200  # tokens; no multiple of a chunk
+CHECKED_LENGTH = 200  # tokens; not a multiple of a chunk
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class KernelCase:
     peers: Mapping[str, Callable[[], Run]]
     wide: tuple[str, ...] = ("g", "bonus", "beta")
     exact_when_long: Run | None = None  # the definition for float64 and long sequences; None: ours in its plain form
-    narrow: Mapping[int, KernelCase] = field(default_factory=dict)  # the same op, heads or models so many channels wide
+    narrow: Mapping[int, KernelCase] = field(default_factory=dict)  # the same op with heads or models of other widths
 
 
 @dataclass(frozen=True)
 class KernelTiming:
-    """`error`: the largest of outputs and gradients. `ratio`: this one's time forward and backward over ours. Times
-    and peak memory (above the inputs) are there only for a right result; `note` says why a peer gave none."""
+    """`error`: the largest of outputs and gradients. `ratio`: this one's time forward and backward over ours. Times and
+    peak memory (above the inputs) are given only for correct results; `note` says why a peer has none."""
 
     op: str
     shape: str
@@ -77,7 +77,7 @@ def gla_case(name: str, H: int, G: int, K: int, V: int, *, per_head: bool, bonus
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=stream, device=stream.device)
 
-        # Decays as models have them: heads or channels from a few tokens to a few thousand.
+        # Decays as in models: heads or channels with horizons from a few tokens to a few thousand.
         centre = torch.linspace(0.5, 8.0, H if per_head else K, device=stream.device)
         g = F.logsigmoid(centre + normal(B, T, H, *(() if per_head else (K,))))
         inputs = {"q": normal(B, T, G, K), "k": normal(B, T, G, K), "v": normal(B, T, H, V), "g": g}
@@ -121,7 +121,7 @@ def scan_case(name: str, E: int, N: int) -> KernelCase:
             return torch.randn(*shape, generator=stream, device=stream.device)
 
         A_EN = -torch.arange(1.0, N + 1, device=stream.device).repeat(E, 1)
-        delta = F.softplus(normal(B, T, E) - 4)  # steps around the first ones of a model, 0.001 to 0.1
+        delta = F.softplus(normal(B, T, E) - 4)  # steps around a model's initial ones, 0.001 to 0.1
         return dict(
             zip(order, (normal(B, T, E), delta, A_EN, normal(B, T, N), normal(B, T, N), normal(E)), strict=True)
         )
@@ -217,13 +217,13 @@ def attention_case(name: str, H: int, D: int, *, gates: bool = False) -> KernelC
         return run
 
     peers = {"fla parallel_forgetting_attn": forgetting} if gates else {"torch's choice": torchs}
-    # In float64 `attention` takes tiles in plain torch: the definition itself would hold all scores at once.
+    # In float64 `attention` uses tiles in plain torch: the definition itself would materialise all scores.
     shape = f"H {H} D {D}"
     return KernelCase(name, shape, draw, ours, definition, peers, exact_when_long=ours)
 
 
 def few_queries_case(name: str, H: int, D: int) -> KernelCase:
-    """Softmax attention of queries at some positions alone: the first, the last, and others evenly between."""
+    """Softmax attention of queries at some positions only: the first, the last, and others evenly spaced between."""
 
     def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
         def normal(*shape: int) -> Tensor:
@@ -245,7 +245,7 @@ def few_queries_case(name: str, H: int, D: int) -> KernelCase:
 
 
 def conv_case(name: str, C: int, W: int = 4, *, silu: bool = True) -> KernelCase:
-    """A short convolution of C channels that goes on from a state. Letters: W taps."""
+    """A short convolution of C channels that continues from a state. Letters: W taps."""
 
     def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
         def normal(*shape: int) -> Tensor:
@@ -285,9 +285,9 @@ def _written(x: Inputs) -> Tensor:
     return x["beta"][..., None].to(x["k"].dtype) * x["k"]
 
 
-#: Widths of heads, or states per channel, of small models. Below 16 kernels pad: tiles of a GPU's matrix units are 16
-#: wide or wider. Each width is compiled into kernels of its own: 12 and 24 fill their tiles in part, and are not known
-#: to be multiples of 16, on which the compiler builds.
+#: Widths of heads, or states per channel, of small models. Below 16 kernels pad: tiles of a GPU's matrix units are at
+#: least 16 wide. Each width is compiled separately: 12 and 24 fill their tiles only partly, and are not multiples of
+#: 16, which the compiler would otherwise exploit.
 NARROW = (8, 12, 16, 24, 32, 64)
 
 
@@ -329,7 +329,7 @@ CASES: dict[str, KernelCase] = {
         ),
         _with_narrow_heads(few_queries_case("attn-few", 16, 8), lambda w: few_queries_case("attn-few", 4, w)),
         _with_narrow_heads(conv_case("short-conv", 1792), lambda w: conv_case("short-conv", w)),
-        # The only models that take these kernels are narrow; 72 and 176 fill their tiles in part.
+        # Only narrow models use these kernels; 72 and 176 fill their tiles only partly.
         replace(swiglu_case("swiglu", 128, 512), narrow={72: swiglu_case("swiglu", 72, 176)}),
     )
 }
@@ -378,7 +378,8 @@ def peers_of(case: KernelCase, device: torch.device) -> Mapping[str, Callable[[]
 
 
 def largest_error(case: KernelCase, run: Run, length: int, device: torch.device, dtype: torch.dtype) -> float:
-    """Of the output and the gradients of all inputs, each relative to the largest value of the same tensor."""
+    """The largest error of the output and of all input gradients, each relative to the largest value of the same
+    tensor."""
     drawn = {name: x.detach() for name, x in _drawn(case, 1, length, device, dtype).items()}
     computed, wanted = ([*_output_and_gradients(op, drawn, to)] for op, to in ((run, dtype), (case.definition, None)))
     gaps = [
@@ -395,7 +396,7 @@ def _drawn(case: KernelCase, batch: int, length: int, device: torch.device, dtyp
 
 
 def _output_and_gradients(run: Run, drawn: Inputs, dtype: torch.dtype | None) -> Iterator[Tensor]:
-    """Of the inputs as drawn, or, without a dtype, in float64."""
+    """Output and gradients for the inputs as drawn or, without a dtype, in float64."""
     leaves = {name: (x.double() if dtype is None else x.clone()).requires_grad_() for name, x in drawn.items()}
     o = run(leaves)
     weights = torch.randn(o.shape, generator=torch.Generator().manual_seed(1)).to(o)
@@ -406,7 +407,7 @@ def _output_and_gradients(run: Run, drawn: Inputs, dtype: torch.dtype | None) ->
 def _timed(
     case: KernelCase, run: Run, batch: int, seq_len: int, device: torch.device, dtype: torch.dtype, repeats: int
 ) -> tuple[float, float, float | None]:
-    """Milliseconds forward and forward with backward, medians; peak memory above the inputs in MiB, on a GPU."""
+    """Median milliseconds of the forward pass and of both passes; on a GPU also peak memory above the inputs in MiB."""
     inputs = _drawn(case, batch, seq_len, device, dtype)
     leaves = list(inputs.values())
     with torch.no_grad():
@@ -433,7 +434,7 @@ def median_ms(call: Callable[[], Any], device: torch.device, repeats: int) -> fl
             call()
             taken.append(1e3 * (time.perf_counter() - start))
         return sorted(taken)[len(taken) // 2]
-    flushed = torch.empty(2**28, dtype=torch.uint8, device=device)  # more than any cache holds
+    flushed = torch.empty(2**28, dtype=torch.uint8, device=device)  # larger than any cache
     events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
     for start_event, end_event in events:
         flushed.zero_()

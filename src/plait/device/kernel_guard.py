@@ -1,11 +1,11 @@
-"""Are a mixer's kernels right on this GPU? Its op against float64, wherever kernels go wrong.
+"""Checks a mixer's kernels on this GPU: its op is compared with float64 in the cases where kernels tend to fail.
 
 Outputs and the gradients of all inputs are compared with the definition (one token at a time in float64; long sequences
-with the chunked form in float64, which tests hold to the definition) at lengths that are no multiples of a chunk, with
-decays from none to beyond all range, with memory that nobody has written filled with NaN, and twice, for the same bits.
-Replicas of a fleet, stacked by vmap, and narrow heads (SwiGLU: models), alone and in a fleet, are held to the same.
-Kernels are compiled on the machine they run on, and some pairs of compiler and GPU make wrong code: what holds on one
-machine is to be shown again on the next.
+with the chunked form in float64, which tests compare with the definition) at lengths that are not multiples of a chunk,
+with decays from none to extreme, with uninitialised memory filled with NaN, and twice, for bitwise equality. Replicas
+of a fleet, stacked by vmap, and narrow heads (SwiGLU: models), alone and in a fleet, are checked in the same way.
+Kernels are compiled on the machine they run on, and some combinations of compiler and GPU produce wrong code, so the
+check has to be repeated on every machine.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ DECAYS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 SHORT, LONG = (1, 2, 63, 64, 65, 200), (1000, 16384)
 DTYPES = (torch.bfloat16, torch.float32)
-REPLICAS = 3  # of a fleet, where replicas are stacked
-TORCHS = {"sdpa", "cudnn"}  # paths that are torch's own kernels, which may add in another order every time
+REPLICAS = 3  # of a stacked fleet
+TORCHS = {"sdpa", "cudnn"}  # torch's own kernels, which need not be deterministic
 
 
 class Setting(NamedTuple):
     dtype: torch.dtype
     tokens: int
-    decays: str  # of `DECAYS`; "" where the op has none
+    decays: str  # a key of `DECAYS`; "" if the op has none
     replicas: int = 1  # models stacked by vmap
     width: int = 0  # of narrow heads or models; 0: the op's usual shape
 
@@ -55,11 +55,11 @@ class Guarded:
     op: str
     dtype: str
     tokens: int
-    decays: str  # "" where the op has none
+    decays: str  # "" if the op has none
     path: str
     error: float
     worst: str  # which of output and gradients
-    same: bool  # twice the same bits
+    same: bool  # bitwise equal in two runs
     limit: float
     members: int = 1  # replicas stacked by vmap; the name is that of the JSON
     width: int = 0  # of narrow heads or models; 0: the op's usual shape
@@ -113,7 +113,7 @@ def guard(case: KernelCase, setting: Setting, device: torch.device) -> Guarded:
         wanted = _exact(case, inputs)
         sizes = [float(exact.abs().max()) for exact in wanted]
         for name, x, exact, size in zip(names, ours, wanted, sizes, strict=True):
-            # What cancels to nothing is measured by the other tensors.
+            # A tensor that cancels to zero is measured relative to the others.
             size = size if size > 1e-12 * max(sizes) else max(sizes)
             error = float((x.double() - exact).abs().max()) / max(size, 1e-30)
             errors[name] = max(errors[name], error if error == error else math.inf)

@@ -1,18 +1,18 @@
-"""How long a model takes: inference mode, warmed up, repeated, on a machine that others use, too.
+"""The latency of a model: inference mode, warmed up, repeated, on a machine that may be shared with other work.
 
-A single-threaded call has two clocks: wall time and CPU time, which stops while another process has the
-core. Where the two agree a repeat was calm, and the median of the calm repeats' wall times is the latency. Where hardly
-any repeat is calm, the thread's time is the better estimate of what the call takes on a quiet machine: on two cores
-under a load of 4.5, 22 medians of 12 repeats of one model spread by 17 % in wall time (their level doubled; quartiles
-and minima did no better) and by 3 % in the thread's own.
+A single-threaded call has two clocks: wall time, and CPU time, which stops while another process has the core. A repeat
+in which the two agree is calm, and the latency is the median wall time of the calm repeats. If hardly any repeat is
+calm, CPU time is the better estimate of the latency on an idle machine: on two cores under a load of 4.5, 22 medians of
+12 repeats of one model spread by 17 % in wall time (their level doubled; quartiles and minima did no better) and by 3 %
+in CPU time.
 
-What neither clock sees (a lower frequency, a full cache or memory bus) shows in a fixed kernel that is timed before and
-after every round: a round in which it was slow is measured again, up to a limit. On several threads or a GPU the kernel
-is the only witness, and the estimate is the least of the rounds' medians.
+Effects that neither clock sees (a lower frequency, a full cache or memory bus) are detected by a fixed kernel that is
+timed before and after every round: a round in which it was slow is repeated, up to a limit. With several threads or on
+a GPU the kernel is the only indicator, and the estimate is the lowest of the rounds' medians.
 
-Freed memory is kept for the next call. By default glibc decides by what was freed before, so that the same model takes
-83 or 138 ms in two processes, the difference being thousands of pages that the system clears again in every call. A
-measurement needs one rule.
+Freed memory is kept for the next call. By default glibc decides this by earlier frees, so that the same model takes 83
+or 138 ms in two processes, because the system clears thousands of pages again in every call. Measurements need one
+fixed rule.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from plait.model.architecture import Architecture
 Floats = NDArray[np.float64]
 Call = Callable[[], object]
 
-CALM = 1.03  # wall time over the thread's own, in a repeat that was not interrupted
-CLOCK_SECONDS = 3e-5  # what reading the clocks and starting up may add to that
-KERNEL_RUNS = 6  # the first ones find the cache full of other things
-DRIFT = 1.10  # the kernel's time over its best, in a round that counts
+CALM = 1.03  # largest ratio of wall time to CPU time in a repeat that was not interrupted
+CLOCK_SECONDS = 3e-5  # allowance for reading the clocks and start-up
+KERNEL_RUNS = 6  # the first ones run with a cold cache
+DRIFT = 1.10  # largest ratio of the kernel's time to its best in a valid round
 SPREAD = 0.10  # interquartile range over median, beyond which a result is called noisy
 ROUNDS = 2
-LIMIT = 6  # rounds in all, disturbed ones included
-ENOUGH = 0.3  # of all repeats must be calm
+LIMIT = 6  # most rounds, including disturbed ones
+ENOUGH = 0.3  # fraction of repeats that must be calm
 
 
 @dataclass(frozen=True)
 class Timing(Result):
-    """What one measurement found, and how far it can be trusted.
+    """The result of one measurement, and how reliable it is.
 
     low, high   95 % interval of the estimate, from order statistics
     spread      interquartile range of the repeats used, over their median
@@ -74,12 +74,13 @@ class Timing(Result):
 @dataclass(frozen=True)
 class Round:
     wall: Floats
-    own: Floats  # the thread's own time; the wall's where there is no such clock
+    own: Floats  # CPU time of the thread; wall time if there is no such clock
     kernel: float  # the slower of the kernel's times before and after
 
 
 class Stopwatch:
-    """Times calls under one setting's device and threads; keep one for many calls, it remembers the kernel's best."""
+    """Times calls under one setting's device and threads; reuse one for many calls, since it remembers the kernel's
+    best time."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -88,14 +89,14 @@ class Stopwatch:
         self._left, self._right = (torch.randn(rows, 768, device=self._device) for rows in (128, 768))
         self._best = float("inf")
         self._warm_up()
-        if not self._best:  # the thread's clock moves in steps longer than a run, 10 ms on some systems: of no use
+        if not self._best:  # the thread's clock is coarser than a run, 10 ms on some systems, and useless
             self._has_own_clock, self._best = False, float("inf")
             self._warm_up()
 
     def time(
         self, call: Call, *, before: Call | None = None, seconds: float = 0.3, least: int = 5, limit: int = LIMIT
     ) -> Timing:
-        """`seconds` and `least` repeats a measurement are for; `before` runs untimed ahead of every repeat."""
+        """Measure for `seconds` and at least `least` repeats; `before` runs untimed before every repeat."""
         with torch.inference_mode():
             for _ in range(2):
                 self._once(call, before)
@@ -132,7 +133,7 @@ class Stopwatch:
         result = call()
         self._wait()
         wall, own = time.perf_counter() - wall, time.thread_time() - own
-        del result  # freeing what the call returned is not part of it
+        del result  # freeing the result is not part of the call
         return wall, own if self._has_own_clock else wall
 
     def _wait(self) -> None:
@@ -175,7 +176,7 @@ def _calm(timed: Round) -> NDArray[np.bool_]:
 
 #: Parameters of glibc's `mallopt`.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-MOST = 1 << 30  # bytes: a block above it is still handed back
+MOST = 1 << 30  # bytes: larger blocks are still returned to the system
 
 
 def keep_freed_memory() -> None:
@@ -187,7 +188,7 @@ def keep_freed_memory() -> None:
 
 
 def give_back() -> None:
-    """Give all freed memory back to the system."""
+    """Return all freed memory to the system."""
     gc.collect()
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)

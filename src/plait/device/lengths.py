@@ -1,12 +1,12 @@
-"""How long single blocks (norm, mixer, residual) take as the sequence grows, and with which power of its length.
+"""The time of single blocks (norm, mixer, residual) as a function of sequence length, and its exponent.
 
-The exponent k of y ~ N^k is a straight line in log-log. It is fitted over the upper half of the lengths, for below them
-fixed costs hide the growth. Fitted to a sum of powers it is between them: attention's projections are linear in N and
-its scores quadratic, so that a whole block has 1 < k < 2 and tends to 2 as N grows. The part that mixes along the
-sequence is therefore counted by itself, too.
+The exponent k of y ~ N^k is the slope of a line in log-log space. It is fitted over the upper half of the lengths,
+because fixed costs hide the growth below. For a sum of powers it is between them: attention's projections are linear in
+N and its scores quadratic, so that a whole block has 1 < k < 2 and tends to 2 as N grows. The part that mixes along the
+sequence is therefore also counted separately.
 
-PAR Transformer (Mandava et al. 2020, arXiv:2009.04534), Figure 1 and §2.3: attention O(N²), feed-forward O(N) a block.
-Every block is measured by itself, so its weights are in the cache where they fit there.
+PAR Transformer (Mandava et al. 2020, arXiv:2009.04534), Figure 1 and §2.3: attention O(N²), feed-forward O(N) per
+block. Every block is measured by itself, so its weights are in the cache if they fit.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from plait.model.architecture import Architecture
 
 @dataclass(frozen=True)
 class Exponent(Result):
-    """`low` to `high` hold 95 %, by Student's t from how far the points lie from a line: what timings say of their own
-    errors leaves out what changes between one length and the next. Where three points make the line, as of five
-    lengths, it is wide. Two points are on any line: only their own errors are known."""
+    """`low` to `high` is a 95 % interval by Student's t from the residuals of the fit: the timings' own errors do not
+    include what changes between lengths. With three points, as for five lengths, it is wide. Two points have no
+    residuals: only their own errors are known."""
 
     value: float
     low: float
@@ -42,20 +42,21 @@ class Exponent(Result):
 
 @dataclass(frozen=True)
 class Growth(Result):
-    """Of a block's exact FLOPs. None: there are none of that kind (identity has no FLOPs, an MLP mixes no tokens)."""
+    """Exponents of a block's exact FLOPs. None: there are none of that kind (identity has no FLOPs, an MLP mixes no
+    tokens)."""
 
     whole: float | None
     mixing: float | None
 
 
 def upper_half(lengths: Sequence[int]) -> slice:
-    """The lengths that are fitted, of sorted ones; the middle one counts."""
+    """The lengths that are fitted, given sorted ones; the middle one is included."""
     return slice(-(len(lengths) // 2 + 1), None)
 
 
 def fit_exponent(lengths: Sequence[int], values: Sequence[float], errors: Sequence[float] | None = None) -> Exponent:
-    """Least squares over the upper half of the lengths; `errors` are standard errors as shares of the values, needed
-    where only two lengths are fitted."""
+    """Least squares over the upper half of the lengths; `errors` are relative standard errors, needed if only two
+    lengths are fitted."""
     fitted = upper_half(lengths)
     x, y = np.log(np.asarray(lengths[fitted], dtype=float)), np.log(np.asarray(values[fitted], dtype=float))
     weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
@@ -71,7 +72,7 @@ def fit_exponent(lengths: Sequence[int], values: Sequence[float], errors: Sequen
 
 
 def flop_growth(d: int, options: MixerOptions, lengths: Sequence[int], *, mode: str = "prefill") -> Growth:
-    """From the exact costs: of N tokens at once, or of one token after N others."""
+    """Growth of the exact costs: of N tokens at once, or of one token after N others."""
     costs = [options.cost(d, *((length, 0) if mode == "prefill" else (1, length))) for length in lengths]
     return Growth(
         _exponent(lengths, [float(cost.total_flops) for cost in costs]),
@@ -84,8 +85,8 @@ def _exponent(lengths: Sequence[int], flops: Sequence[float]) -> float | None:
 
 
 def crossover(lengths: Sequence[int], ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """The length from which on ours takes less time than theirs, where it took more before; None where the two do not
-    cross for good within these lengths. Between two lengths both follow a power."""
+    """The length from which on ours takes less time than theirs, after taking more before; None if the two do not cross
+    for good within these lengths. Between two lengths both are interpolated by a power law."""
     ahead = [own < other for own, other in zip(ours, theirs, strict=True)]
     if all(ahead) or not ahead[-1]:
         return None
@@ -145,7 +146,7 @@ class BlockScaling:
 
 
 def read_lengths(text: str) -> tuple[int, ...]:
-    """`128,256,512` as numbers in order; `UserError` for what is no list of at least two different lengths."""
+    """`128,256,512` as sorted numbers; `UserError` unless there are at least two different lengths."""
     words = [word.strip() for word in text.split(",")]
     digits = [word for word in words if word.isascii() and word.isdigit() and len(word) <= len(str(LONGEST))]
     good = [int(word) for word in digits if 1 <= int(word) <= LONGEST]
@@ -168,7 +169,7 @@ def measure_scaling(
     on_progress: Callable[[BlockKind, int], object] = lambda block, length: None,
 ) -> list[BlockScaling]:  # fmt: skip
     """Each block at each length, `seconds` each, under the setting (whose own `seq` is not used); `on_progress` is
-    called after each. In decode a length is that of what was read before."""
+    called after each. In decode mode a length is that of the preceding context."""
     if setting.device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"device '{setting.device}' given, but torch finds no GPU here.")
     if setting.mode == "decode" and (ahead := [block for block in blocks if block.options.bidirectional]):

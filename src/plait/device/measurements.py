@@ -17,7 +17,7 @@ from plait.records import Record, Store, provenance_of, record_key
 if TYPE_CHECKING:
     from plait.device.quantities import Meter
 
-PROTOCOL = 1  # raised when the same setting comes to mean another measurement
+PROTOCOL = 1  # raised when the measurement changes for the same setting
 
 
 class Measurements:
@@ -39,7 +39,7 @@ class Measurements:
     def config(self, spec: str) -> dict[str, Any]:
         if not self.setting.on_cpu:
             import_module("torch")  # the GPU's name, which is part of the record, comes from torch
-        # Unlike a loss or a probe's score, this result belongs to the machine.
+        # Unlike a loss or a probe's score, this result depends on the machine.
         machine = Profile.here(self.setting).device
         arch = architecture(spec)
         settings = {**self.setting.as_dict(), "archai": self.archai, "machine": machine}

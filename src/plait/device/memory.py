@@ -1,19 +1,19 @@
-"""Peak memory of a model (weights, state and activations), measured in a process of its own.
+"""Peak memory of a model (weights, state and activations), measured in a separate process.
 
     with MemoryMeter() as meter:
         for spec in specs:
             meter.measure(architecture(spec), setting)
 
-Importing torch takes seconds and a measurement less than one. So `MemoryMeter` starts one server process (`serve`) that
-has imported everything and forks a fresh child per model: nothing that one model leaves behind counts for the next, and
-a child that is killed takes nothing with it. If the server itself is killed, for example by a system short of memory,
-another one is started.
+Importing torch takes seconds and a measurement less than one. So `MemoryMeter` starts one fork server (`serve`) that
+has imported everything and forks a fresh child per model: leftovers of one model do not count for the next, and a
+killed child affects nothing else. If the server itself is killed, for example by a system short of memory, another one
+is started.
 
 The server reads one JSON `Request` per line and answers each with one line, a `Memory` or an error. Output of users'
 mixer files goes to stderr, because stdout carries the answers.
 
 On a CPU only anonymous memory counts: pages of libraries and of the interpreter are the same for every model, and how
-many of them are resident is chance. The model runs once so that libraries allocate what they keep, freed memory goes
+many of them are resident is random. The model runs once so that libraries allocate what they keep, freed memory goes
 back to the system, the kernel's high-water mark is reset, and the peak of the second run is the result.
 """
 
@@ -45,13 +45,13 @@ from plait.model.architecture import Architecture, architecture
 from plait.model.user_mixers import register_sources
 
 #: Freed blocks of this many bytes and more go back to the system at once, so that the peak is what the model needs. By
-#: default malloc keeps some of them for later, and how many is chance (see `plait.device.latency`).
+#: default malloc keeps an unpredictable number of them for later (see `plait.device.latency`).
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
 
 
 @dataclass(frozen=True)
 class Memory(Result):
-    """Bytes at the peak of one call, and its parts; `activations` is all that is neither weights nor the state kept."""
+    """Bytes at the peak of one call, and its parts; `activations` is everything except weights and state."""
 
     peak: int
     weights: int
@@ -102,7 +102,7 @@ class MemoryMeter:
     def close(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with suppress(BrokenPipeError):  # of a request that nobody read
+        with suppress(BrokenPipeError):  # from a request that was never read
             self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
@@ -201,8 +201,8 @@ def _peak_of_process_lifetime() -> int:
     return int(most) * (1 if sys.platform == "darwin" else 1024)
 
 
-#: A model with every mixer, run by the server before it forks, on enough tokens to take the paths for long sequences
-#: too: some paths import more of torch when first used, and that memory should count for no model.
+#: A model with every mixer, run by the server before it forks, on enough tokens to use the code paths for long
+#: sequences: some paths import more of torch on first use, and that memory should not count for any model.
 EVERYTHING = f"d=128 vocab=64 embed=adaptive cutoffs=32 div=2 | {' '.join(table.MIXERS.lines)}"
 MANY_TOKENS = 520
 

@@ -1,8 +1,8 @@
-"""Measures the parts that models are composed of: layers, what is around them, and whole models as a check.
+"""Measures the components of models: layers, embedding and head, and whole models as a check.
 
-In a model every layer's weights come from memory: by the time a pass returns to a layer, the others and the scores over
-the vocabulary have taken its place in the cache. A layer measured over and over by itself would find its weights there
-and seem up to a tenth faster. So the cache is filled with something else before every repeat.
+In a model every layer's weights come from memory: by the time a pass returns to a layer, the other layers and the
+logits have evicted them from the cache. A layer measured repeatedly by itself would find its weights there and seem up
+to a tenth faster. So the cache is flushed before every repeat.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from plait.model.architecture import Architecture
 from plait.spec import Header
 
 EVICTED = 1 << 26  # bytes: twice a large last-level cache
-SECONDS, REPEATS, LIMIT = 0.12, 4, 4  # for one part
-FOR_OTHERS = 0.25  # of the time that an optional quantity such as energy takes when it is measured alone
-#: Copies of a layer in a row, by its FLOPs: short ones need more for the clock, long ones cost time.
+SECONDS, REPEATS, LIMIT = 0.12, 4, 4  # per part
+FOR_OTHERS = 0.25  # fraction of the usual time for an optional quantity such as energy
+#: Copies of a layer in a row, by its FLOPs: fast layers need more for the clock's resolution, slow ones take time.
 COPIES = ((2e7, 8), (2e8, 4), (float("inf"), 2))
 
 
 class PartMeter:
-    """For one device, dtype and number of threads; torch's threads must be set as the setting has them."""
+    """For one device, dtype and number of threads; torch's number of threads must match the setting."""
 
     def __init__(self, setting: Setting, memory: MemoryMeter) -> None:
         keep_freed_memory()
         self.common = setting
         self._watch = Stopwatch(setting)
         self._memory = memory
-        #: Meters of the quantities that not every machine can measure.
+        #: Meters of quantities that not every machine can measure.
         self._others: dict[str, OptionalMeter] = {
             name: meter_of(name)() for name in measurable(setting) if quantity(name).optional
         }

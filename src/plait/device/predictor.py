@@ -1,17 +1,17 @@
-"""What architectures nobody has run would take of a device, from a profile of it.
+"""Predicts latency, memory and other quantities of architectures on a device from its profile.
 
-    latency = c · (outside + Σ layers)          c: what whole models take against the sum of their parts
+    latency = c · (outside + Σ layers)          c: ratio of whole models to the sum of their parts
     memory  = weights + max over the run of (state so far + activations at work) + what libraries keep
 
-Every quantity that adds up (`plait.device.quantities`) is predicted as latency is, where the profile has it.
+Every additive quantity (`plait.device.quantities`) is predicted like latency, if the profile has it.
 
-A layer's time depends on its options, its width and the setting alone, and a space has few distinct ones: they are
+A layer's time depends only on its options, its width and the setting, and a space has few distinct layers: they are
 predicted once (`layer_table`, `embedding_and_head_table`), and any number of candidates are sums over the tables
 (`compose`).
 
 Letters: N candidates, L layers of the deepest.
 
-Two profiles beside each other: how much slower is the one machine than the other, kind by kind of layer?
+`compare` compares two profiles: how much slower one machine is than the other for each kind of layer.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ Ints = NDArray[np.integer]
 LEAST_ERROR = 0.02  # smallest relative error of a prediction for a whole model, however well its parts are known
 
 
-#: Columns with one entry per distinct layer (or header): every quantity that adds up and, under DEVIATION and its name,
-#: how far that may be off; `activations`, bytes at the part's own peak; `state`, bytes that it leaves in the state.
+#: Columns with one entry per distinct layer (or header): every additive quantity and, under DEVIATION and its name, its
+#: uncertainty; `activations`, bytes at the part's own peak; `state`, bytes that it adds to the state.
 PartTable = dict[str, Floats]
 DEVIATION = "deviation of "
 
@@ -62,12 +62,12 @@ class Prediction:
 
 class Predictor:
     def __init__(self, profile: Profile, setting: Setting | None = None) -> None:
-        """`setting` says what is predicted; device, dtype and threads are the profile's own."""
+        """`setting` is what is predicted; device, dtype and threads are the profile's own."""
         wanted = setting or Setting()
         self.profile = profile
         self.setting = Setting(mode=wanted.mode, seq=wanted.seq, batch=wanted.batch, **profile.common)
         known = {name for point in profile.points for name in point.others}
-        #: Quantities that add up and that the profile has.
+        #: Additive quantities that the profile has.
         self.sums = [
             name
             for name, quantity in on_device().items()
@@ -147,7 +147,7 @@ class Predictor:
         memory_N = weights_N + self._held_before(state_N) + highest_N + kept
         return {**predicted, "memory": _around(memory_N, NORMAL * memory_error * memory_N)}
 
-    # ---- what the profile knows
+    # ---- contents of the profile
 
     @property
     def kinds(self) -> list[str]:
@@ -160,7 +160,7 @@ class Predictor:
     def seconds_of(self, kind: str, asked: Sequence[Features]) -> Floats:
         return self._ask(kind, asked, "latency")[0]
 
-    # ---- inside
+    # ---- internals
 
     def _table(self, layers: Sequence[tuple[int, MixerOptions, str]]) -> PartTable:
         table = self.empty_table(len(layers))
@@ -246,8 +246,7 @@ class Predictor:
 
     @cached_property
     def _composition(self) -> dict[str, tuple[float, float]]:
-        """Of every quantity that adds up, what whole models take over the sum of their parts, and how far that
-        varies."""
+        """For every additive quantity, the ratio of whole models to the sum of their parts, and its spread."""
         factors = dict.fromkeys(self.sums, (1.0, 2 * LEAST_ERROR))
         for name in self.sums:
             ratio = np.log([point.value(name)[0] / parts[name] for point, parts in self._checks if point.has(name)])

@@ -1,6 +1,6 @@
-"""The profile of a device: what was measured there, raw, in a file that can be read anywhere.
+"""The profile of a device: its raw measurements, in a portable file.
 
-Nothing fitted is stored: a better regression makes better predictions from the same file.
+No fitted parameters are stored, so a better regression makes better predictions from the same file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from plait.records import provenance_of
 
 FORMAT = "plait-profile"
 VERSION = 1
-#: What must agree for two machines to be taken for the same; a new version of plait or Python changes little.
+#: What must agree for two machines to count as the same; new versions of plait or Python matter little.
 SAME = ("system", "cpu", "cores", "gpu", "torch")
 
 
@@ -59,7 +59,7 @@ class Point:
         return {name: value for name, value in asdict(self).items() if name not in ("source", "others") or value}
 
     def value(self, column: str) -> tuple[float, float]:
-        """A quantity by name, or `activations`; and how far it reaches to either side, as a share of it."""
+        """A quantity by name, or `activations`; and its relative uncertainty in either direction."""
         if column == "activations":
             return float(self.activations), 0.0
         return (self.seconds, self.noise) if column == "latency" else self.others[column]
@@ -72,8 +72,7 @@ class Point:
 
     @classmethod
     def from_dict(cls, entry: dict[str, Any]) -> Point:
-        """Of `as_dict`, as it was read from a file: every field is of its kind, and every number can have been
-        measured."""
+        """The inverse of `as_dict`, for data read from a file: checks every field's type and every number's range."""
         kinds: dict[str, Any] = {"str": str, "int": int, "bool": bool, "float": (int, float)}
         point = cls(**entry)
         for column in fields(cls):
@@ -93,12 +92,12 @@ class Point:
         return point
 
 
-OnPoint = Callable[[Point, float], object]  # a new point, and the share of the time that is over
+OnPoint = Callable[[Point, float], object]  # a new point, and the elapsed fraction of the time
 
 
 @dataclass
 class Profile:
-    """`common` has what all points share: device, dtype, threads."""
+    """`common` contains what all points share: device, dtype, threads."""
 
     device: dict[str, Any]
     common: dict[str, Any]

@@ -1,8 +1,8 @@
-"""Characterises a device in a few minutes: which layers to measure is decided as the measurements come in.
+"""Profiles a device in a few minutes, choosing the layers to measure by active learning.
 
-Every kind of layer begins with a few layers far apart. From then on the next to be measured is the one that the
-predictor is least sure of, over all kinds; kinds that take a large share of a model's time count for more. The last
-part of the time goes to whole models, which tell how far the sum of the parts is to be trusted.
+Every kind of layer starts with a few layers that are far apart. After that, the next layer is always the one with the
+most uncertain prediction over all kinds, weighted by the kind's share of a model's time. The last part of the time is
+spent on whole models, which show how well the sum of the parts holds.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from plait.mixers.options import MixerOptions
 from plait.spec import Header
 
 FIRST = 6  # layers of a kind before its surface is fitted
-TUNE_AGAIN = 1.25  # times as many points
-LEAST = 3  # … and at the very least
-FOR_PARTS = 0.75  # of the time
+TUNE_AGAIN = 1.25  # factor in the number of points
+LEAST = 3  # … and fewest
+FOR_PARTS = 0.75  # fraction of the time
 LEAST_CHECKS = 4
-FORGET = 0.8  # how much of an earlier, slower measurement is still expected of the next
+FORGET = 0.8  # decay of the expected duration after a slow measurement
 SAMPLED_MODELS = 100
 POOL = 400  # candidates of a kind that are considered
 
@@ -43,7 +43,7 @@ Key = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A part that could be measured: a layer, or a header's surroundings where `options` is None."""
+    """A part that could be measured: a layer, or embedding and head if `options` is None."""
 
     header: Header
     options: MixerOptions | None
@@ -64,7 +64,7 @@ class Candidate:
 
 
 class Group:
-    """All candidates of one kind, the points measured so far, and what is still unsure."""
+    """All candidates of one kind, the points measured so far, and the remaining uncertainty."""
 
     def __init__(
         self, candidates: Sequence[Candidate], points: Sequence[tuple[Point, Features]], rng: np.random.Generator
@@ -95,7 +95,7 @@ class Group:
         if self._doubt_N is None:
             values = np.array([point.seconds for _, point in self.points])
             noise = np.array([point.noise / 2 for _, point in self.points])
-            # Choosing the shape is most of the work, and a few more points hardly change it.
+            # Choosing hyperparameters is most of the work, and a few more points hardly change them.
             like = self._surface if len(self.points) < TUNE_AGAIN * self._tuned_at else None
             self._tuned_at = self._tuned_at if like else len(self.points)
             surface = self._surface = Surface([features for features, _ in self.points], values, noise, like=like)
@@ -124,15 +124,15 @@ def extend_profile(
     most: float = math.inf,
     on_progress: OnPoint | None = None,
 ) -> None:
-    """Add points to a profile within so many seconds: nothing is begun that would not end in time, judged by how long
-    the last ones took. Only what a prediction needs at the very least is measured in any case; a machine on which that
+    """Add points to a profile within so many seconds: no measurement is started that would not end in time, judged by
+    the duration of recent ones. Only the minimum that a prediction needs is always measured; a machine on which that
     takes longer than `most` is refused."""
     if not component_sets or not settings:
         raise UserError("a profile needs at least one space and one setting.")
     rng = np.random.default_rng([0, len(profile.points)])
     begun = time.monotonic()
-    took = {"part": 0.0, "check": 0.0}  # seconds: the slowest lately
-    checks = added = needed = 0  # whole models, points, and those that a prediction needs at least
+    took = {"part": 0.0, "check": 0.0}  # seconds of the slowest recent ones
+    checks = added = needed = 0  # whole models, points, and the minimum that a prediction needs
 
     def add(sort: str, start: float, point: Point) -> None:
         nonlocal added
@@ -212,14 +212,14 @@ def _groups(
 
 
 def _layers_per_model(component_sets: Sequence[Components], rng: np.random.Generator) -> dict[str, float]:
-    """How many layers of each kind the models of component sets have on average; and one embedding with its head."""
+    """The mean number of layers of each kind in models of these components; and one embedding with its head."""
     models = [components.model(rng) for components in component_sets for _ in range(SAMPLED_MODELS)]
     counts = Counter(options.name for arch in models for options in arch.layers)
     return {EMBEDDING_AND_HEAD: 1.0, **{kind: count / len(models) for kind, count in counts.items()}}
 
 
 def _set_shares(groups: Sequence[Group], usual: Mapping[str, float]) -> None:
-    """From what has been measured so far, how much of a model's time each kind takes."""
+    """Set each kind's share of a model's time from the measurements so far."""
     begun = [group for group in groups if group.points]
     taken = [usual.get(g.kind, 0.1) * float(np.median([point.seconds for _, point in g.points])) for g in begun]
     for group, seconds in zip(begun, taken, strict=True):

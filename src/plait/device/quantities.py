@@ -1,7 +1,7 @@
-"""What a model takes of a device, as numbers, and the setting in which it is run.
+"""Quantities of a model on a device (latency, memory, energy …), and the setting in which it is run.
 
-Quantities are one table that limits, objectives, the predictor, measurements, options, tables and pages iterate over.
-A new one is one file with its meter, and one line here.
+Limits, objectives, the predictor, measurements, options, tables and pages all iterate over one table of quantities. A
+new one is a file with its meter and one line here.
 
 Values are in the base unit of their dimension (seconds, bytes, joules) wherever they are computed and stored; people
 read and write them in `unit`.
@@ -27,7 +27,7 @@ SUM, PEAK, EXACT = "sum", "peak", "exact"
 
 MODES = ("prefill", "decode")
 BOTH = "both"
-ANSWER = 64  # tokens, where mode both does not say
+ANSWER = 64  # tokens; the default in mode both
 DEVICES = ("cpu", "cuda", "mps", "xpu")
 DTYPES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}  # bytes per number
 
@@ -48,11 +48,11 @@ class Setting:
     device: str = "cpu"
     dtype: str = "float32"
     threads: int = 1
-    answer: int = 0  # tokens; of mode both alone
+    answer: int = 0  # tokens; only in mode both
 
     @classmethod
     def of(cls, mode: str, answer: int | None, **others: Any) -> Setting:
-        """As a user gives it; in mode both an answer has a length by default."""
+        """From the user's options; in mode both, the answer has a default length."""
         return cls(mode, **others, answer=answer or (ANSWER if mode == BOTH else 0))
 
     def __post_init__(self) -> None:
@@ -83,7 +83,7 @@ class Setting:
 
     @property
     def where(self) -> str:
-        """The machine's part, in words."""
+        """Device, dtype and threads, in words."""
         return f"{self.device}, {self.dtype}, {self.threads} thread{'s' * (self.threads > 1)}"
 
     @property
@@ -97,7 +97,8 @@ class Setting:
 
     @property
     def parts(self) -> tuple[Setting, ...]:
-        """What can be measured of it in one call each: of both the prompt, and a token in the middle of the answer."""
+        """The settings measured in one call each: for mode both, the prompt, and a token in the middle of the
+        answer."""
         if self.mode != BOTH:
             return (self,)
         prompt = replace(self, mode="prefill", answer=0)
@@ -110,7 +111,7 @@ class Setting:
 
     @property
     def new_tokens(self) -> int:
-        """Tokens computed in one call, each sequence."""
+        """Tokens computed per call and sequence."""
         return self.seq if self.mode == "prefill" else 1
 
     @property
@@ -123,20 +124,20 @@ class Setting:
         return DTYPES[self.dtype]
 
     def as_dict(self) -> dict[str, Any]:
-        """Results are found again by it: what only one mode has is in its dictionary alone."""
+        """Part of the keys of results: fields of a single mode appear only in that mode."""
         entries = asdict(self)
         return entries if self.answer else {name: value for name, value in entries.items() if name != "answer"}
 
 
 class Measured(Protocol):
-    """What a meter found: the entry `Quantity.value` is the quantity; `low`, `high` and `noisy` say how far to trust it
-    where it varies from call to call."""
+    """The result of a meter: the entry `Quantity.value` is the quantity; `low`, `high` and `noisy` describe its
+    uncertainty, if it varies between calls."""
 
     def as_dict(self) -> dict[str, Any]: ...
 
 
 class Meter(Protocol):
-    """Measures one quantity of models; a context, for what it may have to start and end."""
+    """Measures one quantity of models; a context manager, for resources it may need."""
 
     def __enter__(self) -> Meter: ...
 
@@ -199,7 +200,7 @@ class Quantity(Entry):
 
     @property
     def heading(self) -> str:
-        """Of a table's column: its unit, with its name where another quantity has the same unit."""
+        """The heading of a table column: the unit, with the name if another quantity has the same unit."""
         return f"{self.name}_{self.unit}" if self.mode else self.unit
 
     @property
@@ -298,7 +299,7 @@ _LINES = (
         limit="of one sequence",
     ),
 )
-#: What an installed package adds is its line, a `Quantity`, under the quantity's name.
+#: An installed package adds its line, a `Quantity`, under the quantity's name.
 QUANTITIES: Table[Quantity] = Table("quantity", {line.name: line for line in _LINES}, group="plait.quantities")
 
 

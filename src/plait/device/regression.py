@@ -1,16 +1,16 @@
-"""A positive quantity over sizes, with an error bar, from a few dozen points: roofline times Gaussian process.
+"""Regression of a positive quantity on sizes, with uncertainty, from a few dozen points: roofline × Gaussian process.
 
     log y(x) = log Σ_k w_k φ_k(x) + g(x) + noise,    w ≥ 0,    g ~ GP(0, s² k)
 
-The terms φ say how y grows far from the data; g (Rasmussen & Williams 2006, eq. 2.25, 2.26) learns what they miss, such
-as how well a matrix product of this width fits the processor. k is Matérn with ν = 3/2, for speed over sizes is not
-smooth; its length scales, one per coordinate, s and the noise maximise the marginal likelihood (eq. 5.8) times a
-prior, on a grid.
+The terms φ determine how y grows far from the data; g (Rasmussen & Williams 2006, eq. 2.25, 2.26) captures what they
+miss, such as how well a matrix product of this width suits the processor. k is Matérn with ν = 3/2, because speed is
+not a smooth function of sizes; its length scales, one per coordinate, s and the noise maximise the marginal likelihood
+(eq. 5.8) times a prior, on a grid.
 
-The error bar is that of a new measurement: g between the points, the noise, and the weights (eq. 2.42), which the same
-points had to tell. Where the points lie further from each other than the shape says, all of it grows; and it is
-Student's t with the points less the numbers fitted to them, so that 1.96 deviations hold 95 % from a dozen points on
-(`benchmarks/intervals.py`).
+The predictive uncertainty is that of a new measurement: g between the points, the noise, and the weights (eq. 2.42),
+which were estimated from the same points. If the residuals are larger than the hyperparameters imply, it is scaled up;
+it uses Student's t with the number of points minus fitted parameters as degrees of freedom, so that 1.96 standard
+deviations cover 95 % from a dozen points on (`benchmarks/intervals.py`).
 
 Letters: N points, M queries, K terms, D coordinates, C names.
 """
@@ -32,21 +32,21 @@ from plait.device.features import Features
 Floats = NDArray[np.float64]
 
 LENGTHS = (1.0, 2.0, 4.0, 8.0)  # octaves
-SCALES = (0.03, 0.06, 0.12, 0.25, 0.5)  # of g: 0.12 is twelve per cent
+SCALES = (0.03, 0.06, 0.12, 0.25, 0.5)  # standard deviation of g: 0.12 is twelve per cent
 #: Relative noise between two measurements of one layer, minutes apart.
 NOISES = (0.01, 0.02, 0.04, 0.08)
-#: What is expected of lengths and of s before any data, and how far (in e-folds) they may well be from it: a few points
-#: that the terms happen to fit exactly are no proof that everything between them is known.
+#: Priors of the length scales and of s: mean and standard deviation (in e-folds). A few points that the terms happen to
+#: fit exactly do not prove that everything between them is known.
 USUAL_LENGTH, USUAL_SCALE, EXPECTED = 2.0, 0.12, 0.7
-FEW = 15  # points, below which s is not taken to be less than usual
-TUNED_ON = 60  # points at most: lengths are the same for all, and each trial costs their number cubed
-LEAST_FREEDOM = 4  # degrees of freedom: with fewer points than fitted numbers, priors hold the rest
-OTHER_NAME = 0.7  # distance, in length scales, between layers that differ in an option that is no number
+FEW = 15  # points, below which s is not assumed to be smaller than usual
+TUNED_ON = 60  # most points: the cost of each evaluation is cubic in their number
+LEAST_FREEDOM = 4  # degrees of freedom: with fewer points than parameters, the priors determine the rest
+OTHER_NAME = 0.7  # distance, in length scales, between layers that differ in a categorical option
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Parameters of the covariance, chosen by likelihood."""
+    """Hyperparameters of the covariance, chosen by likelihood."""
 
     lengths_D: tuple[float, ...]
     scale: float = USUAL_SCALE
@@ -63,7 +63,7 @@ class Inputs:
 
     terms_NK: Floats
     place_ND: Floats
-    names_NC: NDArray[np.int64]  # a number that stands for the name: comparing text is slow
+    names_NC: NDArray[np.int64]  # names encoded as integers, because comparing text is slow
 
     def __len__(self) -> int:
         return len(self.terms_NK)
@@ -75,8 +75,8 @@ class Inputs:
 class Surface:
     """Fitted to one kind of layer.
 
-    like   an earlier fit to fewer points, whose shape is kept
-    tune   whether to choose a shape at all; what the terms explain exactly needs none
+    like   an earlier fit to fewer points, whose hyperparameters are kept
+    tune   whether to choose hyperparameters at all; not needed if the terms explain everything exactly
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Surface:
         )
 
     def predict(self, asked: Inputs) -> tuple[Floats, Floats]:
-        """The value, and its standard deviation as a share of it."""
+        """The value, and its relative standard deviation."""
         cross_MN = _kernel(asked, self._inputs, self.shape)
         half_NM = forward(self._factor_NN, cross_MN.T)
         unexplained_KM = self._shares(asked).T - self._shares_half_NK.T @ half_NM
@@ -122,8 +122,8 @@ class Surface:
         return mean_M, self._stretch * np.sqrt(variance_M + self.shape.noise**2)
 
     def _doubt(self, half_N: Floats) -> None:
-        """What the weights leave open, each by itself a factor of e before any data, and how much larger the
-        deviation is than the shape says."""
+        """The uncertainty of the weights (each a factor of e a priori), and the ratio of the observed to the expected
+        deviation."""
         self._shares_half_NK = forward(self._factor_NN, self._shares(self._inputs))
         terms = self._shares_half_NK.shape[1]
         self._weights_factor_KK = cholesky(self._shares_half_NK.T @ self._shares_half_NK + np.eye(terms))
@@ -144,7 +144,7 @@ class Surface:
         return np.asarray(np.maximum(asked.terms_NK / self._size_K @ self._weights_K, 1e-30))
 
     def _solve(self, shape: Shape, inputs: Inputs, left_N: Floats, noise_N: Floats) -> tuple[Floats, Floats, float]:
-        """The Cholesky factor L of the covariance, L⁻¹ y, and the log posterior of the shape."""
+        """The Cholesky factor L of the covariance, L⁻¹ y, and the log posterior of the hyperparameters."""
         variance_N = shape.noise**2 + noise_N**2
         factor_NN = cholesky(_kernel(inputs, inputs, shape) + np.diag(variance_N))
         half_N = forward(factor_NN, left_N[:, None])[:, 0]
@@ -152,7 +152,7 @@ class Surface:
         return factor_NN, half_N, likelihood + shape.log_prior()
 
     def _tuned(self, tune: bool) -> Shape:
-        """Coordinate ascent: optimize one parameter of the shape at a time, in two rounds."""
+        """Coordinate ascent: optimise one hyperparameter at a time, in two rounds."""
         best = Shape((USUAL_LENGTH,) * len(self._coordinates))
         if not tune:
             return best
@@ -170,8 +170,8 @@ class Surface:
         return self._averaged(best, *data)
 
     def _averaged(self, best: Shape, inputs: Inputs, left_N: Floats, noise_N: Floats) -> Shape:
-        """Its variances as all pairs of them together make them likely, not only the likeliest: few points leave them
-        open, and what is likeliest is often too small."""
+        """The variances averaged over their posterior instead of the most likely ones: with few points they are
+        uncertain, and the most likely values are often too small."""
         pairs = [pair for scaled in self._scales(best) for pair in _noises(scaled)]
         log = np.array([self._solve(shape, inputs, left_N, noise_N)[2] for shape in pairs])
         likely = np.exp(log - log.max())
@@ -202,8 +202,8 @@ def _kernel(left: Inputs, right: Inputs, shape: Shape) -> Floats:
 def cholesky(matrix_NN: Floats) -> Floats:
     """The lower triangle L with L L' = the matrix.
 
-    Without BLAS: for these few dozen rows its threads gain nothing, and on a machine whose cores are taken they wait
-    for each other a hundred times as long as they compute.
+    Without BLAS: for a few dozen rows its threads gain nothing, and on a busy machine they wait for each other a
+    hundred times as long as they compute.
     """
     left_NN, factor_NN = matrix_NN.copy(), np.zeros_like(matrix_NN)
     for k in range(len(left_NN)):
@@ -223,7 +223,7 @@ def forward(factor_NN: Floats, right_NM: Floats) -> Floats:
 
 
 def nonnegative_least_squares(a_NK: Floats, y_N: Floats) -> Floats:
-    """The w ≥ 0 for which |a w - y| is least (Lawson & Hanson 1974, Solving Least Squares Problems, ch. 23)."""
+    """The w ≥ 0 that minimises |a w - y| (Lawson & Hanson 1974, Solving Least Squares Problems, ch. 23)."""
     free_K = np.zeros(a_NK.shape[1], dtype=bool)
     w_K = np.zeros(a_NK.shape[1])
     for _ in range(3 * len(w_K)):

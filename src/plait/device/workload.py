@@ -1,5 +1,5 @@
-"""What is run when something is measured, a whole model, embedding and head, or layers alone; where a benchmark runs,
-and what its times depend on: the device, and the versions of what is installed.
+"""What is run in a measurement (a whole model, embedding and head, or single layers), and the device and package
+versions of benchmarks.
 
 Letters: B batch, T time, D width.
 """
@@ -39,7 +39,7 @@ def threads(setting: Setting) -> Iterator[None]:
 
 
 class Workload:
-    """A model as a call that can be repeated: `run()` returns scores and, for a language model, the new state.
+    """A model as a repeatable call: `run()` returns logits and, for a language model, the new state.
 
     States are never changed in place, so a decoding step may be repeated from the same one.
     """
@@ -84,10 +84,10 @@ def check(arch: Architecture, setting: Setting) -> None:
 
 
 class Layers:
-    """Equal layers in a row with weights of their own, as a model has them, on vectors instead of tokens.
+    """A stack of equal layers, each with its own weights as in a model, applied to vectors instead of tokens.
 
-    A layer that reads an earlier one (`cross-attn` its keys and values, `gmu` its memory) finds that ready: the earlier
-    layer runs once, here, and not with every `run`.
+    For a layer that reads from an earlier one (`cross-attn` its keys and values, `gmu` its memory), the earlier layer
+    runs once in the constructor, not in every `run`.
     """
 
     def __init__(self, d: int, options: MixerOptions, norm: str, setting: Setting, copies: int) -> None:
@@ -111,7 +111,7 @@ class Layers:
                 self.states = [self._extend(block, self.x_BTD)[1] for block in self.blocks]
 
     def run(self) -> tuple[Tensor, list[State]]:
-        kept = []  # a model keeps the states, too
+        kept = []  # a model also keeps the states
         if self.states is not None:
             x_BD = self.x_BTD[:, -1]
             for block, state in zip(self.blocks, self.states, strict=True):
@@ -138,7 +138,7 @@ class Layers:
         return x_BTD[:, 0], state
 
     def _lent(self, lender: Block, decode: bool) -> Loan:
-        """What the earlier layer lends for the whole sequence, or for one token after it."""
+        """What the earlier layer provides for the whole sequence, or for one token after it."""
         _, state, loan = lender.connected(self.x_BTD, lender.mixer.init_state(self.batch), {}, None)
         return lender.connected(self.x_BTD[:, -1:], state, {}, None)[2] if decode else loan
 
@@ -155,7 +155,8 @@ def bench_device(name: str | None) -> torch.device:
 
 
 def bench_size(device: torch.device, batch: int | None, seq_len: int | None) -> tuple[int, int]:
-    """Batch size and sequence length: as given, else a size that fills a GPU, or that a CPU finishes in seconds."""
+    """Batch size and sequence length: as given, otherwise a size that fills a GPU, or that a CPU finishes in
+    seconds."""
     usual = (8, 4096) if device.type == "cuda" else (1, 256)
     return batch or usual[0], seq_len or usual[1]
 

@@ -1,4 +1,4 @@
-"""Does a model keep its quality beyond its training length? The slope of its loss, with an interval, tells.
+"""Does a model keep its quality beyond its training length? Measured by the slope of its loss, with an interval.
 
 Sequences are longer than those of training. The positions are grouped by octave, (l/2, l] for l = the trained length,
 twice that, and so on; the slope is that of an octave's mean loss L(i) against log2 l, by least squares, from the last
@@ -72,8 +72,8 @@ def trend(loss_NT: np.ndarray, trained_length: int) -> Trend:
     while 2 * ends[-1] <= T:
         ends.append(2 * ends[-1])
     octaves_NK = np.stack([loss_NT[:, end // 2 : end].mean(axis=1) for end in ends], axis=1)
-    # Least squares over equally spaced points is a fixed weighting, so that every sequence has a slope of its own and
-    # the slope of the mean is the mean of the slopes.
+    # Least squares over equally spaced points is a fixed weighting, so that every sequence has its own slope and the
+    # slope of the mean is the mean of the slopes.
     place_K = np.arange(len(ends)) - (len(ends) - 1) / 2
     slope_N = octaves_NK @ (place_K / (place_K**2).sum())
     interval = mean_interval(slope_N)

@@ -1,4 +1,4 @@
-"""A plait language model as lm-evaluation-harness sees one.
+"""A plait language model with the interface of lm-evaluation-harness.
 
 `PlaitLM` implements the harness's three requests: the likelihood of a continuation, the likelihood of a whole text, and
 generation up to a stop string. Every mixer is causal, so padding on the right does not change what is scored.
@@ -28,7 +28,7 @@ from plait.model.language_model import Encoder, LanguageModel
 if TYPE_CHECKING:
     from plait.data import Tokenizer
 
-#: The context of a model that has no bound of its own, as the harness has it.
+#: The harness's default context length, for models without a limit.
 DEFAULT_CONTEXT = 2048
 DEFAULT_NEW_TOKENS = 256
 #: Rows of the output layer at once: bounds the (N, V) logits.
@@ -72,7 +72,7 @@ class UntilStop(Generation):
 
     def _decoded(self, row: int) -> str:
         tokens = self.rows[row][:-1] if super().ended(row) else self.rows[row]
-        # A model's vocabulary may be padded beyond the tokenizer's: those ids stand for no text.
+        # A model's vocabulary may be padded beyond the tokenizer's: those ids represent no text.
         return self.tokenizer.decode([token for token in tokens if token < self.tokenizer.vocab])
 
 

@@ -1,4 +1,4 @@
-"""flash-linear-attention's model of the same kind and size as an architecture, and how fast it trains here.
+"""flash-linear-attention's model of the same kind and size as an architecture, and its training speed on this machine.
 
 A peer to measure against: its own modules, kernels and fused losses with its defaults, under the same autocast,
 clipping and fused AdamW as plait's. Where its `flash_attn` package is not installed, its Transformer attends by torch's

@@ -40,7 +40,7 @@ from plait.spec import Header
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    """tokenizer.json and its config for `AutoTokenizer`, beside the file that plait itself reads."""
+    """tokenizer.json and its config for `AutoTokenizer`, in addition to plait's own file."""
     tokenizer.save(folder)
     if not isinstance(tokenizer, HuggingFace):
         make = _FORMS.get(type(tokenizer))

@@ -41,7 +41,7 @@ def spec_of(config: Config) -> str:
     require(config, "rope_interleaved", False)
     require_absent(config, "quantization_config")
     heads = config["num_attention_heads"]
-    # Theirs have defaults of their own where a file says nothing; null stands for as many as queries have.
+    # Hugging Face's classes have their own defaults for missing fields; null means as many as query heads.
     kv_heads = config.get("num_key_value_heads") if kind == "llama" else config["num_key_value_heads"]
     options = [f"heads={heads}", f"kv_heads={kv_heads or heads}", *_rotary(config)]
     width = config.get("head_dim") or (QWEN3_HEAD if kind == "qwen3" else None)
@@ -82,7 +82,7 @@ def _windows(config: Config) -> list[list[str]]:
     return [[f"window={size}"] if kind == WINDOWED else [] for kind in types]
 
 
-#: rope_type → field of theirs → our option and what a missing field stands for (None: it must be given).
+#: rope_type → Hugging Face's field → our option and the value of a missing field (None: required).
 _SCALING: dict[str, dict[str, tuple[str, float | None]]] = {
     "linear": {"factor": ("rope_factor", None)},
     "llama3": {

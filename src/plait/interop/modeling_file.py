@@ -1,4 +1,4 @@
-"""The one Python file beside the weights that runs a model where plait is not installed (`trust_remote_code=True`).
+"""The Python file next to exported weights that runs a model without plait installed (`trust_remote_code=True`).
 
 It holds the sources of the modules of plait that the model needs, and nothing else of it: those that its classes
 import, at the top or inside functions, all the way down. Where plait is installed that is what runs.

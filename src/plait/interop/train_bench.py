@@ -1,4 +1,4 @@
-"""Models of one size trained here for some steps, eagerly and compiled, beside flash-linear-attention's of that kind.
+"""Training speed of models of one size, eager and compiled, compared with flash-linear-attention's models of that kind.
 
 One run, so that ratios mean something: every model through the real trainer (`plait.training.speed`), the same
 tokens per step for all. A compiled model whose loss is not that of the eager one is wrong, and says so.

@@ -1,6 +1,6 @@
-"""A mixer in one place: `gla.py` has its options and exact cost and needs no torch, `gla_module.py` its module.
+"""Mixers, two files each: `gla.py` has the options and exact cost and needs no torch, `gla_module.py` the torch module.
 
-What a mixer of one's own needs is here: `from plait.mixers import MIXING, Cost, Mixer, MixerOptions, option`.
+Everything a user's mixer needs is here: `from plait.mixers import MIXING, Cost, Mixer, MixerOptions, option`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["MIXING", "SHORT_CONV", "Cost", "Mixer", "MixerOptions", "option"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Mixer":  # a torch module: options and costs are wanted without it
+    if name == "Mixer":  # imports torch, which options and costs do not need
         from plait.mixers.mixer import Mixer
 
         return Mixer

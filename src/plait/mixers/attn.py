@@ -73,7 +73,7 @@ class AttnOptions(MixerOptions):
         return self.heads if isinstance(self.kv_heads, int) and self.kv_heads == 0 else self.kv_heads
 
     def rotary_width(self, d: Number) -> Number:
-        """Channels of a head that turn: the first ones."""
+        """The number of rotated channels per head: the first ones."""
         return int(self.rotary * self.head_width(d))
 
     def check(self, d: int) -> None:
@@ -108,7 +108,7 @@ class AttnOptions(MixerOptions):
         return "keys" if self.causal and not self.window and self.forget == "none" and self.pos != "alibi" else ""
 
     def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
-        # Written with H·D = d where no head width is given, so that sizes may be arrays.
+        # Written with H·D = d if no head width is given, so that sizes may be arrays.
         queries = d if not self.head_dim else self.heads * self.head_dim
         keys = queries * self.groups() // self.heads
         params = {
@@ -139,7 +139,7 @@ class AttnOptions(MixerOptions):
             params["qk norm"] = 2 * self.head_width(d)
         if self.out_norm:
             params["output norm"] = queries
-        # A window bounds what a query sees, its own key included, and so what must be kept for the next: one less.
+        # A window limits what a query sees, including its own key, so the cache must keep one token less than that.
         seen = memory + seq if not self.window else _least(self.window, memory + seq)
         held = memory + seq if not self.window else _least(self.window - 1, memory + seq)
         return Cost(
@@ -184,7 +184,7 @@ class XlAttnOptions(MixerOptions):
     kind: ClassVar[str] = "sequence"
     module: ClassVar[str] = "plait.mixers.xl_attn_module:RelativeAttention"
     reference: ClassVar[str] = "Dai et al. 2019, arXiv:1901.02860"
-    canon_points: ClassVar[str | None] = ""  # its memory is of inputs, before any convolution
+    canon_points: ClassVar[str | None] = ""  # its memory consists of inputs, before any convolution
 
     heads: int = option(8, "heads", minimum=1, choices=(2, 4, 8))
     head_dim: int = option(0, "width of a head (0: d / heads)", minimum=0)

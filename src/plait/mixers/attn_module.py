@@ -9,8 +9,8 @@ k and v are mixed with their predecessors (k'_t = α_t k̃_{t−1} + (1−α_t) 
 are RMS-normed per head, and the output is RMS-normed per head and gated, W_o[norm(o) ∘ σ(W_g x)].
 
 Two more: `head_gate` multiplies each head's output by σ(w_g·x) (Qiu et al. 2025, arXiv:2505.06708; `out_gate` each of
-its channels), and `sinks` puts exp(z_h), learnt, into the softmax's denominator. `rotary` is the share of a head's
-channels that are turned, the first ones.
+its channels), and `sinks` adds a learned exp(z_h) to the softmax's denominator. `rotary` is the fraction of a head's
+channels that are rotated, the first ones.
 
 Vaswani et al. 2017, arXiv:1706.03762; Lin et al. 2025, arXiv:2503.02130 (gate, KV-shift and block order as in the
 authors' public code, which the paper's page refers to).
@@ -60,7 +60,7 @@ class Attention(CachedMixer):
     slopes_H: Tensor
     forget_bias: Tensor
     sinks_H: nn.Parameter | None
-    dropout = 0.0  # of the attention probabilities; set by a training that wants it
+    dropout = 0.0  # of the attention probabilities; set by trainings that use it
 
     def __init__(self, d: int, options: AttnOptions) -> None:
         super().__init__(d, options)
@@ -111,13 +111,13 @@ class Attention(CachedMixer):
         return self._combine(take_tokens(x_BTD, at_BN), mixed), None
 
     def _only_softmax(self) -> bool:
-        """Whether a query sees all keys up to its own, and their scores are products alone."""
+        """Whether this is plain causal softmax attention: no window, and scores that are inner products only."""
         dropped = self.dropout and self.training
         plain = self.causal and self.forget == "none" and self.pos != "alibi" and self.sinks_H is None
         return plain and not self.window and not dropped
 
     def heads_of(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """What the op attends with: q, k and v after shift, norm and rotation, and the log forget gates."""
+        """The inputs of the attention op: q, k and v after shift, norm and rotation, and the log forget gates."""
         joint = self._joint(x_BTD, {})
         if self.rotary is not None and self.kv_shift is None and self.query_norm is None:
             turned = self.rotary.split(joint, self.heads)
@@ -141,13 +141,13 @@ class Attention(CachedMixer):
         if self.forget != "none":
             state["log_f"] = self.zeros(batch, 0, self.heads, dtype=self._exact_dtype())
         if self.kv_shift is not None:
-            # The newest keys and values as they were before the shift: the next token is mixed with the last.
+            # The newest keys and values before the shift: the next token is mixed with the last of them.
             state["k_tail"] = self.zeros(batch, 1 + rollback, self.groups, self.width)
             state["v_tail"] = self.zeros(batch, 1 + rollback, self.groups, self.width)
         if self.canon is not None:
             state[INNER_TAIL] = self.canon.init_tail(batch, rollback)
         if self.window:
-            # How much more than the window is kept, carried as a shape.
+            # How many tokens more than the window are kept, encoded as a shape.
             state["spare"] = self.zeros(batch, rollback, dtype=torch.bool)
         return state
 
@@ -193,7 +193,7 @@ class Attention(CachedMixer):
         new = {key: value[:, : held - tokens] if key in self.cache else value for key, value in state.items()}
         for tail in ("k_tail", "v_tail"):
             if tail in state:
-                # The freed places come first again; what they held is forgotten, so they can be no basis for a crop.
+                # Freed entries move back to the front; their contents are lost, so no crop can reach them.
                 new[tail] = state[tail][:, : state[tail].shape[1] - tokens]
         if INNER_TAIL in state:
             new[INNER_TAIL] = crop_tail(state[INNER_TAIL], tokens, self.options.name)
@@ -227,8 +227,8 @@ class Attention(CachedMixer):
         return q, k, v
 
     def _joint(self, x_BTD: Tensor, state: State) -> Tensor:
-        """Queries, keys and values, head after head; the last inputs of their convolution, where there is one, are set
-        in `state`."""
+        """Queries, keys and values by head; if they are convolved, the last inputs of the convolution are set in
+        `state`."""
         flat = self.qkv(x_BTD)
         if self.canon is not None:
             flat, state[INNER_TAIL] = self.canon(flat, state.get(INNER_TAIL))
@@ -306,8 +306,8 @@ class Attention(CachedMixer):
         return y
 
     def _drop_padding(self, k_BTGP: Tensor, pad_B: Tensor | None, held: int | Tensor = 0) -> Tensor:
-        """Zero at padded places of the cache, which holds `held` tokens already: the first real token has nothing
-        before it to shift in."""
+        """Set padded entries of the cache, which already has `held` tokens, to zero: the first real token has no
+        predecessor to mix with."""
         if pad_B is None:
             return k_BTGP
         real_BT = held + torch.arange(k_BTGP.shape[1], device=k_BTGP.device) >= pad_B[:, None]
@@ -324,7 +324,7 @@ class Attention(CachedMixer):
 
 
 def forget_bias(heads: int, t_min: float, t_max: float) -> Tensor:
-    """Gate biases whose memories 1/(1−f) ≈ T are spread evenly in log T from t_min to t_max: σ(b) = e^(−1/T)."""
+    """Gate biases whose decay horizons 1/(1−f) ≈ T are spaced evenly in log T from t_min to t_max: σ(b) = e^(−1/T)."""
     memory_H = torch.exp(torch.linspace(math.log(t_min), math.log(t_max), heads))
     return -torch.log(torch.expm1(1 / memory_H))
 

@@ -3,8 +3,8 @@
     A   the input of a sequence mixer, behind the norm        C   the input of a channel mixer, behind the norm
     B   queries, keys and values, behind their projection     D   the inside of an MLP, before the nonlinearity
 
-Allen-Zhu 2025, arXiv:2512.17351 ("Physics of Language Models", part 4.1). A and C are the same for every mixer and are
-put around it; B and D are inside, where a mixer has them.
+Allen-Zhu 2025, arXiv:2512.17351 ("Physics of Language Models", part 4.1). A and C are the same for every mixer and wrap
+it; B and D are inside the mixers that support them.
 
 Letters: B batch, T new tokens, D model width, C channels, W width of the convolution.
 """
@@ -20,9 +20,9 @@ from plait.mixers.mixer import Cut, Draw, Loan, Mixer, State, cannot_crop, trimm
 from plait.mixers.options import CANON_WIDTH
 from plait.ops.shortconv import short_conv
 
-TAPS_STD = (3 * CANON_WIDTH) ** -0.5  # that of torch's own convolutions, U(±1/√W)
-TAIL = "canon"  # in a state: the last inputs of the convolution in front of the mixer
-INNER_TAIL = "canon_inner"  # and of the one inside it
+TAPS_STD = (3 * CANON_WIDTH) ** -0.5  # as torch initialises convolutions, U(±1/√W)
+TAIL = "canon"  # state key: the last inputs of the convolution before the mixer
+INNER_TAIL = "canon_inner"  # state key: those of the convolution inside it
 
 
 class Canon(nn.Module):
@@ -36,11 +36,11 @@ class Canon(nn.Module):
         draw(self.taps_CW, TAPS_STD)
 
     def init_tail(self, batch: int, rollback: int) -> Tensor:
-        """The inputs before the first: zeros, with room for as many more as a crop may take back."""
+        """The inputs before the first token: zeros, plus as many as a crop may remove."""
         return self.taps_CW.new_zeros(batch, CANON_WIDTH - 1 + rollback, self.taps_CW.shape[0])
 
     def forward(self, x_BTC: Tensor, tail: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The sum, and the last inputs, as many as there were."""
+        """The sum, and the same number of last inputs."""
         if tail is None:
             y_BTC, last = short_conv(x_BTC, self.taps_CW)
             return x_BTC + y_BTC, last
@@ -49,7 +49,8 @@ class Canon(nn.Module):
 
 
 def inner_canon(canon: Canon | None, x: Tensor, state: State) -> tuple[Tensor, State]:
-    """A mixer's inner convolution, where it has one, on (B, T, C) or on one token, (B, C); and what the state gets."""
+    """Apply a mixer's inner convolution, if it has one, to (B, T, C) or to one token, (B, C); also returns the new
+    state entries."""
     if canon is None:
         return x, {}
     y, tail = canon(x[:, None] if x.dim() == 2 else x, state.get(INNER_TAIL))

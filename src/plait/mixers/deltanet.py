@@ -113,7 +113,7 @@ class GatedDeltaNetOptions(MixerOptions):
 
 @dataclass(frozen=True)
 class DeltaProductOptions(MixerOptions):
-    """DeltaNet with several steps of the delta rule per token: its state can be turned, not only reflected."""
+    """DeltaNet with several steps of the delta rule per token: its state can be rotated, not only reflected."""
 
     name: ClassVar[str] = "deltaproduct"
     kind: ClassVar[str] = "sequence"

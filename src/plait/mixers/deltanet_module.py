@@ -21,13 +21,13 @@ from plait.ops.dplr import dplr_step
 
 
 class DeltaNet(ConvolvedMixer):
-    """DeltaNet: a token replaces what the state holds at its key, by a share β, instead of adding to it.
+    """DeltaNet: a token replaces a fraction β of what the state holds at its key, instead of adding to it.
 
         S_t = S_{t−1} + β_t k_t (v_t − S_{t−1}ᵀ k_t)ᵀ,   o_t = q_tᵀ S_t / √K,   y = W_o RMSNorm_head(o)
 
     q, k and v come from a short convolution with silu; q and k then have length 1 in each head, so that β_t =
-    σ(w_β·x_t) is exactly the share of the old value that is replaced. With `neg_eigval` β_t = 2 σ(w_β·x_t): the state
-    is multiplied by I − β k kᵀ, whose eigenvalue 1 − β then reaches −1, so that it can be turned over (parity).
+    σ(w_β·x_t) is exactly the fraction of the old value that is replaced. With `neg_eigval` β_t = 2 σ(w_β·x_t): the
+    state is multiplied by I − β k kᵀ, whose eigenvalue 1 − β then reaches −1, so that its sign can flip (parity).
 
     Yang et al. 2024, arXiv:2406.06484; negative eigenvalues: Grazzi et al. 2024, arXiv:2411.12537.
 
@@ -88,7 +88,7 @@ class GatedDeltaNet(ConvolvedMixer):
         S_t = a_t S_{t−1} + β_t k_t (v_t − a_t S_{t−1}ᵀ k_t)ᵀ,   o_t = q_tᵀ S_t / √K
         log a_t = −exp(A) softplus(w_a·x_t + b),   y = W_o [ RMSNorm_head(o) ∘ silu(W_g x) ]
 
-    The decay is Mamba-2's, one a head. q, k, v and β are DeltaNet's: a short convolution with silu, q and k of length
+    The decay is Mamba-2's, one per head. q, k, v and β are DeltaNet's: a short convolution with silu, q and k of length
     1, β_t = σ(w_β·x_t), or 2 σ(w_β·x_t) with `neg_eigval`. `out_gate` chooses the gate's nonlinearity, or none.
 
     Yang et al. 2024, arXiv:2412.06464, eq. 10.
@@ -147,14 +147,14 @@ class GatedDeltaNet(ConvolvedMixer):
 
 
 class DeltaProduct(ConvolvedMixer):
-    """DeltaProduct: n steps of the delta rule per token, each with a key, a value and a write strength of its own.
+    """DeltaProduct: n steps of the delta rule per token, each with its own key, value and write strength.
 
         S_{t,0} = a_t S_{t−1,n},   S_{t,i} = S_{t,i−1} + β_{t,i} k_{t,i} (v_{t,i} − S_{t,i−1}ᵀ k_{t,i})ᵀ,   i = 1 … n
         o_t = q_tᵀ S_{t,n} / √K,   y = W_o RMSNorm_head(o),   a_t = 1 without a forget gate
 
     A step multiplies the state by I − β k kᵀ. With β = 2 σ(w_β·x) (`neg_eigval`) that is anything from the identity to
-    a reflection, and a product of two reflections is a rotation: n steps of one layer follow any permutation of n + 1
-    things, where DeltaNet's one step swaps two of them. With `forget` log a_t = −exp(A) softplus(w_a·x_t + b).
+    a reflection, and a product of two reflections is a rotation: n steps of one layer can track any permutation of n +
+    1 objects, while DeltaNet's single step swaps two of them. With `forget` log a_t = −exp(A) softplus(w_a·x_t + b).
 
     Siems et al. 2025, arXiv:2502.10297; negative eigenvalues: Grazzi et al. 2024, arXiv:2411.12537.
 
@@ -214,7 +214,7 @@ class KimiDeltaAttention(ConvolvedMixer):
 
     q, k and v come from a short convolution with silu; q and k then have length 1 in each head. A is one number per
     head, b one per channel. `neg_eigval`: β_t = 2 σ(w_β·x_t). `write=channel` is Gated DeltaNet 2, which erases and
-    writes per channel, e = σ(W_e x), of which `neg_eigval` makes twice as much, and w = σ(W_w x):
+    writes per channel, e = σ(W_e x), doubled by `neg_eigval`, and w = σ(W_w x):
 
         S_t = (I − k_t (e_t ∘ k_t)ᵀ) diag(α_t) S_{t−1} + k_t (w_t ∘ v_t)ᵀ
 
@@ -260,7 +260,7 @@ class KimiDeltaAttention(ConvolvedMixer):
         return self._combine(x_BD, o_BHK, rest[2]), new
 
     def _heads(self, qkv: Tensor, strength: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Queries, the keys that are written and erased, those that are read for it, values, and the log decays."""
+        """Queries, keys for writing and erasing, keys for reading the erased value, values, and the log decays."""
         q, k, v = qkv.unflatten(-1, (3, self.heads, self.width)).unbind(-3)
         q, k = q.to(self.state_dtype), k.to(self.state_dtype)
         step = F.softplus(self.decay(low).to(self.state_dtype)).unflatten(-1, (self.heads, self.width))

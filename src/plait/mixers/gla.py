@@ -112,14 +112,14 @@ class GlaOptions(MixerOptions):
 
 
 def fraction(d: Number, factor: Number) -> Number:
-    """`factor` times the width `d`, a whole number once checked; stays an array where it is one."""
+    """`factor` times the width `d`, an integer (which `check` ensures), or an array of them."""
     width = d * factor
     return round(width) if isinstance(width, float) else width
 
 
 @dataclass(frozen=True)
 class Hgrn2Options(MixerOptions):
-    """Gated linear RNN with an outer-product state: what a key channel does not keep, it writes."""
+    """Gated linear RNN with an outer-product state: a key channel writes to the extent that it forgets."""
 
     name: ClassVar[str] = "hgrn2"
     kind: ClassVar[str] = "sequence"
@@ -171,11 +171,11 @@ class RetNetOptions(MixerOptions):
     out_gate: str = option("silu", "gate on the output", allowed=("none", "silu", "sigmoid"))
 
     def key_width(self, d: Number) -> Number:
-        """Of all heads."""
+        """Key width of all heads."""
         return d if not self.head_dim else self.heads * self.head_dim
 
     def value_width(self, d: Number) -> Number:
-        """Of all heads."""
+        """Value width of all heads."""
         return fraction(self.key_width(d), self.expand_v)
 
     def check(self, d: int) -> None:

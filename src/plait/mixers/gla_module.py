@@ -143,7 +143,7 @@ class GatedLinearAttention(ConvolvedMixer):
         return self._combine(o_BHV, gate), {"S": S_BHKV, **conv, **canon}
 
     def _heads(self, qkv: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Queries, keys, values and log decays by head; only the decays need be wide."""
+        """Queries, keys, values and log decays by head; only the decays need fp32."""
         q, k, v = qkv.split(self.qkv, dim=-1)
         g = F.logsigmoid(self.decay(low).to(self.state_dtype)) / self.tau
         q, k, v, g = (part.unflatten(-1, (self.heads, -1)) for part in (q, k, v, g))
@@ -161,8 +161,8 @@ class Hgrn2(RecurrentMixer):
         y = W_o RMSNorm(o)
 
     Qin et al. 2024, arXiv:2404.07904. The paper raises f above a lower bound that grows with depth and is learned
-    jointly over all layers; a mixer here knows nothing of its neighbours, so every layer has the paper's first-layer
-    bound, 0.
+    jointly over all layers; a mixer here does not know other layers, so every layer has the paper's first-layer bound,
+    0.
 
     Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values.
     """
@@ -186,7 +186,7 @@ class Hgrn2(RecurrentMixer):
         return self._combine(x_BD, o_BHK), {"S": S_BHKK}
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Queries, keys, values and log decays by head; only the decays need be wide."""
+        """Queries, keys, values and log decays by head; only the decays need fp32."""
         q, f, v = self.input(x).unflatten(-1, (3, self.heads, self.width)).unbind(-3)
         # σ(−f) is 1 − σ(f) without the cancellation.
         return F.silu(q), (-f).sigmoid(), v, F.logsigmoid(f.to(self.state_dtype))
@@ -202,7 +202,7 @@ class Retention(RecurrentMixer):
         S_t = γ_h S_{t−1} + k_t v_tᵀ,   o_t = q_tᵀ S_t / √K,   y = W_o [ RMSNorm_head(o) ∘ silu(W_g x) ]
         γ_h = 1 − 2^(−5−h),   h = 0 … H−1
 
-    Queries and keys are turned by their positions (rotary). Lightning attention has silu on queries, keys and values,
+    Queries and keys are rotated by their positions (rotary). Lightning attention has silu on queries, keys and values,
     the slopes of ALiBi, γ_h = exp(−2^(−8 (h+1)/H)), and a sigmoid gate; the factor by which its authors weaken the
     decays of later layers is left out, since a mixer does not know its depth.
 
@@ -222,7 +222,7 @@ class Retention(RecurrentMixer):
         # Query, key, value and output gate in one product.
         self.splits = [keys, keys, values, values if self.out_gate != "none" else 0]
         self.input = nn.Linear(d, sum(self.splits), bias=False)
-        # Kept as powers of two, which every dtype has exactly: 1 − 2⁻¹² would be 1 in half precision.
+        # Kept as powers of two, which are exact in every dtype: 1 − 2⁻¹² would be 1 in half precision.
         self.alibi = options.decay == "alibi"
         powers_H = torch.tensor(alibi_slopes(self.heads)).log2() if self.alibi else -5.0 - torch.arange(self.heads)
         self.register_buffer("powers_H", powers_H, persistent=False)

@@ -84,7 +84,7 @@ class MhHyenaOptions(HyenaOptions):
 
 @dataclass(frozen=True)
 class HyenaExpertsOptions(MixerOptions):
-    """E narrow Hyenas; each token's output comes from its K best-scored ones and from no other."""
+    """E narrow Hyenas; each token's output comes only from the K with the highest scores."""
 
     name: ClassVar[str] = "hyena-experts"
     kind: ClassVar[str] = "sequence"
@@ -112,8 +112,8 @@ class HyenaExpertsOptions(MixerOptions):
         total = self.experts * w
         params = {"router": linear(d, self.experts)} | _around(d, total, self.short)
         params |= {"filter": 2 * total * S, "skip": total, "output": w * d}
-        # Every expert's state sees every token, so projections and short convolutions are met by all of them;
-        # a token's output meets the filters of its active experts only.
+        # Every expert's state sees every token, so projections and short convolutions run for all of them; a token's
+        # output uses only the filters of its active experts.
         idle = (self.experts - self.active) * w * (2 * S + 1)
         return Cost(
             params=params,

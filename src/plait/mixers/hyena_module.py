@@ -16,14 +16,14 @@ Multi-head Hyena, one filter per head on the outer products of keys and values:
 
     q, k, v = shortconv(W x);   y_t = W_o [Σ_{s ≤ t} h_{t−s} v_s k_sᵀ q_t]  in every head
 
-It is linear attention whose past fades by a learned filter instead of staying or being gated by the data; the state of
-a head is S matrices of P × P. Massaroli et al. 2023, arXiv:2310.18780, Sec. 4; MAD (arXiv:2403.17844), Sec. 2.2.
+It is linear attention whose past decays by a learned filter instead of a data-dependent gate; the state of a head is S
+matrices of P × P. Massaroli et al. 2023, arXiv:2310.18780, Sec. 4; MAD (arXiv:2403.17844), Sec. 2.2.
 
 Hyena experts, E narrow Hyenas side by side, of which K make each token's output:
 
     s_t = softmax(top_K(x_t W_g)),   y_t = W_o Σ_{k ∈ top K} s_tk Hyena_k(x)_t
 
-Hyena_k is order 2 and w channels wide, before any output map. The paper's FLOPs (App. C.4.8) settle what its text
+Hyena_k is order 2 and w channels wide, before any output map. The paper's FLOPs (App. C.4.8) clarify what its text
 leaves open: q, k and v of all experts are one projection, and one map from w to D follows the weighted sum. Only the
 output is sparse: a later token may choose any expert, so the state of every expert sees every token. Poli et al. 2024
 (MAD), arXiv:2403.17844, Sec. 3.3.
@@ -45,15 +45,15 @@ from plait.mixers.options import MixerOptions
 from plait.ops.longconv import modal_conv, modal_conv_step, multihead_conv, multihead_conv_step
 from plait.ops.shortconv import short_conv, short_conv_step
 
-# The range of a filter's memories before training, in tokens.
+# The range of a filter's decay horizons at initialisation, in tokens.
 SHORTEST_MEMORY, LONGEST_MEMORY = 1.0, 1000.0
 
 
 class ModalFilter(nn.Module):
     """The modes of C filters.
 
-    At first their memories are log-spaced, each filter spanning the whole range and no two of them alike, and each mode
-    brings 1/S of the energy of a filter of unit norm: Σ_t (R λ^t)² = R² / (1 − λ²).
+    At initialisation their decay horizons are log-spaced, each filter spanning the whole range and no two alike, and
+    each mode has 1/S of the energy of a filter of unit norm: Σ_t (R λ^t)² = R² / (1 − λ²).
     """
 
     def __init__(self, filters: int, modes: int) -> None:
@@ -69,7 +69,7 @@ class ModalFilter(nn.Module):
         self.residues_CS.mul_(self._residue_scale())
 
     def modes(self) -> tuple[Tensor, Tensor]:
-        """log λ < 0 and the residues, in fp32 or wider: λ is raised to powers as large as the sequence is long."""
+        """log λ < 0 and the residues, in fp32 or wider: λ is raised to powers up to the sequence length."""
         wide = torch.promote_types(self.log_rate_CS.dtype, torch.float32)
         return -torch.exp(self.log_rate_CS.to(wide)), self.residues_CS.to(wide)
 
@@ -79,7 +79,7 @@ class ModalFilter(nn.Module):
 
 
 class HyenaBase(RecurrentMixer):
-    """What the Hyenas share: q, k and v through a short convolution, a modal filter, an output map, and their state."""
+    """Base of the Hyenas: q, k and v through a short convolution, a modal filter, an output map, and the state."""
 
     def __init__(
         self, d: int, options: MixerOptions, *, width: int, short: int, filters: int, modes: int, d_out: int
@@ -105,7 +105,7 @@ class HyenaBase(RecurrentMixer):
 
     @property
     def modes_shape(self) -> tuple[int, ...]:
-        """The filters' state, for one row of the batch: one number per mode, unless each mode holds more."""
+        """The shape of the filters' state for one row of the batch: one number per mode, unless a mode holds more."""
         return tuple(self.filter.log_rate_CS.shape)
 
     def project(self, x_BTD: Tensor, tail: Tensor | None) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
@@ -118,7 +118,7 @@ class HyenaBase(RecurrentMixer):
         return self._split(qkv), tail
 
     def _split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """MAD, App. C.3: full precision for the convolution, so for the gates around it too."""
+        """Full precision for the convolution (MAD, App. C.3), and so for the gates around it."""
         q, k, v = qkv.to(self.state_dtype).chunk(3, dim=-1)
         return q, k, v
 

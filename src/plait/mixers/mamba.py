@@ -63,7 +63,7 @@ class MambaOptions(MixerOptions):
             flops={
                 "projections": 2 * seq * (d * 2 * E + E * (R + 2 * N) + R * E + E * d),
                 SHORT_CONV: 2 * seq * E * W,
-                # Each number of state is written and read once a token; decays and the skip are elementwise.
+                # Each number of state is written and read once per token; decays and the skip are elementwise.
                 MIXING: 4 * seq * E * N,
             },
             fixed_state=E * N,

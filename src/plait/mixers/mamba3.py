@@ -15,7 +15,7 @@ from plait.mixers.options import MIXING, Cost, MixerOptions, Number, linear, opt
 
 @dataclass(frozen=True)
 class Mamba3Options(MixerOptions):
-    """Mamba-2 whose state turns by angles from the data, with a trapezoidal step and no short convolution."""
+    """Mamba-2 with a state rotated by data-dependent angles, a trapezoidal step and no short convolution."""
 
     name: ClassVar[str] = "mamba3"
     kind: ClassVar[str] = "sequence"
@@ -46,7 +46,7 @@ class Mamba3Options(MixerOptions):
         return self.expand * d // self.head_dim
 
     def angles(self) -> int:
-        """Pairs of state channels that turn."""
+        """Pairs of state channels that are rotated."""
         return int(self.state * self.rotate) // 2
 
     def check(self, d: int) -> None:
@@ -61,7 +61,7 @@ class Mamba3Options(MixerOptions):
 
     def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
         inner, heads, n, r = self.inner_width(d), self.heads(d), self.state, self.rank
-        # What one token writes and the next needs again: B of every head and x.
+        # What one token writes and the next token needs again: B of every head, and x.
         last = heads * r * n + inner
         turned = self.angles() if isinstance(n, int) else (n * self.rotate).astype(int) // 2
         weights_in = linear(d, 2 * inner + 2 * n * self.groups * r + 3 * heads + turned)

@@ -4,22 +4,21 @@
     S_t = a_t S_{t−1} + (1 − λ_t) Δ_t a_t B_{t−1} x_{t−1}ᵀ + λ_t Δ_t B_t x_tᵀ,   y_t = S_tᵀ C_t + D x_t
     out = W_o [ y ∘ silu(z) ]
 
-z, x, B, C, δ, A, λ and the angles φ are one linear map of the input. B and C are RMS-normed, get a bias of every head
-and are turned by θ_t, pair by pair: a state that turns is a complex one. The first input of a step counts with 1 − λ,
-which is half a short convolution of width 2.
+z, x, B, C, δ, A, λ and the angles φ are one linear map of the input. B and C are RMS-normed, get a bias per head and
+are rotated by θ_t, pair by pair, which is equivalent to a complex state. The previous input counts with weight 1 − λ,
+similar to a short convolution of width 2.
 
-A turn by π at every one, and none at a zero, keeps a parity of any length: Δ = 1 and tanh φ = 1 for a one, Δ = 0 for a
-zero, so that h ← 1 − h (a test holds such weights to 2,048 tokens). Training comes near that and not to it. Nothing
-holds a learnt step at 1 as a saturated sigmoid holds β of the delta rule at 2, and an error of ε per token is one of T
-ε after T tokens: 1 % of π, which 32 tokens do not show and the loss on them does not mend, is out of phase at 128.
-Steps that start at 0.1 and less turn by a tenth of π at most, where a turn has hardly a gradient: parity is found with
-`step_max=1`. With `turn=held`, which is not the authors', a token turns by π clamp(φ_t / 6 + 1/2, 0, 1), whatever its
-step: 0 and π are ends of the range, reached and then held.
+A rotation by π for every one, and none for a zero, computes parity at any length: Δ = 1 and tanh φ = 1 for a one, Δ = 0
+for a zero, so that h ← 1 − h (a test checks such weights up to 2,048 tokens). Training gets close to this solution but
+does not reach it. Nothing keeps a learned step at exactly 1, as a saturated sigmoid keeps β of the delta rule at 2, and
+an error of ε per token grows to T ε after T tokens: an error of 1 % of π, too small to affect the loss on 32 tokens, is
+out of phase at 128. Steps initialised at 0.1 or less rotate by at most a tenth of π, where the gradient nearly
+vanishes: parity is learned with `step_max=1`. With `turn=held`, which is ours, a token rotates by π clamp(φ_t / 6 +
+1/2, 0, 1), whatever its step: 0 and π are the ends of the range, which can be reached exactly and then kept.
 
 With rank R > 1 (MIMO) a token has R columns of B and C for the same state, x_r = x ∘ m_r, and the outputs
-y_r ∘ silu(z ∘ n_r) are summed with weights o_r. The plain recurrence below has one write per token: what the next token
-adds for this one is known with it, so that token j counts λ_j Δ_j + (1 − λ_{j+1}) Δ_{j+1} for all later tokens and
-λ_j Δ_j for itself.
+y_r ∘ silu(z ∘ n_r) are summed with weights o_r. The plain recurrence below writes once per token: token j has weight
+λ_j Δ_j + (1 − λ_{j+1}) Δ_{j+1} for all later tokens, including what the next token adds for it, and λ_j Δ_j for itself.
 
 Lahoti et al. 2026, "Mamba-3: Improved Sequence Modeling using State Space Principles", arXiv:2603.15569; norms,
 biases and initial values as in the authors' public code.
@@ -41,7 +40,7 @@ from plait.mixers.mamba_module import init_steps
 from plait.mixers.mixer import Draw, RecurrentMixer, RmsNorm, State
 from plait.ops.gla import gla, gla_step
 
-WEAKEST_RATE = 1e-4  # of −log a per unit of Δ
+WEAKEST_RATE = 1e-4  # smallest −log a per unit of Δ
 
 
 class Mamba3(RecurrentMixer):
@@ -86,8 +85,8 @@ class Mamba3(RecurrentMixer):
         q_BTHRN = self._placed(self.query_norm, c, self.query_bias_HRN, angle_BTHA)
 
         now_BTH, before_BTH = share_BTH * step_BTH, (1 - share_BTH) * step_BTH
-        later_BTH = F.pad(before_BTH[:, 1:], (0, 0, 0, 1))  # what the next token adds; of the last one's, later
-        # The last token of the state gets its second half before it decays.
+        later_BTH = F.pad(before_BTH[:, 1:], (0, 0, 0, 1))  # what the next token adds; for the last token, added later
+        # The last token of the state gets its second contribution before it decays.
         S_BHNP = state["S"] + before_BTH[:, 0, :, None, None] * self._write(state["B"], state["x"])
         y_BTHRP, S_BHNP = self._mix(q_BTHRN, k_BTHRN, self._ranks(x_BTHP), now_BTH + later_BTH, g_BTH, S_BHNP)
         own_BTHRR = q_BTHRN @ k_BTHRN.mT  # a token does not see what the next one adds for it
@@ -97,7 +96,7 @@ class Mamba3(RecurrentMixer):
         return self._combine(y_BTHRP, x_BTHP, z_BTHP), exact
 
     def _turned(self, turn_BTA: Tensor, step_BTH: Tensor) -> Tensor:
-        """By how much each token turns the state of every head."""
+        """The rotation angle of each token for every head's state."""
         if self.held:
             return math.pi * F.hardsigmoid(turn_BTA)[..., None, :].expand(-1, -1, self.heads, -1)
         return math.pi * turn_BTA.tanh()[..., None, :] * step_BTH[..., None]
@@ -106,8 +105,8 @@ class Mamba3(RecurrentMixer):
         return {name: value.to(x_BTD.device) for name, value in self.init_state(x_BTD.shape[0]).items()}
 
     def _placed(self, norm: nn.Module, flat: Tensor, bias_HRN: Tensor, angle_BTHA: Tensor) -> Tensor:
-        """B or C of every head, normed, with its bias, and its first 2 A channels turned pair by pair; exact are the
-        angles alone, which add up."""
+        """B or C of every head, normed, with its bias, and its first 2 A channels rotated pair by pair; only the
+        angles, which accumulate, are in full precision."""
         by_group: Tensor = flat.unflatten(-1, (self.rank, self.groups, 1, self.state_size))
         normed: Tensor = norm(by_group).expand(*by_group.shape[:-2], self.heads // self.groups, -1).flatten(-3, -2)
         x_BTHRN = normed.transpose(-3, -2).to(flat.dtype) + bias_HRN.to(flat.dtype)
@@ -130,8 +129,8 @@ class Mamba3(RecurrentMixer):
     def _mix(
         self, q_BTHRN: Tensor, k_BTHRN: Tensor, v_BTHRP: Tensor, weight_BTH: Tensor, g_BTH: Tensor, S_BHNP: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The plain recurrence. Of rank R a token is 2 R − 1 tokens: R write, of which the last one reads, too, and the
-        others only read; the first decays."""
+        """The plain recurrence. With rank R a token becomes 2 R − 1 tokens: R write, of which the last also reads, and
+        the others only read; only the first decays."""
         R, v_BTHRP = self.rank, (weight_BTH[..., None, None] * v_BTHRP).to(k_BTHRN.dtype)
         if R == 1 and q_BTHRN.shape[1] == 1:
             y, S_BHNP = gla_step(q_BTHRN[:, 0, :, 0], k_BTHRN[:, 0, :, 0], v_BTHRP[:, 0, :, 0], g_BTH[:, 0], S_BHNP)

@@ -19,7 +19,7 @@ from plait.ops.gla import gla, gla_step
 from plait.ops.scan import selective_scan, selective_scan_step
 from plait.ops.shortconv import short_conv, short_conv_step
 
-# Ranges of the initial rates exp(A) and steps Δ, the authors'.
+# Ranges of the initial rates exp(A) and steps Δ, as in the authors' code.
 RATES = (1.0, 16.0)
 STEPS = (1e-3, 1e-1)
 
@@ -54,14 +54,14 @@ class Mamba(RecurrentMixer):
         self.output = nn.Linear(self.inner, d, bias=options.bias)
 
     def init_weights(self, draw: Draw) -> None:
-        # Both as wide as the authors' uniform draws, from ±W^(−1/2) and ±R^(−1/2).
+        # Both with the standard deviation of the authors' uniform draws, ±W^(−1/2) and ±R^(−1/2).
         draw(self.taps_EW, self.taps_std)
         draw(self.step_size.weight, (3 * self.rank) ** -0.5)
-        # Normal noise through its own distribution function is uniform.
+        # Normal noise passed through its cumulative distribution function is uniform.
         draw(self.step_size.bias, 1.0)
         uniform_E = torch.special.ndtr(self.step_size.bias)
         step_E = STEPS[0] * torch.exp(uniform_E * math.log(STEPS[1] / STEPS[0]))
-        self.step_size.bias.copy_(step_E + torch.log(-torch.expm1(-step_E)))  # softplus of it is the step again
+        self.step_size.bias.copy_(step_E + torch.log(-torch.expm1(-step_E)))  # the inverse of softplus
 
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
         return {
@@ -75,7 +75,7 @@ class Mamba(RecurrentMixer):
     def connected(
         self, x_BTD: Tensor, state: State | None, loan: Loan, pad_B: Tensor | None = None
     ) -> tuple[Tensor, State, Loan]:
-        """What is lent is the state's output ahead of the gate."""
+        """Later layers may read the state's output before the gate."""
         state = state or {}
         u_BTE, gate_BTE = self.input_gate(x_BTD).chunk(2, dim=-1)
         u_BTE, conv = short_conv(u_BTE, self.taps_EW, self.taps_bias_E, state_BHC=state.get("conv"), activation="silu")
@@ -89,7 +89,8 @@ class Mamba(RecurrentMixer):
         return self._combine(y_BE, gate_BE), {"scan": scan, "conv": conv}
 
     def _select(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """What the scan takes, all but u in fp32 or wider: the recurrence multiplies its rounding errors. (…, E) in."""
+        """The inputs of the scan for (…, E), all but u in fp32 or wider, because the recurrence amplifies rounding
+        errors."""
         wide = self.state_dtype
         rank, B, C = self.selection(u).split([self.rank, self.state, self.state], dim=-1)
         delta = F.softplus(self.step_size(rank).to(wide))
@@ -108,9 +109,9 @@ class Mamba2(ConvolvedMixer):
         y_t = S_tᵀ C_t + D x_t
         out = W_o RMSNorm(y ∘ silu(z))
 
-    z, x, B, C and δ are one linear map of the input; x, B and C then pass a short convolution with silu. B and C serve
-    all heads of a group. Read as linear attention, C is the query, B the key and Δx the value. The norm runs over the
-    whole inner width, whatever the groups.
+    z, x, B, C and δ are one linear map of the input; x, B and C then pass through a short convolution with silu. B and
+    C are shared by all heads of a group. Read as linear attention, C is the query, B the key and Δx the value. The norm
+    runs over the whole inner width, whatever the groups.
 
     Dao & Gu 2024, arXiv:2405.21060.
 
@@ -143,7 +144,7 @@ class Mamba2(ConvolvedMixer):
     def connected(
         self, x_BTD: Tensor, state: State | None, loan: Loan, pad_B: Tensor | None = None
     ) -> tuple[Tensor, State, Loan]:
-        """What is lent is the heads' output ahead of gate and norm."""
+        """Later layers may read the heads' output before gate and norm."""
         state = state or {}
         z, mixed_BTC, step = self.input(x_BTD).split(self.splits, dim=-1)
         mixed_BTC, new = self.convolve(mixed_BTC, state)
@@ -183,19 +184,19 @@ class Mamba2(ConvolvedMixer):
 
 
 def init_decay(log_rate_H: nn.Parameter, step_bias_H: nn.Parameter, draw: Draw) -> None:
-    """Rates exp(A) uniform in RATES; steps softplus(b) uniform in their logarithm over STEPS."""
+    """Rates exp(A) uniform in RATES; steps softplus(b) log-uniform over STEPS."""
     log_rate_H.copy_(_uniform(log_rate_H, draw, *RATES).log())
     init_steps(step_bias_H, draw)
 
 
 def init_steps(step_bias_H: nn.Parameter, draw: Draw, largest: float = STEPS[1]) -> None:
-    """Steps softplus(b) uniform in their logarithm, a hundredfold range that ends at the largest."""
+    """Steps softplus(b) log-uniform over a hundredfold range that ends at the largest."""
     step_H = _uniform(step_bias_H, draw, math.log(largest * STEPS[0] / STEPS[1]), math.log(largest)).exp()
     step_bias_H.copy_(step_H + torch.log(-torch.expm1(-step_H)))  # the inverse of softplus
 
 
 def _uniform(parameter: nn.Parameter, draw: Draw, low: float, high: float) -> Tensor:
-    """Uniform numbers from the parameter's own normal stream, through the normal distribution function."""
+    """Uniform numbers from the parameter's own normal stream, through the normal CDF."""
     draw(parameter, 1.0)
     share: Tensor = torch.special.ndtr(parameter.detach())
     return low + (high - low) * share

@@ -1,21 +1,21 @@
-"""The contract every mixer keeps, on the torch side; its base classes, and the norms and gates that mixers share.
+"""The contract of mixers on the torch side: base classes, and the norms and gates that mixers share.
 
-A mixer maps (B, T, D) to (B, T, D). It may be run three ways that must agree:
+A mixer maps (B, T, D) to (B, T, D). It can be run in three ways that must agree:
 
     forward(x_BTD)            a whole sequence at once (training)
     extend(x_BTD, state)      the next T tokens after a state (prefill in chunks, Transformer-XL segments)
     step(x_BD, state)         the next token (generation)
 
-In a model where a layer reads what an earlier one computed (its keys and values, its memory), both run by a fourth,
-`connected`, which takes what this layer reads and returns what later layers may read from it.
+If a layer reads what an earlier one computed (its keys and values, its memory), both run by a fourth, `connected`,
+which takes what this layer reads and returns what later layers may read from it.
 
-A state is a dict of tensors, batch first, and is never changed in place: to go back, keep an earlier one. The rows of
-a batch are reordered by indexing every tensor; `merge` and `crop` do what indexing cannot. `plait check` tests all of
-it, for the mixers here and for yours.
+A state is a dict of tensors, batch first, and is never modified in place: to return to an earlier position, keep its
+state. The rows of a batch are reordered by indexing every tensor; `merge` and `crop` do what indexing cannot. `plait
+check` tests all of this, for the mixers here and for users' own.
 
 A mixer with a recurrent state (`RecurrentMixer`) needs no second path for training: a whole sequence is `extend` from
-no state at all, `{}`, which its ops read as zeros. Many of them pass their projections through a short convolution
-first (`ConvolvedMixer`). Attention keeps every token's keys and values (`CachedMixer`).
+no state at all, `{}`, which its ops read as zeros. Many of them first pass their projections through a short
+convolution (`ConvolvedMixer`). Attention keeps every token's keys and values (`CachedMixer`).
 
 Letters: B batch, T new tokens, N tokens in the cache, D model width, H heads, K key width and V value width of a head,
 C convolved channels, W width of the convolution.
@@ -47,9 +47,9 @@ Draw = Callable[[Tensor, float], None]
 
 @dataclass(frozen=True)
 class Cut:
-    """How tensor parallelism cuts a tensor. Along `dim` it has segments of these sizes (queries, keys and values in
-    one matrix are three), and each process has an equal part of every segment. Without segments every process has
-    all of it, and a part of its gradient."""
+    """How tensor parallelism splits a tensor. Along `dim` it has segments of these sizes (queries, keys and values in
+    one matrix are three), and each process has an equal part of every segment. Without segments, every process has the
+    whole tensor and a part of its gradient."""
 
     dim: int
     segments: tuple[int, ...] = ()
@@ -59,7 +59,7 @@ class Cut:
         return torch.cat(pieces, self.dim)
 
     def join(self, every_part: Sequence[Tensor]) -> Tensor:
-        """The whole tensor, of all parts in order."""
+        """The whole tensor from all parts in order."""
         sizes = [size // len(every_part) for size in self.segments]
         pieces = [part.split(sizes, self.dim) for part in every_part]
         return torch.cat([piece for segment in zip(*pieces, strict=True) for piece in segment], self.dim)
@@ -68,7 +68,7 @@ class Cut:
 class Mixer(nn.Module, ABC):
     """Base of sequence mixers. A subclass implements `forward`, `init_state` and `step`."""
 
-    #: Of a mixer in a user's file or package: its options, with name and cost.
+    #: For a mixer in a user's file or package: its options, with name and cost.
     Options: ClassVar[type[MixerOptions] | None] = None
     #: Whether rows of a batch may start with padding (the state or `forward` takes `pad_B`).
     paddable = False
@@ -81,29 +81,29 @@ class Mixer(nn.Module, ABC):
     def forward(self, x_BTD: Tensor) -> Tensor: ...
 
     def forward_with_loss(self, x_BTD: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The output, and the auxiliary loss that training adds (load balancing of experts), where there is one."""
+        """The output, and the auxiliary loss that training adds (load balancing of experts), if there is one."""
         return self(x_BTD), None
 
     def forward_at(self, x_BTD: Tensor, at_BN: Tensor) -> tuple[Tensor, Tensor | None]:
-        """`forward_with_loss` with the output at some positions of each sequence alone. Correct for any mixer; those
-        that can, compute no others."""
+        """`forward_with_loss` with the output only at some positions of each sequence. This default is correct for any
+        mixer; mixers that can avoid computing other positions override it."""
         y_BTD, loss = self.forward_with_loss(x_BTD)
         return take_tokens(y_BTD, at_BN), loss
 
     @property
     def pointwise(self) -> bool:
-        """Whether the output at a position depends on the input there alone, and nothing on the other positions."""
+        """Whether the output at a position depends only on the input at that position."""
         return False
 
     @abstractmethod
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
-        """The state before the first token. `rollback` is how many tokens a later `crop` may have to take back."""
+        """The state before the first token. `rollback` is how many tokens a later `crop` may remove."""
 
     @abstractmethod
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]: ...
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
-        """The next T tokens. Correct for any mixer; those that can, do better than one token at a time."""
+        """The next T tokens. This default is correct for any mixer but loops over tokens; faster mixers override it."""
         outputs = []
         for x_BD in x_BTD.unbind(1):
             y_BD, state = self.step(x_BD, state)
@@ -119,33 +119,33 @@ class Mixer(nn.Module, ABC):
         raise NotImplementedError(f"{self.options.name} neither reads of other layers nor lends to them")
 
     def share_with(self, owner: Mixer) -> Mixer:
-        """The mixer to put in this one's place so that both layers use the weights of `owner`, which has the same
-        options. By default `owner` itself: a mixer holds no state, so one instance can serve several layers."""
+        """The mixer that replaces this one so that both layers use the weights of `owner`, which has the same options.
+        By default `owner` itself: a mixer has no internal state, so one instance can serve several layers."""
         return owner
 
     def tensor_parallel(self, parts: int) -> dict[str, Cut]:
-        """How its parameters and buffers are cut where `parts` processes share this mixer; from then on it is one of
-        these parts, whose outputs are summed. Empty: it cannot be cut, and every process computes all of it."""
+        """How parameters and buffers are split over `parts` processes; from then on this mixer is one of the parts,
+        whose outputs are summed. Empty: it cannot be split and is replicated in every process."""
         return {}
 
     def crop(self, state: State, tokens: int) -> State:
-        """The state as it was `tokens` tokens earlier, where a mixer keeps enough to know it."""
+        """The state as it was `tokens` tokens earlier, if the mixer keeps enough to restore it."""
         raise UserError(
             f"{self.options.name} keeps a fixed state and no history to go back in; "
             "states are never changed in place, so keep the one you may want to return to."
         )
 
     def with_capacity(self, state: State, tokens: int) -> State | None:
-        """The same state in buffers that `tokens` tokens in all fit into, which `step` then fills in place (`held`
-        counts them); None where a mixer's cache does not grow or knows no such form."""
+        """The same state in buffers with a capacity of `tokens` tokens, which `step` then fills in place (`held` counts
+        them); None if the cache does not grow or has no such form."""
         return None
 
     def merge(self, states: Sequence[State]) -> State:
-        """One batch of the rows of several states, which may stand at different lengths."""
+        """One batch from the rows of several states, which may have different lengths."""
         return {key: torch.cat([state[key] for state in states]) for key in states[0]}
 
     def init_weights(self, draw: Draw) -> None:
-        """Seed what the model's default (normal linear weights, zero biases) does not cover."""
+        """Initialise what the model's default (normal linear weights, zero biases) does not cover."""
 
     def residual_weights(self) -> list[Tensor]:
         """The weights of the last map before the residual sum, which `depth_scale` makes smaller."""
@@ -158,13 +158,13 @@ class Mixer(nn.Module, ABC):
 
 
 class ChannelMixer(Mixer):
-    """Base of mixers that treat every position alone: no state, and a step is a sequence of one."""
+    """Base of mixers that process every position independently: no state, and a step is a sequence of one."""
 
     paddable = True
 
     @property
     def pointwise(self) -> bool:
-        # A load-balancing loss counts all positions, and Canon's convolution looks back.
+        # A load-balancing loss needs all positions, and Canon's convolution reads earlier ones.
         return type(self).forward_with_loss is Mixer.forward_with_loss and self.options.canon == "none"
 
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
@@ -181,11 +181,11 @@ class ChannelMixer(Mixer):
 
 
 def make_mixer(options: MixerOptions, d: int) -> Mixer:
-    """Import and build the torch side of a mixer, with Canon's convolution on its input where it has one."""
+    """Import and build the torch side of a mixer, with Canon's convolution on its input if it has one."""
     module, _, attribute = options.module.partition(":")
     mixer: Mixer = getattr(import_module(module), attribute)(d, options)
     if "a" in options.canon or "c" in options.canon:
-        from plait.mixers.canon_module import CanonMixer  # it is a mixer itself
+        from plait.mixers.canon_module import CanonMixer  # imported here because it is a mixer itself
 
         return CanonMixer(mixer)
     return mixer
@@ -224,7 +224,7 @@ def make_norm(kind: str, width: int, eps: float) -> nn.Module:
 
 
 def gated(x: Tensor, gate: Tensor, kind: str) -> Tensor:
-    """x ∘ act(gate), with the nonlinearity that a mixer's `out_gate` option names ("none": x alone)."""
+    """x ∘ act(gate), with the nonlinearity named by a mixer's `out_gate` option ("none": x alone)."""
     if kind == "none":
         return x
     return x * (F.silu(gate) if kind == "silu" else gate.sigmoid())
@@ -254,12 +254,13 @@ class RecurrentMixer(Mixer):
 
     @property
     def state_dtype(self) -> torch.dtype:
-        """Decays multiply and states add up over the whole sequence: never below fp32."""
+        """At least fp32, because decays multiply and states accumulate over the whole sequence."""
         return torch.promote_types(self.output.weight.dtype, torch.float32)
 
 
 class ConvolvedMixer(RecurrentMixer):
-    """A recurrent mixer whose queries, keys and values (C channels) first pass a short causal convolution with silu.
+    """A recurrent mixer whose queries, keys and values (C channels) first pass through a short causal convolution with
+    silu.
 
     Its state is one K × V matrix per head, "S", and the convolution's last W − 1 inputs, "conv". A subclass calls
     `add_convolution` and sets `state_shape`.
@@ -270,7 +271,7 @@ class ConvolvedMixer(RecurrentMixer):
     state_shape: tuple[int, int, int]  # H, K, V
 
     def add_convolution(self, channels: int, width: int, *, bias: bool = False) -> None:
-        """Of width W; 0 is no convolution, and no nonlinearity."""
+        """Add a convolution of width W; 0: no convolution and no nonlinearity."""
         self.taps_std = (3 * max(1, width)) ** -0.5  # the standard deviation of torch's own convolutions, U(±1/√W)
         taps_CW = nn.Parameter(self.taps_std * torch.randn(channels, width)) if width else None
         self.register_parameter("taps_CW", taps_CW)
@@ -299,8 +300,8 @@ class ConvolvedMixer(RecurrentMixer):
 
 
 class CachedMixer(Mixer):
-    """A mixer whose state holds something of every token, (B, N, …), under the names in `cache` ("k", "v"), and that
-    ends in the linear map `output`. A step is an extension by one token."""
+    """A mixer with a cache that has an entry for every token, (B, N, …), under the names in `cache` ("k", "v"), and
+    that ends in the linear map `output`. A step is an extension by one token."""
 
     cache: ClassVar[tuple[str, ...]] = ("k", "v")
     output: nn.Linear
@@ -313,8 +314,7 @@ class CachedMixer(Mixer):
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]: ...
 
     def merge(self, states: Sequence[State]) -> State:
-        """Rows of different lengths side by side: shorter caches are padded on the left, and `pad` counts by how
-        much."""
+        """Batch rows of different lengths: shorter caches are padded on the left, and `pad` counts the padding."""
         longest = max(state[self.cache[0]].shape[1] for state in states)
         return super().merge([self._padded(state, longest) for state in states])
 
@@ -330,7 +330,7 @@ class CachedMixer(Mixer):
         return {**state, **padded, "pad": pad_B + missing}
 
     def with_room(self, state: State, tokens: int) -> State:
-        """The state with zeros behind what its caches hold, for `tokens` tokens in all; `held` counts those in use."""
+        """The state with caches zero-padded to a capacity of `tokens` tokens; `held` counts those in use."""
         caches = {key: state[key] for key in self.cache if key in state}
         held = next(iter(caches.values())).shape[1]
         roomy = {key: F.pad(x, (0, 0) * (x.dim() - 2) + (0, tokens - held)) for key, x in caches.items()}
@@ -338,14 +338,14 @@ class CachedMixer(Mixer):
 
 
 def appended(state: State, key: str, new: Tensor) -> Tensor:
-    """A cache with the newest entries behind the others: in place where it has room for them (`with_room`)."""
+    """A cache with the newest entries appended: in place if it has spare capacity (`with_room`)."""
     if "held" not in state:
         return torch.cat([state[key], new], dim=1)
     return state[key].index_copy_(1, state["held"], new)
 
 
 def trimmed(states: Sequence[State], keys: Sequence[str]) -> list[State]:
-    """The states with these tensors cut to the shortest one's last entries: some rows may have been cropped."""
+    """The states with these tensors truncated to the length of the shortest: some rows may have been cropped."""
     trimmed_states = [dict(state) for state in states]
     for key in keys:
         if key in states[0]:
@@ -363,6 +363,6 @@ def cannot_crop(name: str, tokens: int) -> UserError:
 
 
 def only_present(mixer: Mixer, cuts: dict[str, Cut]) -> dict[str, Cut]:
-    """The cuts of tensors that this mixer has."""
+    """The cuts of those tensors that this mixer has."""
     present = {name for name, _ in (*mixer.named_parameters(), *mixer.named_buffers())}
     return {name: cut for name, cut in cuts.items() if name in present}

@@ -15,8 +15,8 @@ from plait.mixers.options import MIXING, Cost, MixerOptions, Number, linear, opt
 
 @dataclass(frozen=True)
 class MlaOptions(MixerOptions):
-    """Multi-head latent attention: keys and values of all heads come from one short vector per token, which is all that
-    the cache holds."""
+    """Multi-head latent attention: keys and values of all heads are computed from one short vector per token, and the
+    cache holds only that vector."""
 
     name: ClassVar[str] = "mla"
     kind: ClassVar[str] = "sequence"
@@ -66,7 +66,7 @@ class MlaOptions(MixerOptions):
             weights = weights + gate
         seen = memory + seq
         training = 2 * seq * seen * heads * (nope + rope + values)
-        # From the cache every head attends in the latent space: wider, but nothing has to be expanded.
+        # With a cache, every head attends in the latent space: wider, but no keys and values have to be expanded.
         generation = 2 * seq * seen * heads * (2 * rank + rope)
         return Cost(
             params=params,

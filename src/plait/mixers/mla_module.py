@@ -4,9 +4,9 @@
     q_{t,h} = [q^C, rope(q^E)] = W_q x_t, or U_q RMSNorm(W_d x_t) with `q_rank`
     o_{t,h} = Σ_s softmax_s(q_{t,h}·k_{s,h} / √(D + E)) v_{s,h},   y = W_o o
 
-A whole sequence is attended to as written. From a state only c and e are kept: q^C·(U_h c) is (U_hᵀ q^C)·c, so that
-each head attends in the latent space, and V_h is applied to what it brings back. `out_gate` multiplies o by
-σ(W_g x), one number per head or per channel. `pos=none` leaves q^E and e unturned (Kimi Linear).
+A whole sequence is computed as written. A state keeps only c and e: q^C·(U_h c) is (U_hᵀ q^C)·c, so each head attends
+in the latent space, and V_h is applied to the result. `out_gate` multiplies o by σ(W_g x), one number per head or per
+channel. `pos=none` leaves q^E and e unrotated (Kimi Linear).
 
 DeepSeek-AI 2024, arXiv:2405.04434; Kimi Team 2025, arXiv:2510.26692.
 
@@ -53,7 +53,8 @@ class LatentAttention(CachedMixer):
         k, v = self.expand(c_BTR).unflatten(-1, (self.heads, -1)).split([self.nope_dim, self.v_dim], dim=-1)
         q = torch.cat((nope, rope), dim=-1)
         k = torch.cat((k, e_BTE[:, :, None].expand(-1, -1, self.heads, -1)), dim=-1)
-        # The op takes queries, keys and values of one width: zeros add nothing to a product and are cut off a value.
+        # The op needs queries, keys and values of one width: zero padding does not change products and is removed from
+        # values.
         width = max(self.width, self.v_dim)
         q, k, v = (F.pad(part, (0, width - part.shape[-1])) for part in (q, k, v))
         o = attention(q, k, v, pad_B=pad_B, scale=self.width**-0.5)[..., : self.v_dim]
@@ -68,7 +69,7 @@ class LatentAttention(CachedMixer):
         kv_BNR = appended(state, "kv", torch.cat(self._latents(x_BTM, positions_BT), dim=-1))
         up_HDR, out_HVR = self.expand.weight.unflatten(0, (self.heads, -1)).split([self.nope_dim, self.v_dim], dim=1)
         q = torch.cat((torch.einsum("bthd,hdr->bthr", nope, up_HDR), rope), dim=-1)
-        shared = kv_BNR[:, :, None]  # one key-value head; the value is the key, of which the latent part is used
+        shared = kv_BNR[:, :, None]  # one key-value head; the value is the latent part of the key
         scale, last = self.width**-0.5, state.get("held")
         o_BTHR = attention(q, shared, shared, pad_B=state.get("pad"), scale=scale, last=last)[..., : self.rank]
         o = torch.einsum("bthr,hvr->bthv", o_BTHR, out_HVR)
@@ -92,7 +93,7 @@ class LatentAttention(CachedMixer):
         return nope, rope if self.rotary is None else self.rotary(rope.contiguous(), positions_BT)
 
     def _latents(self, x_BTM: Tensor, positions_BT: Tensor | None) -> tuple[Tensor, Tensor]:
-        """What is kept of each token: c and e."""
+        """The cache entries of each token: c and e."""
         c_BTR, e_BTE = self.latent(x_BTM).split([self.rank, self.rope_dim], dim=-1)
         if self.rotary is not None:
             e_BTE = self.rotary(e_BTE.contiguous()[:, :, None], positions_BT)[:, :, 0]

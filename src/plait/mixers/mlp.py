@@ -66,7 +66,7 @@ class SwigluOptions(MixerOptions):
 
 @dataclass(frozen=True)
 class IdentityOptions(MixerOptions):
-    """A layer that passes its input on: F(X) = X."""
+    """A layer that passes its input through: F(X) = X."""
 
     name: ClassVar[str] = "identity"
     kind: ClassVar[str] = "channel"
@@ -82,7 +82,7 @@ class IdentityOptions(MixerOptions):
 
 @dataclass(frozen=True)
 class MoeOptions(MixerOptions):
-    """SwiGLU experts; each token is computed by its `active` best-scored ones and by no other."""
+    """SwiGLU experts; each token is processed only by the `active` experts with the highest scores."""
 
     name: ClassVar[str] = "moe"
     kind: ClassVar[str] = "channel"
@@ -103,8 +103,8 @@ class MoeOptions(MixerOptions):
 
     def inner_width(self, d: Number) -> Number:
         if isinstance(self.inner, int) and not self.inner:
-            sixteens = (d + 3 * self.active) // (6 * self.active)  # 8 d / 3 / active to the nearest 16 …
-            return 16 * (sixteens + (sixteens == 0))  # … and never none
+            sixteens = (d + 3 * self.active) // (6 * self.active)  # 8 d / 3 / active, rounded to the nearest 16 …
+            return 16 * (sixteens + (sixteens == 0))  # … and at least 16
         return self.inner
 
     def check(self, d: int) -> None:

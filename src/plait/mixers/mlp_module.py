@@ -34,8 +34,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class DenseMixer(ChannelMixer):
-    """Base of the two below: `narrow(widen(x))`, with Canon's convolution between the two where `canon` has a d; the
-    last inputs of that are a state."""
+    """Base of the two below: `narrow(widen(x))`, with Canon's convolution in between if `canon` contains d; its last
+    inputs are a state."""
 
     def __init__(self, d: int, options: MlpOptions | SwigluOptions) -> None:
         super().__init__(d, options)
@@ -78,7 +78,7 @@ class DenseMixer(ChannelMixer):
         return [self.down.weight]
 
     def _cuts(self, first: str, maps: int, parts: int) -> dict[str, Cut]:
-        """d_ff cut into parts; the linear map `first` is so many maps to d_ff in one."""
+        """Split d_ff into parts; the linear map `first` fuses this many maps to d_ff."""
         width = self.down.in_features
         if width % parts:
             return {}
@@ -112,7 +112,8 @@ class Swiglu(DenseMixer):
         self.gate_up = nn.Linear(d, 2 * options.inner_width(d), bias=False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        # Linear maps that are cut for tensor parallelism, or somebody's own, do more than their weights say.
+        # Linear maps that are split for tensor parallelism, or replaced by others, do more than multiply by their
+        # weights.
         ours = _on_gpu(x_BTD) and self.canon is None and type(self.gate_up) is type(self.down) is nn.Linear
         if took("swiglu", swiglu_path(x_BTD, self.down.weight) if ours else "products") == "triton":
             return swiglu_mlp(x_BTD, self.gate_up.weight, self.down.weight)
@@ -148,13 +149,13 @@ class MixtureOfExperts(ChannelMixer):
         s = softmax(top_K(x W_r)),   y = Σ_{k ∈ top K} s_k · expert_k(x)
 
     Shazeer et al. 2017, arXiv:1701.06538; the softmax over the chosen scores only, as MAD (arXiv:2403.17844, Sec. 3.3)
-    writes it. The load-balancing loss is E · Σ_e f_e P_e (Fedus et al. 2021, arXiv:2101.03961, eq. 4): f_e the share of
-    assignments that went to expert e, P_e its mean router probability; it is 1 when the load is even.
+    writes it. The load-balancing loss is E · Σ_e f_e P_e (Fedus et al. 2021, arXiv:2101.03961, eq. 4): f_e is the
+    fraction of assignments to expert e, P_e its mean router probability; it is 1 if the load is even.
 
-    `router=sigmoid` has s_k = σ(x W_r)_k / Σ_{top K} σ(x W_r), times `scale`. `shared` experts serve every token. With
-    `bias` the top K are those of the scores plus b, which nothing else sees; its gradient is sign(f_e − 1/E), so
-    that an optimizer lowers it for experts with more than their share of the load (DeepSeek-AI 2024, arXiv:2412.19437;
-    there the step is a constant of its own, here it is the learning rate under Adam).
+    `router=sigmoid` has s_k = σ(x W_r)_k / Σ_{top K} σ(x W_r), times `scale`. `shared` experts process every token.
+    With `bias` the top K are selected by the scores plus b, which is used nowhere else; its gradient is sign(f_e −
+    1/E), so that an optimizer lowers it for overloaded experts (DeepSeek-AI 2024, arXiv:2412.19437; there the step size
+    is a separate constant, here it is the learning rate under Adam).
 
     Letters: B batch, T time, D width, N tokens in all, E experts, K active experts, W expert width.
     """
@@ -189,11 +190,11 @@ class MixtureOfExperts(ChannelMixer):
         scores_NE = logits_NE.sigmoid() if self.by_sigmoid else logits_NE
         biased_NE = scores_NE if self.bias_E is None else scores_NE + self.bias_E.detach()
         chosen_NK = biased_NE.topk(self.active, dim=-1).indices
-        # Sigmoids over their sum are a softmax of their logarithms, which stays good where all of them are 0.
+        # Normalised sigmoids are a softmax of their logarithms, which stays finite if all of them are 0.
         logits_NE = F.logsigmoid(logits_NE) if self.by_sigmoid else logits_NE
         weight_NK = self.scale * logits_NE.gather(-1, chosen_NK).softmax(dim=-1)
-        # Gathering tokens expert by expert needs sizes known only from the data; where shapes must be static
-        # (inside vmap or a compiled graph) every expert computes every token and the weights mask the result.
+        # Gathering tokens by expert needs data-dependent sizes; where shapes must be static (inside vmap or a compiled
+        # graph), every expert computes every token and the weights mask the result.
         static = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x_ND)
         mix = self._dense if static else self._sparse
         y_ND = mix(x_ND, weight_NK, chosen_NK)
@@ -223,7 +224,7 @@ class MixtureOfExperts(ChannelMixer):
         return (out_END * weight_NE.mT[..., None]).sum(dim=0)
 
     def _one_hot(self, chosen_NK: Tensor) -> Tensor:
-        # By comparison: torch's own one_hot looks at the values, which vmap does not allow.
+        # By comparison: torch's one_hot inspects the values, which vmap does not allow.
         return chosen_NK[..., None] == torch.arange(self.experts, device=chosen_NK.device)
 
     def residual_weights(self) -> list[Tensor]:

@@ -1,13 +1,13 @@
-"""The half of a mixer that needs no torch: its options and what it costs, exactly and without building it.
+"""The torch-free half of a mixer: its options, and its exact cost without building it.
 
 Options are a frozen dataclass. Its fields are declared with `option(...)`, so that one declaration serves the spec
 language (types, errors), `plait list` (documentation) and search spaces (`choices`). Options are validated, costed and
-searched in microseconds, and `module` names the class that is imported only when a model is built.
+searched in microseconds; `module` names the torch class, which is imported only when a model is built.
 
 Costs are plain arithmetic on sizes, so a size may be a NumPy array: a hundred thousand candidates are costed by the
-same formulas as one. FLOPs count two for each multiply-add of a matrix product or convolution; elementwise work is left
-out, and causal attention is counted over the full rectangle, as `torch.utils.flop_counter` does. The papers' own
-conventions are in `plait.papers.conventions`.
+same formulas as one. FLOPs count two for each multiply-add of a matrix product or convolution; elementwise work is not
+counted, and causal attention counts the full rectangle, as in `torch.utils.flop_counter`. The papers' own conventions
+are in `plait.papers.conventions`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from plait.spec import Layer
 
 Number = Any  # int, float, or a NumPy array of them
 
-#: The one term of `Cost.flops` that is not a product with a weight: what mixing along the sequence costs. For a
-#: recurrence it is the arithmetic of the recurrence itself; a chunked fast path may spend more to run faster.
+#: The one term of `Cost.flops` that is not a product with a weight: mixing along the sequence. For a recurrence it
+#: counts the arithmetic of the recurrence itself; a chunked fast path may need more FLOPs.
 MIXING = "mixing"
 
 #: The term of depthwise short convolutions, which are not matrix products.
@@ -60,7 +60,7 @@ class Cost:
 
     @property
     def total_params(self) -> Number:
-        """All parameters of this layer, those it shares with others left out."""
+        """All parameters of this layer, except those shared with others."""
         return sum(self.params.values())
 
     @property
@@ -73,20 +73,20 @@ class Cost:
 
     @property
     def unmasked_flops(self) -> Number:
-        """What must be computed: of causal attention the pairs of query and key that see each other."""
+        """FLOPs that must be computed: for causal attention, only visible pairs of query and key."""
         return self.total_flops - self.masked
 
     @property
     def generation_flops(self) -> Number:
-        """From the state, as generation runs it."""
+        """FLOPs in generation, from the state."""
         return self.total_flops - self.cached
 
 
 def seen_pairs(seq: int, memory: int, window: int = 0) -> int:
-    """Pairs of a query and a key that it sees: all up to its own place, or the last `window` of those."""
+    """The number of visible query-key pairs: all keys up to the query's position, or the last `window` of them."""
     if not window:
         return seq * memory + seq * (seq + 1) // 2
-    growing = min(seq, max(0, window - memory))  # queries that see everything before them
+    growing = min(seq, max(0, window - memory))  # queries that see all earlier keys
     return growing * memory + growing * (growing + 1) // 2 + (seq - growing) * window
 
 
@@ -95,15 +95,15 @@ def linear(d_in: Number, d_out: Number, bias: bool = False) -> Number:
     return d_in * d_out + (d_out if bias else 0)
 
 
-#: Canon's convolutions reach this far: a token and the three before it.
+#: Width of Canon's convolutions: a token and the three before it.
 CANON_WIDTH = 4
 
-#: The name of `share` that shares nothing.
+#: The value of `share` that means no sharing.
 NOT_SHARED = "none"
 
 
 class OptionError(UserError):
-    """Options that a mixer does not accept; `option` is the one at fault, where there is one."""
+    """Options that a mixer does not accept; `option` is the offending one, if known."""
 
     def __init__(self, message: str, option: str | None = None) -> None:
         super().__init__(message)
@@ -147,11 +147,11 @@ class MixerOptions:
     name: ClassVar[str] = ""
     kind: ClassVar[str] = ""  # "sequence" or "channel"
     module: ClassVar[str] = ""  # "package.module:Class" of the torch side
-    source: ClassVar[MixerSource | None] = None  # of a mixer that is not plait's own; set when it is loaded
-    state_knobs: ClassVar[tuple[str, ...]] = ()  # options that set the fixed state, the first to be tried first
+    source: ClassVar[MixerSource | None] = None  # for mixers that are not plait's own; set when loaded
+    state_knobs: ClassVar[tuple[str, ...]] = ()  # options that set the fixed state, in the order in which to try them
     prenorm: ClassVar[bool] = True  # whether the block normalises this mixer's input
     reference: ClassVar[str] = ""  # the paper
-    canon_points: ClassVar[str | None] = None  # where it can have Canon's convolutions; None: on its input alone
+    canon_points: ClassVar[str | None] = None  # where it can have Canon's convolutions; None: only on its input
     reads: ClassVar[str] = ""  # what it reads from an earlier layer: "keys", "memory", "embedding"; "" nothing
     #: The parts of its `params` that `share` shares; None: all, and "" that it cannot be shared.
     shared_parts: ClassVar[tuple[str, ...] | str | None] = None
@@ -192,12 +192,12 @@ class MixerOptions:
 
     @classmethod
     def canon_choices(cls) -> tuple[str, ...]:
-        """Those worth trying in a search: without, and at all points."""
+        """The values worth trying in a search: none, and all points."""
         allowed = cls.canon_allowed()
         return (allowed[0], allowed[-1])
 
     def canon_width(self, point: str, d: Number) -> Number:
-        """Channels that the convolution at a point runs over, at model width `d`."""
+        """Channels of the convolution at a point, at model width `d`."""
         return d
 
     def cost(self, d: int, seq: int, memory: int = 0) -> Cost:
@@ -217,11 +217,12 @@ class MixerOptions:
         return ""
 
     def lender(self) -> MixerOptions | None:
-        """For a mixer that reads from an earlier layer: one it can read from, which `plait check` puts before it."""
+        """For a mixer that reads from an earlier layer: a layer it can read from, which `plait check` places before
+        it."""
         return None
 
     def check_lender(self, lender: MixerOptions, d: int) -> None:
-        """Raise `UserError` where this layer cannot read from that one."""
+        """Raise `UserError` if this layer cannot read from that one."""
 
     def inner_width(self, d: Any) -> Any:
         """The inner width at model width `d` (`inner=0` leaves it to the mixer); None: it has none."""
@@ -245,21 +246,21 @@ class MixerOptions:
 
     @property
     def parts(self) -> tuple[MixerOptions, ...]:
-        """The mixers of this layer: itself, or several side by side."""
+        """The mixers of this layer: itself, or its parallel branches."""
         return (self,)
 
     def each(self, change: Callable[[MixerOptions], MixerOptions]) -> MixerOptions:
-        """This layer with every one of its mixers changed."""
+        """This layer with each of its mixers changed."""
         return change(self)
 
     @property
     def source_hash(self) -> str:
-        """Stands for the text of a mixer that is not plait's own; empty for one that is."""
+        """The source hash of a mixer that is not plait's own; empty for plait's mixers."""
         return self.source.hash if self.source is not None else ""
 
     @property
     def bidirectional(self) -> bool:
-        """Whether a position sees later ones; such a mixer belongs in an encoder."""
+        """Whether a position sees later ones, as in an encoder."""
         return False
 
     @classmethod
@@ -294,8 +295,8 @@ class MixerOptions:
     def to_layer(self) -> Layer:
         """The layer in its shortest spelling: options equal to their defaults are left out.
 
-        Because defaults are never written, adding an option later changes no architecture's identity; in return a
-        default, once released, never changes.
+        Because defaults are never written, adding an option later changes no architecture's hash; in return, a released
+        default never changes.
         """
         changed = {
             f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) != f.default
@@ -320,7 +321,7 @@ class MixerOptions:
 
 
 def _whole_cost(cost: Callable[..., Cost]) -> Callable[..., Cost]:
-    """A mixer's cost with what is counted in the same way for all: Canon convolutions and shared weights."""
+    """A mixer's cost including what is counted the same way for all mixers: Canon convolutions and shared weights."""
 
     @wraps(cost)
     def whole(self: MixerOptions, d: Number, seq: Number, memory: Number = 0) -> Cost:
@@ -333,7 +334,7 @@ def _whole_cost(cost: Callable[..., Cost]) -> Callable[..., Cost]:
 
 
 def _shared(self: MixerOptions, cost: Cost) -> Cost:
-    """Moves shared parameters to `shared`, under the name they are shared by: the model counts each of these once."""
+    """Move shared parameters to `shared`, under their share name: the model counts each of these once."""
     if self.share == NOT_SHARED:
         return cost
     parts = cost.params if self.shared_parts is None else self.shared_parts

@@ -18,10 +18,10 @@ from plait.spec import Layer
 
 @dataclass(frozen=True)
 class ParallelOptions(MixerOptions):
-    """Mixers side by side in one layer, `(attn | mamba2)`: all read the same input, and their outputs are summed.
+    """Parallel mixers in one layer, `(attn | mamba2)`: all read the same input, and their outputs are summed.
 
-    `parallel` alone is `(attn | mamba2)`. Any mixers can be combined, yours too, also channel mixers with sequence
-    mixers. Options of the layer follow the parenthesis: `(attn | mamba2)[norm]`.
+    `parallel` alone is `(attn | mamba2)`. Any mixers can be combined, including users' own, and channel mixers with
+    sequence mixers. Options of the layer follow the parenthesis: `(attn | mamba2)[norm]`.
     """
 
     name: ClassVar[str] = "parallel"

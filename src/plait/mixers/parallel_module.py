@@ -1,11 +1,11 @@
-"""Mixers side by side in one layer (parallel heads).
+"""Parallel mixers in one layer (parallel heads).
 
     y = Σ_i mixer_i(x),   or with `norm`   y = 1/n Σ_i RMSNorm_i(mixer_i(x))
 
-Each branch has its own projections, of its input and of its output. Falcon-H1 (Zuo et al. 2025, arXiv:2507.22448) sums
-attention and Mamba-2 so. Hymba (Dong et al. 2024, arXiv:2411.13676) norms both, weighs every channel and takes the
-mean, but ahead of one output map that both share: here each has its own. With a channel mixer as a branch,
-`(attn | mlp)`, it is the parallel block of PaLM (Chowdhery et al. 2022, arXiv:2204.02311).
+Each branch has its own input and output projections. Falcon-H1 (Zuo et al. 2025, arXiv:2507.22448) sums attention and
+Mamba-2 in this way. Hymba (Dong et al. 2024, arXiv:2411.13676) norms both, weights every channel and takes the mean,
+but before an output map that both share; here each has its own. With a channel mixer as a branch, `(attn | mlp)`, it is
+the parallel block of PaLM (Chowdhery et al. 2022, arXiv:2204.02311).
 
 Letters: B batch, T new tokens, D model width.
 """
@@ -72,7 +72,7 @@ class Parallel(Mixer):
         return y_BTD
 
     def _split(self, state: State) -> list[State]:
-        """Each branch's own state. Padding comes once for the layer; from then on every branch keeps its own."""
+        """Each branch's own state. Padding is given once for the layer; from then on, every branch keeps its own."""
         apart: list[State] = [{} for _ in self.branches]
         for key, value in state.items():
             if key != PAD:

@@ -1,5 +1,5 @@
 """Options and cost of mixers that read from an earlier layer: `cross-attn` its keys and values, `gmu` its memory; and
-of Zamba2's layer (`zamba2`), which reads the embeddings beside its input.
+of Zamba2's layer (`zamba2`), which reads the embeddings in addition to its input.
 
 Letters: d model width, H heads, P head width, E width of the memory, F inner width of the shared MLP.
 """
@@ -17,9 +17,9 @@ from plait.mixers.options import MIXING, Cost, MixerOptions, Number, linear, opt
 
 @dataclass(frozen=True)
 class CrossAttnOptions(MixerOptions):
-    """Attention to the keys and values of the nearest earlier `attn` without a window: it has neither of its own.
+    """Attention to the keys and values of the nearest earlier `attn` without a window; it computes none itself.
 
-    One cache serves them all (YOCO): `attn swiglu (cross-attn swiglu)x7`.
+    All such layers share one cache (YOCO): `attn swiglu (cross-attn swiglu)x7`.
     """
 
     name: ClassVar[str] = "cross-attn"
@@ -116,10 +116,10 @@ _BLOCK = ("query, key, value", "attention output", "gate, up", "down", "block no
 
 @dataclass(frozen=True)
 class Zamba2Options(MixerOptions):
-    """A Mamba-2 layer whose input has the output of an attention and MLP block added, the same at every call.
+    """A Mamba-2 layer to whose input the output of a shared attention and MLP block is added.
 
-    The block reads the layer's input and the embeddings; a low-rank adapter on its MLP (and its queries, keys and
-    values) and the map of its output belong to the call. Layers with the same `share` call the same block.
+    The block reads the layer's input and the embeddings; each layer has its own low-rank adapter on the block's MLP
+    (and its queries, keys and values) and its own output map. Layers with the same `share` use the same block.
     """
 
     name: ClassVar[str] = "zamba2"

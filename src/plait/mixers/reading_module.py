@@ -2,10 +2,11 @@
 which reads the embeddings.
 
     cross-attn   o_i = Σ_j softmax_j(q_i·k_j / √P) v_j,   y = W_o o,   q = W_q x; k and v are an earlier layer's
-    gmu          y = W_o [m ∘ silu(W_g x)],   m an earlier state space's output ahead of its gate
+    gmu          y = W_o [m ∘ silu(W_g x)],   m an earlier state space's output before its gate
 
 Sun et al. 2024, YOCO, arXiv:2405.05254 (one cache for all later layers); Ren et al. 2025, SambaY, arXiv:2507.06607 (the
-gated memory unit; with `norm` its normed form). Neither has a state: what they read is held where it is made.
+gated memory unit; with `norm` its normed form). Neither has a state: what they read is stored by the layer that
+computes it.
 
 Letters: B batch, T new tokens, N keys, D model width, H query heads, P head width, E width of the memory.
 """
@@ -32,7 +33,7 @@ from plait.ops.attention import attention
 
 
 class Reader(Mixer):
-    """Base of those without a state of their own: a subclass says what it makes of its input and of what it reads."""
+    """Base of readers without their own state: a subclass computes the output from its input and what it reads."""
 
     paddable = True
     output: nn.Linear
@@ -81,7 +82,7 @@ class CrossAttention(Reader):
         return y_BTD
 
     def _positions(self, x_BTD: Tensor, loan: Loan) -> Tensor | None:
-        """Where the new tokens stand: `pos` counts those that the cache holds with them."""
+        """Positions of the new tokens: `pos` is the cache length including them."""
         if "pos" not in loan:
             return None
         return loan["pos"][:, None] - x_BTD.shape[1] + torch.arange(x_BTD.shape[1], device=x_BTD.device)
@@ -102,8 +103,8 @@ class GatedMemory(Reader):
 
 
 class Behind(Mixer):
-    """A layer and one that reads from it as one mixer, y = lender(x) + reader(x, what that lends), so that a reader can
-    be checked like any mixer."""
+    """A lender and a reader as one mixer, y = lender(x) + reader(x, what the lender provides), so that a reader can be
+    checked like any mixer."""
 
     def __init__(self, d: int, options: MixerOptions) -> None:
         super().__init__(d, options)
@@ -128,7 +129,7 @@ class Behind(Mixer):
 
 
 def standing_alone(options: MixerOptions, d: int) -> Mixer:
-    """The mixer, together with a lender where it reads from one."""
+    """The mixer, together with a lender if it reads from one."""
     return make_mixer(options, d) if options.lender() is None else Behind(d, options)
 
 
@@ -137,7 +138,7 @@ MAMBA_STATE = ("S", "conv")
 
 
 class Adapter(nn.Module):
-    """A product of two maps, which starts at zero."""
+    """A low-rank product of two linear maps, initialised to zero."""
 
     def __init__(self, d_in: int, d_out: int, rank: int) -> None:
         super().__init__()
@@ -149,7 +150,7 @@ class Adapter(nn.Module):
 
 
 class BlockAttention(Attention):
-    """Attention 2 D wide that ends at width D, with a call's adapter."""
+    """Attention of width 2 D with output width D and a layer's adapter."""
 
     def __init__(self, d: int, options: Zamba2Options) -> None:
         super().__init__(2 * d, AttnOptions(heads=options.heads, pos=options.pos, theta=options.theta))
@@ -169,16 +170,16 @@ class BlockAttention(Attention):
 
 
 class Zamba2(Mixer):
-    """Zamba2's layer: Mamba-2 with a block of attention and MLP that all calls share in front of it.
+    """Zamba2's layer: Mamba-2 preceded by a block of attention and MLP that is shared by several layers.
 
         u = RMSNorm([x; e])                                 e the embeddings of the same tokens
         a = W_o Attention(W_qkv u + A_i u)                  2 d wide, scores divided by √(P / 2)
         h = W_down [gelu(g) ∘ v],   [g; v] = W_up n + B_i n,   n = RMSNorm(a)
         y = Mamba-2(RMSNorm(x + L_i h))
 
-    W and the first two norms are the block's, held once; the adapters A_i, B_i (products of two maps, of rank `lora`)
-    and L_i are the call's, as are the last norm and Mamba-2. The block's output reaches the state space alone, not the
-    residual stream; inside the block there is no residual sum.
+    W and the first two norms belong to the shared block and are stored once; the adapters A_i, B_i (products of two
+    maps, of rank `lora`) and L_i belong to each layer, as do the last norm and Mamba-2. The block's output is added
+    only to the state space's input, not to the residual stream; inside the block there is no residual sum.
 
     Glorioso et al. 2024, arXiv:2411.15242; scale and order as in the public implementation of its authors' models.
 
@@ -213,7 +214,7 @@ class Zamba2(Mixer):
         return y_BTD, {**cache, **new}, {}
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """As the first layer of a model, which reads the embeddings themselves."""
+        """Run as the first layer of a model, whose input is the embeddings."""
         return self.connected(x_BTD, None, {})[0]
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
@@ -236,7 +237,7 @@ class Zamba2(Mixer):
 
     def init_weights(self, draw: Draw) -> None:
         for module in self.modules():
-            if isinstance(module, Adapter):  # a call begins as the block itself
+            if isinstance(module, Adapter):  # a layer starts as the shared block itself
                 nn.init.zeros_(module.up.weight)
 
     def _block(self, attended_BTD: Tensor) -> Tensor:

@@ -4,8 +4,8 @@ Pair i of a head's P rotated channels turns by the angle t ω_i at position t, �
 arXiv:2104.09864).
 
 Scaling lets a model trained on L tokens read longer contexts. Pair i makes n_i = L ω_i / 2π full turns within the L
-training tokens. Slow pairs, which have not turned fully there, are divided by the factor s; fast ones are kept; between
-the two the frequencies are interpolated.
+training tokens. Frequencies of slow pairs, which make less than a full turn there, are divided by the factor s; fast
+ones are kept; those in between are interpolated.
 
     linear   every frequency is divided (Chen et al. 2023, arXiv:2306.15595)
     llama3   interpolated linearly in the number of turns, from `low` to `high` (Llama 3.1's public code)
@@ -32,8 +32,8 @@ class RopeScaling:
     kind: str  # "linear", "llama3" or "yarn"
     factor: float  # s
     context: int  # L, the training context
-    low: float  # up to so many turns within L a frequency is divided by s
-    high: float  # and from so many on it is kept
+    low: float  # frequencies with up to so many turns within L are divided by s
+    high: float  # those with at least so many are kept
 
     @property
     def magnitude(self) -> float:
@@ -55,7 +55,7 @@ class RopeScaling:
         return kept_I + (1 - kept_I) / self.factor
 
     def _channel(self, turns: float, width: int, theta: float) -> float:
-        """Index of the pair that makes so many turns within the training context; not a whole number."""
+        """Fractional index of the pair that makes so many turns within the training context."""
         return width * math.log(self.context / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
 
@@ -85,7 +85,8 @@ class Rotary(nn.Module):
             self._first_angles(tokens, kind, device)
 
     def split(self, packed_BTAP: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Rotated queries and keys, and values, of a joint projection by one fused kernel; None where there is none."""
+        """Rotated queries and keys, and values, of a joint projection by one fused kernel; None if it is not
+        available."""
         if not packed_BTAP.is_cuda or packed_BTAP.shape[-1] != self.head_dim or not fused_takes(packed_BTAP):
             return None
         self.remember(packed_BTAP.shape[1], packed_BTAP.dtype, packed_BTAP.device)  # for a graph without this kernel
@@ -96,7 +97,7 @@ class Rotary(nn.Module):
         angles = self._cache.get((dtype, device))
         if angles is None or len(angles[0]) < tokens:
             angles = self._angles(torch.arange(tokens, device=device), dtype)
-            if not in_graph() and device.type != "meta":  # a graph is recorded on tensors without values
+            if not in_graph() and device.type != "meta":  # graphs are traced with tensors that have no values
                 self._cache[dtype, device] = angles
         cos, sin = angles
         return cos[:tokens], sin[:tokens]

@@ -11,7 +11,7 @@ from typing import ClassVar
 from plait.core.errors import UserError
 from plait.mixers.options import MIXING, Cost, MixerOptions, Number, linear, option
 
-#: What the token shift feeds: decay, key, value, receptance (the query) and output gate.
+#: Outputs of the token shift: decay, key, value, receptance (the query) and output gate.
 RWKV6_INPUTS = 5
 
 
@@ -55,7 +55,7 @@ class Rwkv6Options(MixerOptions):
         )
 
 
-#: What the token shift feeds: receptance (the query), decay, key, value, in-context learning rate and output gate.
+#: Outputs of the token shift: receptance (the query), decay, key, value, in-context learning rate and output gate.
 RWKV7_INPUTS = 6
 
 

@@ -1,4 +1,4 @@
-"""RWKV's time mixing: version 6 (Finch) and version 7 (Goose). Every input sees a little of the token before.
+"""RWKV's time mixing: version 6 (Finch) and version 7 (Goose). Token shift mixes every input with the previous token.
 
 Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values, N shifted inputs.
 """
@@ -19,7 +19,7 @@ from plait.ops.gla import gla, gla_step
 
 
 class TimeMixing(RecurrentMixer):
-    """What both have: a state of one K × K matrix per head and the last token, and a norm over each head's output."""
+    """Base of both: a state of one K × K matrix per head and the last token, and a norm over each head's output."""
 
     heads: int
     width: int
@@ -28,7 +28,7 @@ class TimeMixing(RecurrentMixer):
     norm_bias_HK: nn.Parameter
 
     def mix(self, x: Tensor, before: Tensor, S_BHKK: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The output and the new state, of a sequence or of one token; `before` is the token before each."""
+        """The output and the new state for a sequence or one token; `before` is the token preceding each."""
         raise NotImplementedError
 
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
@@ -52,8 +52,8 @@ class TimeMixing(RecurrentMixer):
 
 
 class Rwkv6(TimeMixing):
-    """RWKV-6 (Finch) time mixing: a decay per channel, a bonus for the current token, and inputs that each see a little
-    of the token before.
+    """RWKV-6 (Finch) time mixing: a decay per channel, a bonus for the current token, and token shift, which mixes
+    inputs with the previous token.
 
     Token shift, with δ_t = x_{t−1} − x_t and one □ for each of decay, key, value, receptance and gate:
 
@@ -70,7 +70,7 @@ class Rwkv6(TimeMixing):
     Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values.
     """
 
-    # The authors', 1e-5 for outputs divided by 8: here they are not divided.
+    # The authors use 1e-5 for outputs divided by 8; here they are not divided.
     norm_eps = 1e-5 * 8**2
 
     def __init__(self, d: int, options: Rwkv6Options) -> None:
@@ -93,16 +93,16 @@ class Rwkv6(TimeMixing):
         self.output = nn.Linear(d, d, bias=False)
 
     def init_weights(self, draw: Draw) -> None:
-        # Each low-rank map starts as zero, and can leave it: only its first factor is zero.
+        # Each low-rank map starts at zero but can be trained: only its first factor is zero.
         nn.init.zeros_(self.shift_down.weight)
         nn.init.zeros_(self.decay_down.weight)
         for up in (*self.shift_up, self.decay_up):
             draw(up.weight, 0.01)
-        # Decay, key and value look back along one ramp, receptance and gate along another that falls faster.
+        # Decay, key and value are shifted by one ramp, receptance and gate by another that falls faster.
         ramp_D = torch.arange(self.d, device=self.shift_x_D.device) / self.d
         for up, power in zip(self.shift_up, (1, 1, 1, 0.5, 0.5), strict=True):
             up.get_parameter("bias").copy_(1 - ramp_D**power)
-        # From exp(−e^−6), a memory of 400 tokens, to exp(−e^−1), one of three.
+        # From exp(−e^−6), a decay horizon of 400 tokens, to exp(−e^−1), one of three.
         ramp_D = torch.linspace(0, 1, self.d, device=self.decay_up.bias.device)
         self.decay_up.bias.copy_(-6 + 5 * ramp_D**0.7)
 
@@ -126,7 +126,7 @@ class Rwkv6(TimeMixing):
         return r, k, v, -w.to(self.state_dtype).exp(), self.gate(for_gate)
 
     def _shift(self, x: Tensor, before: Tensor) -> list[Tensor]:
-        """The five inputs, each between a token and the one before, at a place of its own that the data sets."""
+        """The five inputs, each a different data-dependent interpolation between a token and the previous one."""
         back = before - x
         low = self.shift_down(x + back * self.shift_x_D).tanh().chunk(RWKV6_INPUTS, dim=-1)
         return [x + back * up(part) for up, part in zip(self.shift_up, low, strict=True)]
@@ -136,7 +136,7 @@ SLOWEST = math.exp(-0.5)  # −log of the strongest decay
 
 
 class Rwkv7(TimeMixing):
-    """RWKV-7's time mixing (Goose): a delta rule that decays, removes and writes at rates of its own for every channel.
+    """RWKV-7's time mixing (Goose): a delta rule with a decay, a removal rate and a write rate for every channel.
 
     Token shift: each of the six inputs is x^□_t = x_t + (x_{t−1} − x_t) ∘ μ_□.
 
@@ -146,8 +146,8 @@ class Rwkv7(TimeMixing):
         y = W_o [ (LayerNorm_head(o) + (Σ r ∘ k̃ ∘ ρ) v) ∘ B_g σ(A_g x^g) ]
 
     r is the receptance, which is the query, η the in-context learning rate, ρ the bonus. c is 1; with `neg_eigval` it
-    is 2, as in the paper's proofs: the eigenvalue along κ then reaches −1 and not only 1 − 1 = 0. The paper's later
-    layers mix their values with those of the first; a mixer here does not know other layers and has its own alone.
+    is 2, as in the paper's proofs: the eigenvalue along κ then reaches −1, not only 1 − 1 = 0. The paper's later layers
+    mix their values with those of the first; a mixer here does not know other layers and uses only its own.
 
     Peng et al. 2025, arXiv:2503.14456. The authors start μ, w_0, ξ and η_0 from ramps over the channels that vary with
     depth; a mixer here takes those of the first layer.
@@ -177,7 +177,7 @@ class Rwkv7(TimeMixing):
         self.norm_eps = 1e-5 * self.width
 
     def init_weights(self, draw: Draw) -> None:
-        # Each low-rank map to decays and rates starts as zero, and can leave it: only its first factor is zero.
+        # Each low-rank map to decays and rates starts at zero but can be trained: only its first factor is zero.
         nn.init.zeros_(self.decay_down.weight)
         nn.init.zeros_(self.rate_down.weight)
         channel_D = torch.arange(self.d, device=self.removal_D.device)

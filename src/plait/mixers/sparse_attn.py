@@ -14,7 +14,7 @@ from plait.mixers.options import MIXING, Cost, MixerOptions, Number, linear, opt
 
 @dataclass(frozen=True)
 class SparseAttnOptions(MixerOptions):
-    """Softmax attention to the `top` keys that fit a query best, by a learned index, or in whole blocks.
+    """Softmax attention to the `top` keys that match a query best, selected by a learned index or in whole blocks.
 
     DSA is `select=index`, MoBA `select=moba`, NSA `select=nsa`.
     """
@@ -69,8 +69,8 @@ class SparseAttnOptions(MixerOptions):
         seen = memory + seq
         blocks = seen // self.block
         cache = 2 * keys * seen
-        # Pairs of a query and a key that are attended to, and those that are scored for the choice with what one score
-        # costs: over the full rectangle, and of those the causal ones.
+        # Attended query-key pairs, and pairs scored for the selection with the cost of one score: over the full
+        # rectangle, and the causal ones among them.
         attended, causal = seq * _least(self.top, seen), seen_pairs(seq, memory, self.top)
         if self.select == "index":
             params["index"] = linear(d, self.index_heads * (self.index_dim + 1) + self.index_dim)
@@ -94,8 +94,8 @@ class SparseAttnOptions(MixerOptions):
         )
 
     def _attended_in_blocks(self, tokens: int) -> int:
-        """Keys that the first `tokens` queries attend to: of their own block those up to themselves, and up to
-        `top` / `block` − 1 whole blocks before it."""
+        """Keys that the first `tokens` queries attend to: those of their own block up to themselves, and up to `top` /
+        `block` − 1 whole blocks before it."""
         chosen = self.top // self.block - 1
         limited = _least(tokens, chosen * self.block)  # queries with no more blocks before them than they may choose
         own = tokens * (tokens + 1) // 2 - self.block * _blocks_before(tokens, self.block)

@@ -1,11 +1,11 @@
-"""Attention to a few chosen keys: what a query attends to is decided before it attends.
+"""Sparse attention: the keys that a query attends to are selected beforehand.
 
 `select=index`, DeepSeek Sparse Attention (DeepSeek-AI 2025, arXiv:2512.02556): a small index scores all earlier tokens,
 
     I_{t,s} = Σ_j w_{t,j} ReLU(q^I_{t,j}·k^I_s),   S_t = the `top` tokens s ≤ t with the largest I_{t,s}
 
-No gradient goes through the choice. Training adds `index_loss` times KL(p_t ‖ softmax_{s ∈ S_t} I_{t,s}), where p_t are
-the heads' attention weights on S_t, summed and normalised; the index reads an input that no gradient leaves through.
+The selection has no gradient. Training adds `index_loss` times KL(p_t ‖ softmax_{s ∈ S_t} I_{t,s}), where p_t are the
+heads' attention weights on S_t, summed and normalised; the index reads a detached input.
 
 `select=moba` (Lu et al. 2025, arXiv:2502.13189): keys form blocks. Every head attends to its query's own block, up to
 itself, and to the blocks before with the largest q_t·mean(K_block), `top` tokens in all.
@@ -13,7 +13,7 @@ itself, and to the blocks before with the largest q_t·mean(K_block), `top` toke
 `select=nsa`, Native Sparse Attention (Yuan et al. 2025, arXiv:2502.11089): o = Σ σ(w_c·x) o_c over three kinds, with a
 gate per head each: the means of the blocks before, as keys and values; `top` tokens in the blocks with the largest
 weight there (heads that share keys choose together) and the query's own; a window. The paper's compressed blocks
-overlap and are maps of their tokens; means of blocks side by side need no parameters.
+overlap and are maps of their tokens; means of adjacent blocks need no parameters.
 
 Letters: B batch, T new tokens, N keys, D model width, H query heads, G key-value heads, P head width, J heads of the
 index, E their width, C blocks, R rows at a time.
@@ -143,7 +143,7 @@ class SparseAttention(CachedMixer):
 
     @property
     def _means(self) -> tuple[str, ...]:
-        """Which means of blocks the state has."""
+        """Which block means the state contains."""
         return {"index": (), "moba": ("k_mean",), "nsa": ("k_mean", "v_mean")}[self.select]
 
     def _by_index(self, q: Tensor, state: State, q_BTJE: Tensor, w_BTJ: Tensor) -> Tensor:
@@ -184,7 +184,7 @@ class SparseAttention(CachedMixer):
         assert self.gates is not None
         scores_BHTC = self.scale * block_scores(q, state["k_mean"])
         before = self._before(scores_BHTC, state)
-        # Without a block before it a query has nothing to see there.
+        # A query without an earlier block has nothing to attend to there.
         weights = scores_BHTC.masked_fill(~before, torch.finfo(scores_BHTC.dtype).min).softmax(-1) * before
         by_group = weights.unflatten(1, (self.groups, -1))
         coarse = (by_group @ state["v_mean"].permute(0, 2, 1, 3)[:, :, None]).permute(0, 3, 1, 2, 4).flatten(2, 3)
@@ -196,7 +196,7 @@ class SparseAttention(CachedMixer):
         return mixed
 
     def _to_blocks(self, q: Tensor, state: State, scores_BHTC: Tensor) -> Tensor:
-        """Attention to the best blocks before a query's own, and to that."""
+        """Attention to a query's own block and to the best blocks before it."""
         before = self._before(scores_BHTC, state)
         count = self.top // self.block - 1
         chosen = best_mask(scores_BHTC.masked_fill(~before, -torch.inf), count) & before
@@ -215,7 +215,7 @@ class SparseAttention(CachedMixer):
         return past_blocks(0, T, state["k"].shape[1], C, self.block, scores_BHTC.device)
 
     def _tokens(self, chosen_BHC: Tensor, count: int, keys: int) -> tuple[Tensor, Tensor]:
-        """The last query's chosen blocks and its own as places of tokens, and which of those there are."""
+        """Token indices of the last query's chosen blocks and its own, and which of them exist."""
         blocks = best(chosen_BHC.long(), count)
         there = chosen_BHC.gather(-1, blocks)
         own = blocks.new_full((*blocks.shape[:-1], 1), (keys - 1) // self.block)

@@ -49,35 +49,35 @@ MIXERS: Table[type[MixerOptions]] = Table(
         "moe": "plait.mixers.mlp:MoeOptions",
         "identity": "plait.mixers.mlp:IdentityOptions",
     },
-    # Packages make mixers of theirs known by entry points of this group: name = "package.module:Mixer".
+    # Packages register their mixers through entry points of this group: name = "package.module:Mixer".
     group="plait.mixers",
     accept=lambda point: _packaged(point),
 )
 names, load, registered = MIXERS.names, MIXERS.load, MIXERS.registered
 
-# Every version of a mixer that is not in the table and was run, by the hash of its text.
+# Every loaded version of a mixer that is not in the table, by the hash of its text.
 _versions: dict[str, type[MixerOptions]] = {}
 
 
 def register(options: type[MixerOptions]) -> None:
-    """Make a mixer known under its name, beside the table's own."""
+    """Register a mixer under its name, in addition to those of the table."""
     MIXERS.register(options.name, options)
     remember(options)
 
 
 def remember(options: type[MixerOptions]) -> None:
-    """Keep a version to be found by its hash; what the name means stays as it is."""
+    """Keep a version so that it can be found by its hash, without changing what the name refers to."""
     if options.source is not None:
         _versions[options.source.hash] = options
 
 
 def version(source_hash: str) -> type[MixerOptions] | None:
-    """The mixer of this very text, if it was run in this process."""
+    """The mixer with this source hash, if it was loaded in this process."""
     return _versions.get(source_hash)
 
 
 def load_packaged(name: str = "") -> None:
-    """Make installed packages' mixers known: the one of that name, or all. The table's own names stay plait's."""
+    """Register the mixers of installed packages: the one of that name, or all. plait's own names take precedence."""
     MIXERS.discover(name)
 
 
@@ -88,7 +88,7 @@ def _packaged(point: EntryPoint) -> type[MixerOptions]:
         mixer = point.load()
     except Exception as wrong:
         raise UserError(f"{where} does not load: {type(wrong).__name__}: {wrong}") from wrong
-    # A package may give the options instead of the mixer: they need no torch.
+    # A package may register the options instead of the mixer: they need no torch.
     options = mixer if isinstance(mixer, type) and issubclass(mixer, MixerOptions) else getattr(mixer, "Options", None)
     if not (isinstance(options, type) and issubclass(options, MixerOptions)):
         raise UserError(f"{where}: {point.value} has no `Options` (a subclass of plait.mixers.options.MixerOptions).")

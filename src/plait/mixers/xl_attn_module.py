@@ -54,7 +54,7 @@ class RelativeAttention(CachedMixer):
 
     def init_memory(self, batch: int, tokens: int) -> State:
         """Memory as Transformer-XL trains with it: the layer's inputs of the last `tokens` tokens, whose keys and
-        values are computed again from the current weights, with no gradient into the inputs themselves."""
+        values are recomputed with the current weights, without a gradient into the inputs themselves."""
         return {"hidden": self.zeros(batch, 0, self.d), "kept": self.zeros(batch, tokens, dtype=torch.bool)}
 
     def remember(self, x_BTD: Tensor, state: State) -> State:

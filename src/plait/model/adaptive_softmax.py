@@ -1,6 +1,6 @@
 """The adaptive softmax (Grave et al. 2017, arXiv:1609.04309): the output layer that belongs to adaptive embeddings
 (`plait.model.backbone`), with the same clusters of the vocabulary. Its first cluster also scores one entry for each
-later cluster, as Transformer-XL has it.
+later cluster, as in Transformer-XL.
 
 Letters: B batch, T time, D model width, V vocabulary, N tokens in all.
 """
@@ -67,7 +67,7 @@ class AdaptiveSoftmax(nn.Module):
         return torch.cat(parts, dim=-1)
 
     def nll(self, x_ND: Tensor, targets_N: Tensor) -> Tensor:
-        """Negative log-likelihood per token; a cluster's words are scored only where a target lies in it."""
+        """Negative log-likelihood per token; a cluster's words are scored only for targets in it."""
         head = F.log_softmax(self._logits(0, x_ND), dim=-1)
         words = self.bounds[0][1]
         entry = targets_N.clamp(max=words - 1)

@@ -1,4 +1,4 @@
-"""An architecture: a spec whose every layer is known, typed and checked. Still no torch."""
+"""An architecture: a spec whose layers are all known, typed and checked. No torch yet."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class _Spec(TypedDict):
 
 
 class Identity(_Spec, total=False):
-    """Of an architecture, in the key of its results."""
+    """The part of a result's key that identifies its architecture."""
 
     sources: dict[str, str]  # user's mixer → hash of its source
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a model is built from and a result is keyed by."""
+    """What a model is built from, and part of the key of its results."""
 
     header: Header
     layers: tuple[MixerOptions, ...]
@@ -61,8 +61,8 @@ class Architecture:
 
     @cached_property
     def links(self) -> dict[int, int]:
-        """Layer → the earlier layer whose tensors it reads: the nearest one that has what it reads; −1 stands for the
-        embeddings. Empty for most models."""
+        """Layer → the nearest earlier layer with the tensors that it reads; −1 is the embeddings. Empty for most
+        models."""
         links: dict[int, int] = {}
         nearest = {"embedding": -1}
         for place, options in enumerate(self.layers):
@@ -91,12 +91,12 @@ class Architecture:
 
     @property
     def source_hash(self) -> str:
-        """One string for the source texts of all users' mixers; empty where there are none."""
+        """One string that identifies the source texts of all users' mixers; empty if there are none."""
         return " ".join(sorted({source.hash for source in self.mixer_sources.values()}))
 
     def identity(self) -> Identity:
-        """What enters the key of a result: the architecture's text and, for users' mixers, the hash of their source, so
-        that editing a mixer's file never brings back results made before the edit."""
+        """The architecture's part of a result's key: its text and, for users' mixers, the hash of their source, so that
+        an edited mixer file never reuses results from before the edit."""
         sources = {name: source.hash for name, source in sorted(self.mixer_sources.items())}
         return {"spec": self.text, "sources": sources} if sources else {"spec": self.text}
 
@@ -112,8 +112,8 @@ class Architecture:
 def canonical_share_names(layers: Sequence[MixerOptions]) -> tuple[MixerOptions, ...]:
     """The layers with the names in `share=NAME` replaced by a, b, c … in order of first use.
 
-    The name only says which layers of one mixer hold their weights together: two specs that differ in it alone are the
-    same model and have the same text and hash.
+    The name only identifies which layers of one mixer share weights: two specs that differ only in it are the same
+    model and have the same text and hash.
     """
     names: dict[tuple[str, str], str] = {}
     used: Counter[str] = Counter()  # names given so far, by mixer
@@ -131,7 +131,7 @@ def canonical_share_names(layers: Sequence[MixerOptions]) -> tuple[MixerOptions,
 
 
 def load_mixers(files: Sequence[str | Path]) -> None:
-    """Run users' files so that specs may name their mixers."""
+    """Execute users' files so that specs can refer to their mixers."""
     if files:
         from plait.core.registry import split_path
         from plait.model.user_mixers import load_mixer
@@ -143,14 +143,14 @@ def load_mixers(files: Sequence[str | Path]) -> None:
 
 
 def require_sound(models: Iterable[Architecture]) -> None:
-    """Refuse language models with a user's mixer that sees later tokens, or does not count its parameters. The one has
-    the lowest loss of all, the other is matched with smaller or larger rivals, and results show neither. plait's own
-    mixers hold the contract by its tests."""
+    """Refuse language models with a user's mixer that sees later tokens or miscounts its parameters. The first would
+    have the lowest loss of all, the second would be matched with smaller or larger rivals, and neither mistake shows in
+    results. For plait's own mixers, tests ensure both."""
     require_sound_layers((layer, arch.header.d) for arch in models if arch.header.kind == "lm" for layer in arch.layers)
 
 
 def require_sound_layers(layers: Iterable[tuple[MixerOptions, int]]) -> None:
-    """The same for layers of so many channels."""
+    """The same for layers with so many channels."""
     for layer, d in dict.fromkeys(layers):
         if any(part.name not in MIXERS.lines for part in layer.parts):
             from plait.model.user_mixers import check_sound
@@ -161,9 +161,10 @@ def require_sound_layers(layers: Iterable[tuple[MixerOptions, int]]) -> None:
 def architecture(
     source: str | Spec | Architecture, mixers: Mapping[str, type[MixerOptions]] | None = None
 ) -> Architecture:
-    """Read spec text, a preset's name, a spec file's path, or a parsed spec; check it whole.
+    """Read and check spec text, a preset's name, a spec file's path, or a parsed spec.
 
-    `mixers` (name → options class) goes before the registered mixers: a run folder has its own copies of users' mixers.
+    `mixers` (name → options class) takes precedence over registered mixers: a run folder has its own copies of users'
+    mixers.
     """
     if isinstance(source, Architecture):
         return source
@@ -185,7 +186,7 @@ def architecture(
 
 
 def options_of(layer: Layer, mixers: Mapping[str, type[MixerOptions]] | None = None) -> MixerOptions:
-    """The typed options of a parsed layer; a name in `mixers` goes before the registered mixer of that name."""
+    """The typed options of a parsed layer; `mixers` takes precedence over registered mixers of the same name."""
     if layer.branches:
         from plait.mixers.parallel import ParallelOptions  # not needed by most
 
@@ -196,7 +197,7 @@ def options_of(layer: Layer, mixers: Mapping[str, type[MixerOptions]] | None = N
         MIXERS.discover(layer.name)
     if layer.name not in MIXERS:
         known = MIXERS.names()
-        from plait.spec import presets  # only a mistake needs the presets' names
+        from plait.spec import presets  # needed only for error messages
 
         near = did_you_mean(layer.name, [*known, *presets.names()])
         own = "" if near else " One of your own: --mixers my_mixer.py, or plait.load_mixer in Python."
@@ -210,7 +211,7 @@ def _check_links(spec: Spec, arch: Architecture) -> None:
     readers = [place for place, options in enumerate(layers) if options.reads]
     try:
         links = arch.links
-    except UserError as wrong:  # the first of its name is the one with nothing to read of
+    except UserError as wrong:  # the first of its name is the one that has nothing to read from
         first = next((place for place in readers if str(wrong).startswith(layers[place].name)), readers[0])
         raise _pointing(spec, spec.layers[first], wrong) from None
     for place in readers:
@@ -247,7 +248,7 @@ def _check_sharing(wanted: dict[str, tuple[int, ...]], shared: dict[str, tuple[i
 
 
 def _pointing(spec: Spec, layer: Layer, wrong: UserError) -> SpecError:
-    """The same error with its place in the spec's text."""
+    """The same error with its position in the spec's text."""
     for branch in layer.branches:  # mixers name themselves first
         if re.match(rf"{re.escape(branch.name)}\b", str(wrong)):
             layer = branch

@@ -1,4 +1,5 @@
-"""From tokens to hidden vectors: embedding, positions, residual blocks, final norm. Every kind of model is built on it.
+"""From tokens to hidden vectors: embedding, positions, residual blocks, final norm. All kinds of models are built on
+it.
 
 Adaptive embeddings (Baevski and Auli 2019, arXiv:1809.10853) split the vocabulary, ordered by frequency, at `cutoffs`:
 cluster i has width d_embed / div^i and, when `div` > 1 or its width is not d, a projection to d.
@@ -35,7 +36,7 @@ from plait.spec import Header
 
 @dataclass(frozen=True)
 class ModelState:
-    """Never changed in place: every call returns a new one, and an old one stays good."""
+    """Never modified in place: every call returns a new state, and old ones remain valid."""
 
     layers: tuple[State, ...]
     pos_B: Tensor  # tokens seen, padding included
@@ -48,7 +49,7 @@ class ModelState:
 
     @property
     def nbytes(self) -> int:
-        """Memory held by the layers' states."""
+        """Bytes of the layers' states."""
         return sum(value.numel() * value.element_size() for layer in self.layers for value in layer.values())
 
 
@@ -59,7 +60,7 @@ def cluster_bounds(vocab: int, cutoffs: Sequence[int]) -> list[tuple[int, int]]:
 
 
 class AdaptiveEmbedding(nn.Module):
-    """Embeddings whose width falls by `div` from cluster to cluster; with div = 1, one table of width d_embed."""
+    """Embeddings whose width shrinks by a factor of `div` per cluster; with div = 1, one table of width d_embed."""
 
     def __init__(self, vocab: int, d: int, d_embed: int, cutoffs: Sequence[int], div: int) -> None:
         super().__init__()
@@ -74,12 +75,12 @@ class AdaptiveEmbedding(nn.Module):
 
     @property
     def first_table(self) -> nn.Parameter:
-        """The table of the most frequent words: all of them where there are no clusters."""
+        """The table of the most frequent words; of all words if there are no clusters."""
         return cast("nn.Parameter", self.tables[0].weight)
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         if len(self.bounds) == 1:
-            # A module's call runs what others have hooked to it; a recorded graph is of our own models.
+            # Calling a module runs hooks registered by others; a traced graph is of our own models only.
             embedded = embedding(tokens_BT, self.first_table) if recording() else self.tables[0](tokens_BT)
             out: Tensor = self.projections[0](embedded)
             return out
@@ -93,7 +94,7 @@ class AdaptiveEmbedding(nn.Module):
 
 
 class ResidualSum(nn.Module):
-    """x + dropout(y). Every block has its own, even where blocks share one mixer, so a hook here sees what that one
+    """x + dropout(y). Every block has its own instance, even if blocks share a mixer, so a hook here sees what that one
     layer adds to the residual stream."""
 
     def __init__(self) -> None:
@@ -101,7 +102,7 @@ class ResidualSum(nn.Module):
         self.dropout = 0.0  # set by training recipes that use it
 
     def forward(self, x_BTD: Tensor, mixed_BTD: Tensor) -> Tensor:
-        if mixed_BTD.shape != x_BTD.shape:  # a sum might stretch it silently
+        if mixed_BTD.shape != x_BTD.shape:  # addition might broadcast silently
             returned, expected = tuple(mixed_BTD.shape), tuple(x_BTD.shape)
             raise UserError(
                 f"a mixer returned {returned} for an input of {expected}; these must be equal: `plait check`."
@@ -110,7 +111,7 @@ class ResidualSum(nn.Module):
 
 
 class Block(nn.Module):
-    """One pre-norm residual layer, x + mixer(norm(x)), run in each of the ways a mixer can be."""
+    """One pre-norm residual layer, x + mixer(norm(x)), with all the ways to run a mixer."""
 
     def __init__(self, header: Header, options: MixerOptions) -> None:
         super().__init__()
@@ -120,7 +121,7 @@ class Block(nn.Module):
 
     def forward(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> Tensor:
         inner = self.norm(x_BTD)
-        # Only sequence mixers need to know of padding; `Backbone` has made sure that they take it.
+        # Only sequence mixers need to know about padding; `Backbone` has checked that they support it.
         mixed: Tensor = (
             self.mixer(inner) if pad_B is None or self.mixer.options.kind == "channel" else self.mixer(inner, pad_B)
         )
@@ -128,12 +129,12 @@ class Block(nn.Module):
         return out
 
     def forward_with_loss(self, x_BTD: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The output, and the mixer's auxiliary loss where it has one (load balancing of experts)."""
+        """The output, and the mixer's auxiliary loss if it has one (load balancing of experts)."""
         mixed, loss = self.mixer.forward_with_loss(self.norm(x_BTD))
         return self.residual(x_BTD, mixed), loss
 
     def forward_at(self, x_BTD: Tensor, at_BN: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The same, with the output at some positions of each sequence alone."""
+        """The same, with the output only at some positions of each sequence."""
         mixed, loss = self.mixer.forward_at(self.norm(x_BTD), at_BN)
         return self.residual(take_tokens(x_BTD, at_BN), mixed), loss
 
@@ -173,7 +174,8 @@ class Blocks(nn.ModuleList):
 
 
 class Loans:
-    """Which layer reads which other layer's tensors, and what has been lent so far during one pass over the layers."""
+    """Which layer reads which other layer's tensors, and the tensors available so far during one pass over the
+    layers."""
 
     def __init__(self, links: dict[int, int]) -> None:
         self.links, self.lent = links, dict[int, Loan]()
@@ -206,10 +208,9 @@ class Backbone(nn.Module):
         self.embedding_norm = make_norm(h.norm, h.d, h.eps) if h.embed_norm else nn.Identity()
         self.blocks = Blocks(Block(h, options) for options in arch.layers)
         self.final_norm = make_norm(h.norm, h.d, h.eps) if h.final_norm else nn.Identity()
-        # Set by a training that wants them: dropout on the embeddings, and blocks that compute their activations again
-        # in the backward pass instead of keeping them.
+        # Set by trainings that use them: dropout on the embeddings, and activation checkpointing of the blocks.
         self.dropout, self.activation_checkpointing = 0.0, False
-        #: Set by `compile_blocks`: the blocks as compiled stretches of several.
+        #: Set by `compile_blocks`: the blocks, grouped into compiled regions.
         self.regions: Sequence[nn.Module] = ()
         share_biases(block.mixer for block in self.blocks)
         share_weights(self.blocks)
@@ -236,7 +237,7 @@ class Backbone(nn.Module):
         return out
 
     def forward_with_loss(self, tokens_BT: Tensor, segments_BT: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Hidden vectors, and the sum of the mixers' own losses (zero without experts)."""
+        """Hidden vectors, and the sum of the mixers' auxiliary losses (zero without experts)."""
         x_BTD = self.embed(tokens_BT, self._positions(tokens_BT, None, None), segments_BT)
         own = x_BTD.new_zeros(())
         parts: Sequence[Callable[..., Any]] = self.regions or [block.forward_with_loss for block in self.blocks]
@@ -251,8 +252,8 @@ class Backbone(nn.Module):
         return self.final_norm(x_BTD), own
 
     def forward_at(self, tokens_BT: Tensor, at_BN: Tensor) -> tuple[Tensor, Tensor]:
-        """`forward_with_loss` with the vectors at some positions of each sequence alone: none of the others is
-        computed after the last layer that mixes positions."""
+        """`forward_with_loss` with the vectors only at some positions of each sequence: after the last sequence mixer,
+        no other positions are computed."""
         mixing = [place for place, block in enumerate(self.blocks) if not block.mixer.pointwise]
         if not mixing or self._loans.links:
             hidden_BTD, own = self.forward_with_loss(tokens_BT)
@@ -271,7 +272,7 @@ class Backbone(nn.Module):
         if pad_B is not None:
             self._require_paddable()
             for block, layer in zip(self.blocks, layers, strict=True):
-                # One that reads of another finds the padding there.
+                # A layer that reads from another finds the padding there.
                 if block.mixer.options.kind == "sequence" and not block.mixer.options.reads:
                     layer["pad"] = pad_B
         device = next(self.parameters()).device
@@ -373,8 +374,8 @@ class Backbone(nn.Module):
 
 
 def share_weights(blocks: Iterable[Block]) -> None:
-    """One mixer's weights for all layers that have the same name for them (`share`), which have the same options, too.
-    Choices of a supernet may have one name and different options; then each has weights of its own."""
+    """Share one mixer's weights among all layers with the same `share` name, which also have the same options. Choices
+    of a supernet may have the same name but different options; then each has its own weights."""
     owners: dict[MixerOptions, Mixer] = {}
     for block in blocks:
         options = block.mixer.options
@@ -385,9 +386,9 @@ def share_weights(blocks: Iterable[Block]) -> None:
 
 
 def share_biases(mixers: Iterable[Mixer]) -> None:
-    """One pair of relative biases for all attention layers that ask for it (Dai et al. 2019).
+    """One pair of relative biases for all attention layers that request it (Dai et al. 2019).
 
-    Layers of one model want it in one shape; the choices of a supernet may want several, and have a pair for each.
+    Layers of one model need it in one shape; the choices of a supernet may need several shapes, with one pair for each.
     """
     owners: dict[tuple[int, ...], RelativeAttention] = {}
     for mixer in mixers:

@@ -13,7 +13,7 @@ from plait.model.backbone import Backbone, Block, Blocks
 
 
 class Region(nn.Module):
-    """Consecutive blocks that are compiled as one graph. Regions of equal blocks share what was compiled."""
+    """Consecutive blocks that are compiled as one graph. Regions of equal blocks share the compiled code."""
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         super().__init__()
@@ -27,12 +27,12 @@ class Region(nn.Module):
         return x_BTD, own
 
 
-#: Blocks of one compiled region at most: a longer one takes longer to compile and gains nothing.
+#: Most blocks in one compiled region: a longer one takes longer to compile and is not faster.
 LONGEST_REGION = 8
 
 
 def repeated_pattern(layers: Sequence[MixerOptions]) -> int:
-    """How many layers repeat all through a model, as 2 in (attn swiglu)x12; 1 where nothing does."""
+    """The period with which a model's layers repeat, such as 2 for (attn swiglu)x12; 1 if they do not repeat."""
     for period in range(1, min(LONGEST_REGION, len(layers) // 2) + 1):
         if len(layers) % period == 0 and tuple(layers) == tuple(layers[:period]) * (len(layers) // period):
             return period
@@ -40,8 +40,8 @@ def repeated_pattern(layers: Sequence[MixerOptions]) -> int:
 
 
 def remember_angles(model: nn.Module, tokens: int, dtype: torch.dtype) -> None:
-    """Cache the rotary angles of sequences of `tokens` tokens: a graph that is made afterwards reads them instead of
-    computing a sine and a cosine for every channel."""
+    """Cache the rotary angles of sequences of `tokens` tokens: graphs compiled afterwards read them instead of
+    computing sines and cosines for every channel."""
     device = next(model.parameters()).device
     for module in model.modules():
         if isinstance(module, Rotary):
@@ -49,10 +49,10 @@ def remember_angles(model: nn.Module, tokens: int, dtype: torch.dtype) -> None:
 
 
 def compile_blocks(backbone: Backbone, tokens: int, dtype: torch.dtype, backend: str = "inductor") -> int:
-    """Compile a model's blocks for training on sequences of `tokens` tokens in products of `dtype`; returns how many
-    different patterns there are to compile."""
+    """Compile a model's blocks for training on sequences of `tokens` tokens with matrix products in `dtype`; returns
+    the number of distinct patterns to compile."""
     remember_angles(backbone, tokens, dtype)
-    # Layers that read of each other run one by one, as they are; the others are compiled one by one.
+    # Layers that read from each other run uncompiled, one by one; the others are compiled one by one.
     layers = backbone.arch.layers
     period = 1 if backbone.arch.links else repeated_pattern(layers)
     blocks = list(backbone.blocks)

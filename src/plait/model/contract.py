@@ -1,4 +1,4 @@
-"""The checks of the mixer contract (`plait check`): causality, forward = repeated step, declared cost = counted cost …
+"""The checks of the mixer contract (`plait check`): causality, forward = repeated steps, declared cost = counted cost …
 
 Each check builds a fresh, seeded, small instance and reports what it measured.
 
@@ -44,7 +44,8 @@ class Subject:
     d: int = 64
 
     def build(self, dtype: torch.dtype = torch.float64) -> Mixer:
-        """Weights larger than a model starts with, so that gates, decays and softmaxes are far from linear."""
+        """Build the mixer with larger weights than at initialisation, so that gates, decays and softmaxes are far from
+        linear."""
         mixer = standing_alone(self.options, self.d)
         seed_mixer(mixer, seed=0, std=0.2)
         return mixer.to(dtype)
@@ -95,7 +96,7 @@ def causality(subject: Subject) -> Outcome:
 
 
 def forward_equals_steps(subject: Subject) -> Outcome:
-    """The parallel form is the recurrent form."""
+    """The parallel form equals the recurrent form."""
     if not subject.steps:
         return None, "has no steps"
     mixer = subject.build()
@@ -162,7 +163,7 @@ def gradients(subject: Subject) -> Outcome:
 
 
 def rows_are_independent(subject: Subject) -> Outcome:
-    """A sequence gives the same alone, in a batch, and in any order of the batch."""
+    """A sequence has the same output alone, in a batch, and in any order of the batch."""
     mixer = subject.build()
     x = subject.inputs(3, 19)
     y = mixer(x)
@@ -173,15 +174,15 @@ def rows_are_independent(subject: Subject) -> Outcome:
 
 
 def declared_parameters(subject: Subject) -> Outcome:
-    """`cost` counts the parameters that are there."""
+    """`cost` counts the parameters that the module has."""
     counted = sum(p.numel() for p in subject.build().parameters())
     total = int(sum(cost.total_params + sum(cost.shared.values()) for cost in subject.costs(16)))
     return total == counted, f"declared {total:,}, counted {counted:,}"
 
 
 def declared_flops(subject: Subject) -> Outcome:
-    """`cost` counts the products with weights that are made. (Mixing is stated as the recurrence's arithmetic; a
-    chunked fast path may spend more.)"""
+    """`cost` counts the matrix products with weights that are computed. (Mixing is counted as the recurrence's
+    arithmetic; a chunked fast path may need more.)"""
     mixer = subject.build(torch.float32)
     with torch.no_grad(), WeightProducts(mixer) as counted:
         mixer(subject.inputs(1, 48, torch.float32))
@@ -209,7 +210,7 @@ class WeightProducts(TorchDispatchMode):
 
 
 def declared_state(subject: Subject) -> Outcome:
-    """`cost` counts the numbers a state holds after 16 tokens."""
+    """`cost` counts the numbers in a state after 16 tokens."""
     if not subject.steps:
         return None, "has no state"
     mixer = subject.build()
@@ -267,7 +268,7 @@ def stacks(subject: Subject) -> Outcome:
 
 def compiles(subject: Subject, backend: str = "aot_eager") -> Outcome:
     """One graph without breaks under `torch.compile`, with the same output and gradient."""
-    # The default traces the backward too, operation by operation; "eager" only finds the graph, in a fifth of the time.
+    # The default backend also traces the backward pass; "eager" only captures the graph, in a fifth of the time.
     mixer = subject.build()
     x = subject.inputs(2, 21).requires_grad_()
     torch._dynamo.reset()
@@ -296,7 +297,7 @@ CHECKS: dict[str, Check] = {
 
 
 def run_checks(options: MixerOptions, *, d: int = 64, checks: dict[str, Check] = CHECKS) -> Iterator[Verdict]:
-    """Each check's verdict as it is reached; an exception inside a mixer is a failed check, not a crash."""
+    """Yield each check's verdict; an exception inside a mixer is a failed check, not a crash."""
     options.check(d)
     subject = Subject(options, d)
     before = ""
@@ -305,7 +306,7 @@ def run_checks(options: MixerOptions, *, d: int = 64, checks: dict[str, Check] =
             holds, detail = check(subject)
         except UserError as wrong:
             holds, detail = False, str(wrong)
-        except (Exception, SystemExit) as wrong:  # a mixer may try to leave
+        except (Exception, SystemExit) as wrong:  # a mixer may call sys.exit
             line = _error_line(wrong, options)
             holds, detail, before = False, "as above" if line == before else line, line
         yield Verdict(name, "skip" if holds is None else "pass" if holds else "fail", detail)
@@ -321,7 +322,7 @@ def _error_line(wrong: BaseException, options: MixerOptions) -> str:
 
 
 def _gradients(value: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
-    """Gradients of a scalar; zero where it does not depend on a leaf."""
+    """Gradients of a scalar; zero for leaves that it does not depend on."""
     if not value.requires_grad:
         return [torch.zeros_like(leaf) for leaf in leaves]
     grads = torch.autograd.grad(value, leaves, allow_unused=True)
@@ -330,7 +331,7 @@ def _gradients(value: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
 
 @torch.no_grad()
 def _gap(a: Tensor, b: Tensor) -> float:
-    """Largest difference relative to the scale of `b`; infinite where either is not finite."""
+    """Largest difference relative to the scale of `b`; infinite if either is not finite."""
     if not (a.isfinite().all() and b.isfinite().all()):
         return float("inf")
     return float((a - b).abs().max() / b.abs().max().clamp(min=1e-30)) if b.numel() else 0.0

@@ -1,13 +1,13 @@
-"""What a whole model costs, from its architecture alone: parameters, FLOPs, state. No torch, microseconds.
+"""The cost of a whole model, computed from its architecture without torch in microseconds: parameters, FLOPs, state.
 
-`decoder` is what the layers and the final norm hold, `embedding` what grows with the vocabulary or the longest
-sequence (input tables, output layer, positions), as LiteTransformerSearch splits them. Tied tables count once.
+`decoder` counts the layers and the final norm, `embedding` everything that grows with the vocabulary or the longest
+sequence (input tables, output layer, positions), as in LiteTransformerSearch. Tied tables count once.
 
-An adaptive softmax (Grave et al. 2017, arXiv:1609.04309) is fast because most targets lie in its first band: the words
-of a later band are scored only where a target lies in it, so its cost depends on how often words occur. They are taken
-to occur as English words do, by Zipf's law with two regimes (Gerlach and Altmann 2013, arXiv:1212.1362): the word of
-rank r with probability ∝ 1 / r among the first 7873, ∝ 1 / r^1.77 beyond, without a jump between. Of WikiText-103's
-267,735 words, cut at 19997/39997/199997, that puts 94.9, 2.4, 2.5 and 0.2 % of all tokens in the bands.
+An adaptive softmax (Grave et al. 2017, arXiv:1609.04309) is fast because most targets are in its first band: the words
+of a later band are scored only for targets in it, so the cost depends on word frequencies. These are assumed to be
+those of English, by Zipf's law with two regimes (Gerlach and Altmann 2013, arXiv:1212.1362): the word of rank r with
+probability ∝ 1 / r among the first 7873, ∝ 1 / r^1.77 beyond, without a jump between. Of WikiText-103's 267,735 words,
+cut at 19997/39997/199997, that puts 94.9, 2.4, 2.5 and 0.2 % of all tokens in the bands.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from plait.mixers.options import Cost, MixerOptions, Number, linear
 from plait.model.architecture import Architecture, architecture
 from plait.spec import Header, Spec
 
-#: The two parameters of Zipf's law for English: the number of core words, and the exponent beyond them.
+#: The two parameters of Zipf's law for English: the number of core words, and the exponent for all others.
 CORE, EXPONENT = 7873, 1.77
 
 
@@ -34,7 +34,7 @@ def norm_params(header: Header) -> int:
 
 
 def params(h: Header) -> dict[str, int]:
-    """Parameters outside the layers, part by part, as `model.embedding` and `model.language_model` build them."""
+    """Parameters outside the layers, by part, as built by `model.embedding` and `model.language_model`."""
     parts = {"final norm": norm_params(h) if h.final_norm else 0, "token embedding": _embedding_params(h)}
     if h.pos == "learned":
         parts["positions"] = h.max_len * h.d
@@ -58,13 +58,13 @@ def tied_params(h: Header) -> int:
 
 @cache
 def shares(vocab: int, cutoffs: tuple[int, ...]) -> tuple[float, ...]:
-    """The share of all tokens that lies in each band, the most frequent words first."""
+    """The fraction of all tokens in each band, the most frequent words first."""
     masses = [_mass(last) for last in (*cutoffs, vocab)]
     return tuple((last - first) / masses[-1] for first, last in pairwise([0.0, *masses]))
 
 
 def input_flops(h: Header, seq: int) -> int:
-    """Projecting the embeddings to d, each token by its band's projection."""
+    """FLOPs of projecting the embeddings to d, each token by its band's projection."""
     tables = _tables(h)
     expected = shares(h.vocab, h.cutoffs) if len(tables) > 1 else (1.0,)
     widths = [share * width for share, (_, width) in zip(expected, tables, strict=True) if _projected(h, width)]
@@ -72,8 +72,8 @@ def input_flops(h: Header, seq: int) -> int:
 
 
 def output_flops(h: Header, seq: int) -> int:
-    """Scoring the targets: with bands in a language model, the first band everywhere and a later one where its targets
-    are. An encoder scores the whole vocabulary."""
+    """FLOPs of scoring the targets: with bands in a language model, the first band for every token and a later one only
+    for its targets. An encoder scores the whole vocabulary."""
     if h.embed == "plain" or h.kind != "lm":
         return full_output_flops(h, seq)
     first, *later = (2 * seq * size for size in _band_products(h))
@@ -82,7 +82,7 @@ def output_flops(h: Header, seq: int) -> int:
 
 
 def full_output_flops(h: Header, seq: int) -> int:
-    """Scoring every word of the vocabulary."""
+    """FLOPs of scoring every word of the vocabulary."""
     if h.kind == "autoencoder":
         return 2 * seq * (h.d * h.d + h.d * h.vocab)
     transform = 2 * seq * h.d * h.d if h.kind == "encoder" else 0
@@ -92,8 +92,8 @@ def full_output_flops(h: Header, seq: int) -> int:
 
 
 def _band_products(h: Header) -> list[int]:
-    """Multiply-adds of one token's logits in each band: its projection (with div = 1 one serves all, but is applied
-    again for each), its words, and in the first band one entry for each later one."""
+    """Multiply-adds of one token's logits in each band: the projection (with div = 1 all bands share one, but each
+    applies it again), the words and, in the first band, one entry for each later band."""
     edges = (0, *h.cutoffs, h.vocab)
     widths = [max(1, (h.d_embed or h.d) // h.div**i) for i in range(len(edges) - 1)]
     words = [last - first for first, last in pairwise(edges)]
@@ -104,18 +104,18 @@ def _band_products(h: Header) -> list[int]:
 
 
 def _mass(words: int) -> float:
-    """How often the first `words` words occur, in units of the first."""
+    """Cumulative frequency of the first `words` words, relative to the most frequent one."""
     core = sum(1 / rank for rank in range(1, min(words, CORE) + 1))
     if words <= CORE:
         return core
-    # The sum over ranks as an integral between half ranks: exact to 1e-9 out here.
+    # The sum over ranks as an integral between half ranks: accurate to 1e-9 at these ranks.
     slope = EXPONENT - 1
     beyond: float = CORE**slope / slope * ((CORE + 0.5) ** -slope - (words + 0.5) ** -slope)
     return core + beyond
 
 
 def _tables(h: Header) -> list[tuple[int, int]]:
-    """(words, width) of every band that has a table of its own."""
+    """(words, width) of every band with its own table."""
     edges = [0, *(h.cutoffs if h.div > 1 else ()), h.vocab]
     sizes = [last - first for first, last in pairwise(edges)]
     return [(words, max(1, (h.d_embed or h.d) // h.div**i)) for i, words in enumerate(sizes)]
@@ -147,12 +147,12 @@ class ModelCost:
     seq: int
     memory: int
     layers: tuple[Cost, ...]
-    norms: tuple[int, ...]  # parameters of the norm in front of each layer
+    norms: tuple[int, ...]  # parameters of the norm before each layer
     parts: dict[str, int]  # parameters outside the layers
 
     @cached_property
     def shared(self) -> dict[str, int]:
-        """Parameters that several layers use and the model holds once."""
+        """Parameters shared by several layers, which the model stores once."""
         return {name: count for layer in self.layers for name, count in layer.shared.items()}
 
     @property
@@ -175,23 +175,23 @@ class ModelCost:
 
     @property
     def params_without_input_embedding(self) -> int:
-        """FoX's count: the output layer is in (once, tied or not), the input table is not."""
+        """FoX's count: includes the output layer (once, tied or not), but not the input table."""
         return self.total_params - self.parts["token embedding"] + tied_params(self.arch.header)
 
     @property
     def input_flops(self) -> int:
-        """Projecting the embeddings to d, over the bands as words occur (`plait.model.cost`)."""
+        """FLOPs of projecting the embeddings to d, weighted by word frequencies."""
         return input_flops(self.arch.header, self.seq)
 
     @property
     def output_flops(self) -> int:
-        """The output layer as training and evaluation run it: a plain one scores the whole vocabulary at every new
+        """FLOPs of the output layer in training and evaluation: a plain one scores the whole vocabulary at every new
         token, an adaptive softmax its first band and, for targets outside it, theirs."""
         return output_flops(self.arch.header, self.seq)
 
     @property
     def full_output_flops(self) -> int:
-        """Scoring the whole vocabulary at every new token, as generation does."""
+        """FLOPs of scoring the whole vocabulary at every new token, as in generation."""
         return full_output_flops(self.arch.header, self.seq)
 
     @property
@@ -201,12 +201,12 @@ class ModelCost:
 
     @property
     def unmasked_flops(self) -> int:
-        """The same without what causal masks and windows leave out: what MFU counts."""
+        """The same without the work that causal masks and windows exclude, as counted for MFU."""
         return self.flops - int(sum(layer.masked for layer in self.layers))
 
     @property
     def generation_flops(self) -> int:
-        """Forward FLOPs for the new tokens as generation runs them: from the state, the whole vocabulary scored."""
+        """Forward FLOPs for the new tokens in generation: from the state, scoring the whole vocabulary."""
         layers = int(sum(layer.generation_flops for layer in self.layers))
         return self.input_flops + layers + self.full_output_flops
 
@@ -253,7 +253,7 @@ class ModelCost:
 def model_cost(spec: str | Spec | Architecture, *, seq: int = 1024, memory: int = 0) -> ModelCost:
     arch = architecture(spec)
     header = arch.header
-    # Equal layers cost the same; a deep model repeats a few.
+    # Equal layers cost the same, and a deep model repeats only a few.
     known = {options: options.cost(header.d, seq, memory) for options in set(arch.layers)}
     return ModelCost(
         arch,
@@ -285,7 +285,7 @@ def decoder_costs(
         totals["fixed_state"] = totals["fixed_state"] + present * cost.fixed_state
         totals["kv_cache"] = totals["kv_cache"] + present * cost.kv_cache
         for name, count in cost.shared.items():
-            # Held once, however many layers use it: the larger of the two, as arithmetic on arrays.
+            # Stored once, however many layers use it: the maximum of the two, written as arithmetic on arrays.
             held, wanted = shared.get(name, 0), present * count
             shared[name] = held + (wanted > held) * (wanted - held)
     for name in ("params", "active_params"):

@@ -1,11 +1,11 @@
-"""Generation at the speed of the device: every step has the same shapes and addresses, so a GPU replays one graph.
+"""Fast generation: every step has the same shapes and addresses, so a GPU can replay one CUDA graph.
 
-Caches that grow have room for more tokens than they hold and are filled in place. A state of fixed size is copied back
-into its buffers. A cache that can only be looked at whole (of a window, of relative positions) is padded in front, and
-loses one entry of the padding with every token. Where the room is used up, everything moves into buffers of twice the
-size, and another graph is recorded.
+Growing caches have spare capacity and are filled in place. A state of fixed size is copied back into its buffers. A
+cache that can only be read as a whole (of a window, of relative positions) is padded in front, and loses one entry of
+the padding with every token. When the capacity is used up, everything moves into buffers of twice the size, and another
+graph is recorded.
 
-On a CPU the same steps run without a graph; only a GPU gains by them.
+On a CPU the same steps run without a graph; only a GPU benefits.
 
 Letters: B batch, V vocabulary.
 """
@@ -20,23 +20,23 @@ from plait.mixers.mixer import Mixer, State
 from plait.model.backbone import ModelState
 from plait.model.language_model import LanguageModel
 
-#: Tokens that caches have room for, at least.
+#: Smallest capacity of caches, in tokens.
 SMALLEST = 1024
 WARM_UP = 2
 
 
 class Decoder:
-    """`step` after `step`, from a state that `extend` gave; the state given stays as it was."""
+    """Steps one token at a time from a state returned by `extend`, without modifying that state."""
 
     def __init__(self, model: LanguageModel, state: ModelState, *, capacity: int = 0) -> None:
-        """`capacity`: tokens in all that may come before buffers have to grow."""
+        """`capacity`: total number of tokens before the buffers have to grow."""
         self.model = model
         self.pos_B = state.pos_B.clone()
         self.pad_B = None if state.pad_B is None else state.pad_B.clone()
         self.tokens_B = torch.zeros_like(state.pos_B)
         self._mixers = [block.mixer for block in model.backbone.blocks]
         self._growing = [growing(mixer, layer) for mixer, layer in zip(self._mixers, state.layers, strict=True)]
-        #: Tokens in the caches that grow without end; None where there are none.
+        #: Tokens in the caches that grow without bound; None if there are no such caches.
         self.held: int | None = None
         for mixer, layer, keys in zip(self._mixers, state.layers, self._growing, strict=True):
             if keys and not _window(mixer):
@@ -65,7 +65,7 @@ class Decoder:
         return sum(value.numel() * value.element_size() for layer in self.layers for value in layer.values())
 
     def _move(self, layers: list[State], tokens: int) -> None:
-        """Copy the state into buffers with room for so many tokens."""
+        """Copy the state into buffers with this capacity in tokens."""
         self.capacity = rounded(max(SMALLEST, tokens, 1 + (self.held or 0)))
         every = zip(self._mixers, layers, self._growing, strict=True)
         self.layers = [_roomy(mixer, layer, keys, self.capacity) for mixer, layer, keys in every]
@@ -81,7 +81,7 @@ class Decoder:
         return logits_BV
 
     def _capture(self) -> None:
-        """Warm up and record on a side stream; what the trial steps changed is put back."""
+        """Warm up and record on a side stream, then undo the changes of the warm-up steps."""
         kept = [{key: value.clone() for key, value in layer.items()} for layer in self.layers]
         pos_B = self.pos_B.clone()
         side = torch.cuda.Stream()
@@ -104,13 +104,13 @@ class Decoder:
 
 
 def decodes(model: LanguageModel) -> bool:
-    """Whether every mixer's state can be kept in buffers: a cache that grows must have such a form or take padding."""
+    """Whether every mixer's state can be kept in buffers: a growing cache must have such a form or support padding."""
     state = model.init_state(1)
     for block, layer in zip(model.backbone.blocks, state.layers, strict=True):
         mixer = block.mixer
         if growing(mixer, layer) and mixer.with_capacity(layer, 2) is None and not mixer.paddable:
             return False
-    # An adaptive embedding looks rows up by cluster: shapes that depend on the tokens.
+    # An adaptive embedding looks rows up by cluster, with shapes that depend on the tokens.
     return len(model.backbone.embedding.bounds) == 1
 
 
@@ -125,7 +125,7 @@ def growing(mixer: Mixer, layer: State) -> list[str]:
 
 
 def rounded(tokens: int) -> int:
-    """Round up to a power of two or 1.5 times one: few different graphs, and little padding to attend to."""
+    """Round up to a power of two or 1.5 times one, for few distinct graphs and little padding to attend to."""
     size = SMALLEST
     while size < tokens:
         size = size * 3 // 2 if size & (size - 1) == 0 else size // 3 * 4
@@ -137,7 +137,7 @@ def _window(mixer: Mixer) -> int:
 
 
 def _roomy(mixer: Mixer, layer: State, keys: list[str], capacity: int) -> State:
-    """Buffers of this capacity, with what the layer holds."""
+    """Buffers of this capacity, filled with the layer's state."""
     if "held" in layer:  # moving from smaller ones
         held = int(layer["held"])
         layer = {key: value[:, :held] if key in keys else value for key, value in layer.items() if key != "held"}
@@ -161,7 +161,7 @@ def _keep(buffers: State, new: State) -> None:
     for key, value in new.items():
         if value is buffers[key]:
             continue
-        if value.shape != buffers[key].shape:  # one token longer: an entry of the padding goes
+        if value.shape != buffers[key].shape:  # one token longer: drop one entry of the padding
             value, longer = value[:, 1:], True
         buffers[key].copy_(value)
     if "held" in buffers:

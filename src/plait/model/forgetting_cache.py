@@ -1,4 +1,4 @@
-r"""Forgetting attention may forget for good: cache entries that provably cannot matter again are dropped.
+r"""Cache eviction for forgetting attention: entries that provably cannot matter any more are dropped.
 
 The score of a future query i for entry j, relative to its score for the newest entry m of the cache, is
 
@@ -12,8 +12,8 @@ q·(k_j − k_m)/√P. Those queries lie in an ellipsoid that the weights fix:
 
     reach = [radius · √(Δᵀ G Δ) + offset·Δ]/√P,   Δ = k_j − k_m,   G = diag(w²) or W_q diag(γ²) W_qᵀ
 
-(rotary queries turn, so there only the ellipsoid's longest axis counts). The keys are those actually in the cache, so
-KV-shift, which changes keys before they are stored, needs no thought.
+(rotary positions rotate the queries, so there only the ellipsoid's longest axis counts). The keys are those actually in
+the cache, so KV-shift, which changes keys before they are stored, needs no special treatment.
 
 What is dropped is the longest prefix of entries with Σ_j exp(reach_j + c_m − c_j) ≤ bound in every head. Then
 
@@ -22,8 +22,8 @@ What is dropped is the longest prefix of entries with Σ_j exp(reach_j + c_m −
   holds for the whole generation, however often entries are dropped;
 * a head's output moves by at most 2 · bound · max‖v‖.
 
-This is exact arithmetic's truth; computation adds its rounding. The idea of such a bound for tiles of a training pass:
-Lin et al. 2025, Adaptive Computation Pruning, arXiv:2504.06949, which bounds all norms at once.
+The bounds hold in exact arithmetic; floating point adds rounding errors. Such a bound for tiles of a training pass: Lin
+et al. 2025, Adaptive Computation Pruning, arXiv:2504.06949, which bounds all norms at once.
 
 Letters: B batch, N entries, D model width, H query heads, G key-value heads, P head width.
 """
@@ -47,7 +47,7 @@ PER_ENTRY = ("k", "v", "log_f")
 
 @dataclass(frozen=True)
 class Dropped:
-    """What left the caches, summed over layers and rows."""
+    """What was dropped from the caches, summed over layers and rows."""
 
     entries: int
     bytes: int
@@ -58,7 +58,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Queries:
-    """An ellipsoid a head that holds every query the layer can make: offset + radius · {q : qᵀ G⁻¹ q ≤ 1}."""
+    """One ellipsoid per head that contains every query the layer can make: offset + radius · {q : qᵀ G⁻¹ q ≤ 1}."""
 
     gram_HPP: Tensor
     radius: float
@@ -90,8 +90,8 @@ def check_forget(model: LanguageModel, bound: float) -> None:
 def drop_forgotten(model: LanguageModel, state: ModelState, bound: float) -> tuple[ModelState, Dropped]:
     """The state without entries whose total probability stays ≤ `bound` in every head for every later query.
 
-    Each row loses its own prefix, whatever its neighbours keep: the part that all rows lose leaves memory, the rest
-    becomes padding. Taking tokens back (`crop`) beyond the newest entry of this call voids the bound.
+    Each row loses its own prefix, independently of the others: the part that all rows lose is freed, the rest becomes
+    padding. Removing tokens (`crop`) beyond the newest entry of this call invalidates the bound.
     """
     check_forget(model, bound)
     layers, total = [], Dropped(0, 0)
@@ -123,7 +123,7 @@ def forgotten(block: Block, layer: State, bound: float) -> Tensor:
 
 
 def possible_queries(block: Block) -> Queries:
-    """Where the layer's queries can lie, from its weights alone."""
+    """The set of queries that the layer can make, from its weights alone."""
     mixer, norm = block.mixer, block.norm
     assert isinstance(mixer, Attention)
     if mixer.query_norm is not None:
@@ -148,7 +148,7 @@ def _forgets(block: Block) -> bool:
 
 
 def _decay(mixer: Attention, layer: State, head: int) -> Tensor:
-    """c_m − c_j (and − slope·(m − j)) of every entry j against the newest, m; padding included, which is masked."""
+    """c_m − c_j (and − slope·(m − j)) of every entry j relative to the newest, m; includes padding, which is masked."""
     held = layer["k"].shape[1]
     age_N = torch.arange(held - 1, -1, -1, device=layer["k"].device, dtype=torch.float64)
     decay_BN = torch.zeros(len(layer["k"]), held, device=age_N.device, dtype=torch.float64)
@@ -171,5 +171,5 @@ def _without(layer: State, lost_B: Tensor) -> tuple[State, Dropped]:
     for key in PER_ENTRY:
         if key in layer:
             saved += layer[key][:, :common].numel() * layer[key].element_size()
-            new[key] = layer[key][:, common:].clone()  # a slice would hold on to the memory
+            new[key] = layer[key][:, common:].clone()  # a slice would keep the memory alive
     return new, Dropped(common * len(lost_B), saved)

@@ -1,18 +1,17 @@
 """Generation: read the prompts, then one token per row and step, until every row has ended.
 
-Each row has a random stream of its own and is chosen from its own logits, so its tokens do not depend on the rows that
-happen to share its batch (up to rounding: a larger matrix product may sum in another order). Rows that have ended leave
-the batch.
+Each row has its own random stream and is sampled from its own logits, so its tokens do not depend on the other rows of
+the batch (up to rounding: a larger matrix product may sum in another order). Finished rows leave the batch.
 
-Prompts of different lengths are read as one batch. Where every mixer takes padding, rows are padded on the left and
-read together. Where one does not, rows of equal length are read together and their states merged, so that no state ever
-contains padding.
+Prompts of different lengths are read as one batch. If every mixer supports padding, rows are padded on the left and
+read together. Otherwise rows of equal length are read together and their states merged, so that no state ever contains
+padding.
 
 Text is shown as it is generated, but never half a character. A token of a byte-level vocabulary may end inside a UTF-8
-character; decoded alone, such a tail becomes U+FFFD. Only the last character of a text can be unfinished in that way,
-so that one is held back until the next token settles it.
+character, and decoding it alone would give U+FFFD. Only the last character of a text can be incomplete in this way, so
+it is held back until the next token completes it.
 
-`Sampling` leads from logits to the next token: the likeliest, or a draw from what temperature, top-k and top-p leave
+`Sampling` chooses the next token from logits: the most likely one, or a sample after temperature, top-k and top-p
 ("nucleus": Holtzman et al. 2020, arXiv:1904.09751, §3.1).
 
 Letters: B batch, T time, D width, V vocabulary.
@@ -33,17 +32,17 @@ from plait.model.decoding import Decoder, decodes
 from plait.model.forgetting_cache import Dropped, check_forget, drop_forgotten
 from plait.model.language_model import LanguageModel
 
-#: Tokens from which on recording a graph repays.
+#: Fewest tokens for which recording a graph pays off.
 WORTH_A_GRAPH = 16
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is chosen. The three cuts apply in this order: temperature, then top-k, then top-p."""
+    """How a token is chosen. The filters apply in this order: temperature, then top-k, then top-p."""
 
-    temperature: float = 1.0  # 0: always the likeliest token
-    top_k: int = 0  # only the k likeliest; 0: all
-    top_p: float = 1.0  # only the likeliest whose probabilities first sum to p
+    temperature: float = 1.0  # 0: always the most likely token
+    top_k: int = 0  # only the k most likely; 0: all
+    top_p: float = 1.0  # only the most likely tokens whose probabilities first sum to p
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
@@ -64,23 +63,23 @@ GREEDY = Sampling(temperature=0.0)
 def choose(logits_BV: Tensor, sampling: Sampling, draws_B: Tensor | None) -> Tensor:
     """One token per row. `draws_B` are uniform numbers in [0, 1), each from its row's own stream (None if greedy).
 
-    A row is read from its own logits and draw alone, in float64, so its neighbours cannot change it.
+    A row depends only on its own logits and draw, in float64, so other rows cannot affect it.
     """
     if sampling.greedy:
         return logits_BV.argmax(-1)
     assert draws_B is not None
     p_BV, order_BV = kept_probabilities(logits_BV, sampling)
     cumulative_BV = p_BV.cumsum(-1)
-    # The draw is scaled to what was kept; `right` passes over tokens of probability zero.
+    # The draw is scaled to the remaining probability; `right` skips tokens of probability zero.
     aim_B1 = draws_B.to(p_BV)[:, None] * cumulative_BV[:, -1:]
     place_B1 = torch.searchsorted(cumulative_BV, aim_B1, right=True)
-    last_B1 = (p_BV > 0).sum(-1, keepdim=True) - 1  # rounding may push an aim past the end
+    last_B1 = (p_BV > 0).sum(-1, keepdim=True) - 1  # rounding may push the index past the end
     return order_BV.gather(-1, torch.minimum(place_B1, last_B1))[:, 0]
 
 
 def kept_probabilities(logits_BV: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
-    """Probabilities in falling order, zero where a cut removes a token, and the tokens they belong to."""
-    # A stable order: of equal logits the lower token comes first, on every device.
+    """Probabilities in descending order, zero for tokens removed by a filter, and the tokens they belong to."""
+    # A stable order: among equal logits the lower token comes first, on every device.
     sorted_BV, order_BV = (logits_BV.double() / sampling.temperature).sort(dim=-1, descending=True, stable=True)
     p_BV = sorted_BV.softmax(-1)
     if 0 < sampling.top_k < p_BV.shape[-1]:
@@ -106,7 +105,7 @@ class Lane:
     rows: list[int]
     logits_BV: Tensor  # of the next token
     state: ModelState
-    decoder: Decoder | None = None  # on a GPU: then the state is in its buffers, and rows that have ended stay
+    decoder: Decoder | None = None  # on a GPU: the state is in its buffers, and finished rows stay
 
     @property
     def nbytes(self) -> int:
@@ -114,7 +113,7 @@ class Lane:
 
 
 class Generation:
-    """Iterate over it for the tokens as they come; `rows` holds what has come so far.
+    """An iterator over tokens as they are generated; `rows` holds those generated so far.
 
     tokens        the most that a row may get
     seeds         one a row, or one number, to which the row's number is added
@@ -138,7 +137,7 @@ class Generation:
         self.model, self.prompts, self.tokens, self.sampling = model, prompts, tokens, sampling
         self.end, self.forget, self.forget_every = frozenset(end), forget, forget_every
         self._check()
-        #: Whether states are kept in buffers (`plait.model.decoding`), for which a GPU records a graph.
+        #: Whether states are kept in buffers (`plait.model.decoding`), so that a GPU can record a graph.
         self.buffered = next(model.parameters()).is_cuda
         wanted = [seeds + row for row in range(len(prompts))] if isinstance(seeds, int) else list(seeds)
         if len(wanted) != len(prompts):
@@ -146,17 +145,17 @@ class Generation:
         self._streams = [torch.Generator().manual_seed(seed % 2**63) for seed in wanted]
         self.rows: list[list[int]] = [[] for _ in prompts]
         self.dropped = Dropped(0, 0)
-        self.state_bytes = 0  # now
+        self.state_bytes = 0  # current
         self.peak_state_bytes = 0
 
     def run(self) -> Generation:
-        """All of it at once."""
+        """Generate everything."""
         for _ in self:
             pass
         return self
 
     def ended(self, row: int) -> bool:
-        """Whether a row came to an end token (and not to the maximum)."""
+        """Whether a row ended with an end token (and not at the maximum length)."""
         return bool(self.rows[row]) and self.rows[row][-1] in self.end
 
     @torch.no_grad()
@@ -190,7 +189,7 @@ class Generation:
             self._measure(lanes)
 
     def _read_prompts(self) -> list[Lane]:
-        """One lane, or one a prompt length where a mixer cannot hold rows of different lengths side by side."""
+        """One lane, or one per prompt length if a mixer cannot batch rows of different lengths."""
         everyone = list(range(len(self.prompts)))
         lengths = sorted({len(prompt) for prompt in self.prompts})
         try:
@@ -207,7 +206,7 @@ class Generation:
         device = next(backbone.parameters()).device
         tokens_BT, pad_B = pad_left([self.prompts[row] for row in rows], device)
         hidden_BTD, state = prefill(backbone, tokens_BT, pad_B)
-        # Only the last position is scored: the logits of a whole prompt would be the largest tensor of all.
+        # Compute logits at the last position only: those of a whole prompt would be the largest tensor of all.
         lane = Lane(rows, self.model.output(hidden_BTD[:, -1]), state)
         if self.buffered and self.forget is None and self.tokens >= WORTH_A_GRAPH and decodes(self.model):
             lane.decoder = Decoder(self.model, state, capacity=tokens_BT.shape[1] + self.tokens)
@@ -222,7 +221,7 @@ class Generation:
         return chosen
 
     def _step(self, lane: Lane, drop: bool) -> Lane:
-        """The lane after its newest tokens, without the rows that they ended."""
+        """Advance the lane by its newest tokens, and remove the rows that have ended."""
         if lane.decoder is not None:
             newest_B = torch.tensor([self.rows[row][-1] for row in lane.rows], device=lane.logits_BV.device)
             lane.logits_BV = lane.decoder.step(newest_B)
@@ -261,7 +260,7 @@ class Generation:
             wrong = next((token for token in prompt if not 0 <= token < header.vocab), None)
             if wrong is not None:
                 raise UserError(f"prompt {row + 1} has token {wrong}, but the model's vocabulary is {header.vocab}.")
-            # The last token chosen is never read.
+            # The last chosen token is never fed to the model.
             if header.pos == "learned" and len(prompt) + self.tokens - 1 > header.max_len:
                 raise UserError(
                     f"prompt {row + 1} has {len(prompt)} tokens and {self.tokens} are asked for, but the model has "
@@ -272,7 +271,7 @@ class Generation:
 
 
 def pad_left(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Tokens with zeros in front of the shorter rows, and how many."""
+    """Tokens, with shorter rows padded with zeros on the left, and the amount of padding."""
     longest = max(len(prompt) for prompt in prompts)
     padded = [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
     pads = [longest - len(prompt) for prompt in prompts]
@@ -280,7 +279,7 @@ def pad_left(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Te
 
 
 def prefill(backbone: Backbone, tokens_BT: Tensor, pad_B: Tensor | None) -> tuple[Tensor, ModelState]:
-    """Hidden vectors of a batch's first tokens (without meaning at padding) and the state after them."""
+    """Hidden vectors of a batch's first tokens (meaningless at padding) and the state after them."""
     if pad_B is None or not pad_B.any():
         return backbone.extend(tokens_BT, backbone.init_state(len(tokens_BT)))
     if all(block.mixer.paddable for block in backbone.blocks):
@@ -298,17 +297,17 @@ def prefill(backbone: Backbone, tokens_BT: Tensor, pad_B: Tensor | None) -> tupl
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 
-#: Tokens that are decoded again with the new one: spaces between words depend on what stands before.
+#: Preceding tokens that are decoded again with a new one, because spaces between words depend on the context.
 CONTEXT = 8
 
 
 class TextStream:
-    """`push` tokens and show what comes back; `finish` gives what was held back."""
+    """Turns tokens into text: `push` returns the text that is now certain, `finish` the rest."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
         self._decode = decode
         self._tokens: list[int] = []  # the newest ones
-        self._shown = ""  # what of their text is out already
+        self._shown = ""  # the part of their text that was already returned
 
     def push(self, token: int) -> str:
         """The text that this token makes certain."""
@@ -316,13 +315,13 @@ class TextStream:
         text = self._decode(self._tokens)
         new = self._show(text.removesuffix(UNFINISHED))
         if len(self._tokens) > 4 * CONTEXT and not text.endswith(UNFINISHED):
-            # Forget the older ones, or every token would cost as much as the text is long.
+            # Forget older tokens; otherwise the cost per token would grow with the length of the text.
             self._tokens = self._tokens[-CONTEXT:]
             self._shown = self._decode(self._tokens)
         return new
 
     def finish(self) -> str:
-        """What is left at the end of the text, finished or not."""
+        """The remaining text, complete or not."""
         return self._show(self._decode(self._tokens)) if self._tokens else ""
 
     def _show(self, text: str) -> str:

@@ -1,10 +1,10 @@
 """Language model, masked-language encoder and the probe's auto-encoder; and `build`, from text to a model with seeded
 weights.
 
-Initial values: every weight matrix and embedding N(0, header.init²), every bias zero, every norm one; what a mixer
-needs beyond that (decay rates, gate biases) it states in its own file. With `depth_scale` the last map of each layer
-is drawn 1/√layers smaller (GPT-2). Each parameter has its own stream, seeded by the model's seed and the parameter's
-name, so that a value depends neither on what was drawn before it nor on the device.
+Initial values: every weight matrix and embedding N(0, header.init²), every bias zero, every norm one; anything else
+that a mixer needs (decay rates, gate biases) is defined in its own file. With `depth_scale` the last linear map of each
+layer is initialised 1/√layers smaller (GPT-2). Each parameter has its own random stream, seeded by the model's seed and
+the parameter's name, so its value depends neither on earlier draws nor on the device.
 
 Letters: B batch, T time, D width, V vocabulary, N scored tokens.
 """
@@ -39,7 +39,7 @@ from plait.spec import Spec
 
 
 def make_output(arch: Architecture, backbone: Backbone) -> nn.Module:
-    """Hidden vectors to logits over the vocabulary: plain, tied or adaptive."""
+    """The output layer, from hidden vectors to logits over the vocabulary: plain, tied or adaptive."""
     h = arch.header
     if h.embed == "adaptive":
         tied = backbone.embedding if h.tie else None
@@ -51,14 +51,15 @@ def make_output(arch: Architecture, backbone: Backbone) -> nn.Module:
 
 
 def cross_entropy_of(output: nn.Module, hidden_BTD: Tensor, targets_BT: Tensor) -> Tensor:
-    """Mean over targets that are not `IGNORE`; through a linear output layer without all logits in memory."""
-    if type(output) is nn.Linear:  # not what was put in its place, as by an adapter or a quantizer
+    """Mean cross-entropy over targets that are not `IGNORE`; with a linear output layer, all logits are never in memory
+    at once."""
+    if type(output) is nn.Linear:  # not a replacement, such as an adapter's or a quantizer's
         hidden_ND, targets_N = hidden_BTD.flatten(0, -2), targets_BT.flatten()
         return linear_cross_entropy(hidden_ND, output.weight, targets_N, output.bias)
     return F.cross_entropy(output(hidden_BTD).flatten(0, -2), targets_BT.flatten(), ignore_index=IGNORE)
 
 
-MOST_NATS = 700.0  # the exponential of more nats is not a finite number
+MOST_NATS = 700.0  # the exponential of more nats overflows
 
 
 def perplexity_of(nats: float) -> float:
@@ -84,8 +85,8 @@ class LanguageModel(nn.Module):
         return logits
 
     def loss(self, tokens_BT: Tensor, targets_BT: Tensor, at_BN: Tensor | None = None) -> Tensor:
-        """Mean cross-entropy in nats over targets that are not `IGNORE`, plus the mixers' own losses. With `at_BN`, the
-        targets are those of these positions, (B, N)."""
+        """Mean cross-entropy in nats over targets that are not `IGNORE`, plus the mixers' auxiliary losses. With
+        `at_BN`, the targets belong to these positions, (B, N)."""
         if at_BN is None:
             hidden_BTD, own = self.backbone.forward_with_loss(tokens_BT)
         else:
@@ -99,7 +100,8 @@ class LanguageModel(nn.Module):
 
     def score(self, hidden_BTD: Tensor, targets_BT: Tensor) -> Tensor:
         if isinstance(self.output, AdaptiveSoftmax):
-            # The adaptive softmax scores only the clusters that targets lie in; the full vocabulary is never formed.
+            # The adaptive softmax scores only clusters that contain targets; logits of the full vocabulary are never
+            # formed.
             scored = targets_BT != IGNORE
             return self.output.nll(hidden_BTD[scored], targets_BT[scored]).mean()
         return cross_entropy_of(self.output, hidden_BTD, targets_BT)
@@ -135,7 +137,7 @@ class Encoder(nn.Module):
         self.backbone = Backbone(arch)
         self.transform = nn.Sequential(nn.Linear(h.d, h.d), nn.GELU(), make_norm(h.norm, h.d, h.eps))
         self.output = make_output(arch, self.backbone)
-        #: Does the second text of a pair follow the first? A training that asks adds it (`add_next_sentence_head`).
+        #: Head of next-sentence prediction; trainings that need it add it (`add_next_sentence_head`).
         self.next_sentence: nn.Module | None = None
 
     def forward(self, tokens_BT: Tensor, *, pad_B: Tensor | None = None, segments_BT: Tensor | None = None) -> Tensor:
@@ -152,7 +154,7 @@ class Encoder(nn.Module):
         next_sentence_weight: float = 1.0,
     ) -> Tensor:
         """Mean cross-entropy over the masked positions (targets that are not `IGNORE`); with `follows_B`, plus that of
-        telling from the first position whether the second text follows the first."""
+        predicting from the first position whether the second text follows the first."""
         hidden_BTD, own = self.backbone.forward_with_loss(tokens_BT, segments_BT)
         loss = cross_entropy_of(self.output, self.transform(hidden_BTD), targets_BT) + own
         if follows_B is None:
@@ -162,7 +164,8 @@ class Encoder(nn.Module):
 
 
 class Objective(nn.Module):
-    """Mean cross-entropy in nats over scored targets; while training, plus the mixers' own losses (load balancing)."""
+    """Mean cross-entropy in nats over scored targets; in training, plus the mixers' auxiliary losses (load
+    balancing)."""
 
     def __init__(self, model: LanguageModel | Encoder) -> None:
         super().__init__()
@@ -192,8 +195,8 @@ class Objective(nn.Module):
 
 
 class AutoEncoder(nn.Module):
-    """MAD's compression model (arXiv:2403.17844, App. B.1.5): the last position's vector, plus the sine-cosine code of
-    the position asked for, must let a two-layer MLP recover that position's token."""
+    """MAD's compression model (arXiv:2403.17844, App. B.1.5): from the last position's vector plus the sinusoidal
+    encoding of a queried position, a two-layer MLP must recover that position's token."""
 
     def __init__(self, arch: Architecture) -> None:
         super().__init__()
@@ -236,7 +239,7 @@ def build(
     arch = architecture(spec)
     if torch.device(device).type == "cpu":
         require_weights_fit(arch, torch.float32.itemsize + (dtype != torch.float32) * dtype.itemsize)
-    # Modules draw values of their own when made; ours replace them, and the caller's generator stays as it was.
+    # Modules initialise themselves when constructed; our values replace theirs, and the caller's RNG state is restored.
     with torch.random.fork_rng(devices=[]), torch.device(device):
         model = KINDS[arch.header.kind](arch)
     if torch.device(device).type != "meta":
@@ -262,8 +265,8 @@ def init_weights(model: Model, seed: int) -> None:
 
 
 def add_next_sentence_head(model: Encoder, seed: int = 0) -> None:
-    """BERT's head on the first position: a dense layer with tanh, then two scores, 1 for "follows". Other weights stay
-    as the seed has them."""
+    """BERT's head on the first position: a dense layer with tanh, then two logits, index 1 for "follows". Other weights
+    are unchanged."""
     d, device = model.arch.header.d, next(model.parameters()).device
     with torch.random.fork_rng(devices=[]), device:
         model.next_sentence = nn.Sequential(nn.Linear(d, d), nn.Tanh(), nn.Linear(d, 2))
@@ -301,7 +304,7 @@ def _draw(parameter: torch.Tensor, std: float, seed: int, names: dict[int, str])
 
 
 def seed_of(name: str, size: int = 8) -> int:
-    """A seed for torch's generators: the first bytes of the name's hash, 63 bits of them at most."""
+    """A seed for torch's generators: the first bytes of the name's hash, at most 63 bits."""
     digest = hashlib.sha256(name.encode()).digest()
     return int.from_bytes(digest[:size], "little") >> max(0, 8 * size - 63)
 
@@ -337,8 +340,8 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], beside: Mapping[str,
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the texts of the header; `UserError` where the file is damaged or cannot be read. Files of before
-    have no checksum and are not checked."""
+    """The tensors and the header's texts; `UserError` if the file is damaged or cannot be read. Files of earlier
+    versions have no checksum and are not checked."""
     try:
         with safe_open(path, framework="pt") as opened:
             beside = dict(opened.metadata() or {})

@@ -1,4 +1,5 @@
-"""One mixer run by itself: which path its ops take on a device, and how long it takes beside softmax attention."""
+"""One mixer run by itself: which implementation its ops use on a device, and its speed relative to softmax
+attention."""
 
 from __future__ import annotations
 
@@ -22,15 +23,15 @@ WIDTHS = (64, 128, 192, 256, 512, 1024)
 
 @dataclass(frozen=True)
 class MixerPaths:
-    """`paths`: op → the path it takes, such as "triton" (our kernels, on a GPU) or "chunks" (torch's operations); empty
-    for a mixer whose ops have but one way."""
+    """`paths`: op → its implementation, such as "triton" (our kernels, on a GPU) or "chunks" (torch's operations);
+    empty for a mixer whose ops have only one."""
 
     mixer: str
     paths: dict[str, str]
 
 
 def mixer_paths(arch: Architecture, device: torch.device, seq_len: int) -> list[MixerPaths]:
-    """As in training: forward with gradients, on a GPU in bf16."""
+    """The implementations used in training: forward with gradients, on a GPU in bf16."""
     paths = []
     for text, options in {str(options.to_layer()): options for options in arch.layers}.items():
         mixer = standing_alone(options, arch.header.d)
@@ -43,7 +44,7 @@ def mixer_paths(arch: Architecture, device: torch.device, seq_len: int) -> list[
 
 
 def fitting_width(options: MixerOptions) -> int:
-    """The smallest of a few widths that the mixer takes; where it takes none, the first, which then says why."""
+    """The smallest of a few widths that the mixer accepts; if it accepts none, the first, whose error then says why."""
     for d in WIDTHS:
         with suppress(UserError):
             options.check(d)

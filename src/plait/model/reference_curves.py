@@ -1,13 +1,13 @@
-"""The library of complete learning curves that comes with plait, and a candidate's place in it; no torch.
+"""The library of complete learning curves included in plait, and how candidates relate to it; no torch.
 
     known = reference_known({"a": architecture("attn …"), "b": …})
     extrapolate(observations, budgets, "library", known=known)
 
-`reference_curves.json` is made of the truth table (`benchmarks/verdict.py --write`): some thirty architectures of one
-size on three texts, and what was learnt from them about how curves vary. An architecture is known if its layers are the
-library's, whatever its width; all others by their traits. How much of it holds on a text or for architectures that it
-has not seen is measured there, too; how much of it holds for much larger models is not: what a race observes weighs
-in (`curve_posterior`), and a race without the library is the way `hierarchical`.
+`reference_curves.json` is made from complete trainings (`benchmarks/verdict.py --write`): some thirty architectures of
+one size on three texts, and the estimated variation of their curves. A candidate whose layers match a library
+architecture, at any width, is known directly; all others are described by their traits. The benchmark also measures how
+well the library generalises to new texts and architectures; for much larger models this was not measured. The library
+is a prior that a race's observations update (`curve_posterior`); the way `hierarchical` forecasts without it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from plait.model.traits import traits
 PATH = Path(__file__).with_suffix(".json")
 TEXTS = {"builtin:stdlib": "stdlib"}  # what users can open of the library's texts; bytes
 SAME_SIZE = 1.5  # parameters over those of the library's architectures, or their inverse, at most
-#: Options that say how large a layer is, not what it does.
+#: Options that set the size of a layer, not what it does.
 _SIZES = re.compile(r"\b(heads|kv_heads|head_dim|inner|d_ff|state|expand|decay_rank|mix_rank|gate_rank)=[^,\]]*,?")
 
 
 def pattern(arch: Architecture) -> str:
-    """The layers without their sizes: what is the same architecture at another width."""
+    """The layers without their sizes, equal for the same architecture at different widths."""
     layers = arch.text.split("|", 1)[1]
     return re.sub(r"\[,?\]", "", re.sub(r",\]", "]", _SIZES.sub("", layers))).strip()
 
@@ -51,7 +51,7 @@ def _document() -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def reference_library() -> Library:
-    """Named by pattern."""
+    """The library, with architectures named by their patterns."""
     document = _document()
     specs = [architecture(row["spec"]) for row in document["architectures"]]
     learnt = {name: np.array(document[f"{name}_covariance"], np.float64) for name in ("alike", "own", "text", "seeds")}
@@ -75,7 +75,7 @@ def reference_library() -> Library:
 
 
 def reference_known(candidates: Mapping[str, Architecture]) -> Known:
-    """What the library can tell of these candidates."""
+    """Prior knowledge about these candidates from the library."""
     lib = reference_library()
     same = {name: pattern(arch) for name, arch in candidates.items() if pattern(arch) in lib.names}
     return Known(lib, {name: traits(arch) for name, arch in candidates.items()}, same)
@@ -95,7 +95,7 @@ def library_text(data: str, tokens_per_step: int, candidates: Mapping[str, Archi
 
 @lru_cache(maxsize=8)
 def screened_library(steps: int) -> ScreenedLibrary:
-    """The same, with the screenings of its architectures after so many steps."""
+    """The library with the screenings of its architectures after so many steps."""
     kept = _document()["screenings"]
     loss_TAS, noise_S = np.array(kept["loss"], np.float64), np.array(kept["noise"], np.float64)
     screenings = Screenings(kept["steps"], loss_TAS, noise_S, kept["runs"], kept["tokens_per_step"])
@@ -103,7 +103,7 @@ def screened_library(steps: int) -> ScreenedLibrary:
 
 
 def screened_known(candidates: Mapping[str, Architecture], steps: int, screened: Mapping[str, float]) -> ScreenedKnown:
-    """What the library tells of candidates whose screenings of so many steps had these losses (ln)."""
+    """Prior knowledge about candidates whose screenings of so many steps had these log losses."""
     known = reference_known(candidates)
     return ScreenedKnown(screened_library(steps), known.traits, known.same, screened=screened)
 
@@ -116,7 +116,8 @@ def library_document(
     screened_width: float,
     screenings: Screenings,
 ) -> dict[str, object]:
-    """What `reference_curves.json` holds, from a truth table. widths: by `benchmarks/curve_calibration.py`."""
+    """The contents of `reference_curves.json`, from complete trainings. widths: from
+    `benchmarks/curve_calibration.py`."""
     whole = library(tables, {name: traits(architecture(spec)) for name, spec in specs.items()})
     learnt = whole.covariances
     rows = [

@@ -1,9 +1,9 @@
 """Resize an architecture to a given fixed state, parameter count, or both, so that comparisons are fair.
 
 MAD compares recurrent architectures at one total state and one parameter count (Poli et al. 2024, arXiv:2403.17844,
-Sec. 3.2 and App. B.3.2): "we prioritize keeping the shape of the layer fixed, over the state dimension". So the
-state is first sought in what sets it and nothing else, and only then in expansion factors or heads; parameters are
-sought in the inner width of the channel mixers, which hold no state. Kinds of layer, their order and d never change.
+Sec. 3.2 and App. B.3.2): "we prioritize keeping the shape of the layer fixed, over the state dimension". So the state
+is matched first through options that set nothing else, and only then through expansion factors or heads; parameters are
+matched through the inner width of the channel mixers, which have no state. Layer kinds, their order and d never change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from plait.model.architecture import Architecture, architecture
 from plait.model.cost import decoder_params, total_state
 from plait.spec import Spec
 
-#: Options of sequence mixers that change their parameters; used where no channel mixer can.
+#: Options of sequence mixers that change their parameters; used if there is no channel mixer to adjust.
 _EXPANSIONS = ("expand", "expand_v")
 _WHOLE_EXPANSIONS = (1, 2, 3, 4)
 _COMBINATIONS = 50_000
@@ -39,7 +39,8 @@ def match(
 ) -> Architecture:
     """The architecture with its total fixed state and its decoder's parameters within `tolerance` of the targets.
 
-    What already matches is left alone. `UserError` names the nearest that can be reached when nothing matches.
+    What already matches is not changed. If the targets cannot be reached, a `UserError` names the nearest possible
+    values.
     """
     arch = architecture(spec)
     for name, target in (("state", state), ("params", params)):
@@ -80,8 +81,8 @@ def _nearest_state(
 ) -> Architecture:
     """The best combination of settings, one for each distinct layer.
 
-    Best is near the target (an error of `tolerance` counts 1) with every layer scaled alike (a layer that gets twice
-    its share counts 1); among equals, the one that changes the later knobs least.
+    The best is near the target (an error of `tolerance` counts 1) with all layers scaled equally (a layer that gets
+    twice its share counts 1); among equals, the one that changes the later knobs least.
     """
     d = arch.header.d
     scale = target / sum(n * _state(o, d) for o, n in counts.items())
@@ -102,7 +103,7 @@ def _nearest_state(
         if arch.links:
             try:
                 changed(combination)
-            except UserError:  # one layer no longer has what another reads of it
+            except UserError:  # one layer no longer has what another reads from it
                 return math.inf, []
         total = sum(n * state for n, (_, state, _, _) in zip(counts.values(), combination, strict=True))
         uneven = sum(unevenness for _, _, unevenness, _ in combination) if len(combination) > 1 else 0.0
@@ -114,7 +115,7 @@ def _nearest_state(
 
 
 def _match_inner(arch: Architecture, target: int, tolerance: float) -> Architecture:
-    """Scale the channel mixers' inner widths alike, to multiples as round as the tolerance allows."""
+    """Scale the channel mixers' inner widths by one factor, to multiples as round as the tolerance allows."""
     if _within(decoder_params(arch), target, tolerance):
         return arch
     nearest = arch
@@ -122,7 +123,7 @@ def _match_inner(arch: Architecture, target: int, tolerance: float) -> Architect
         low, high = 0.0, 1.0
         while decoder_params(_scaled(arch, high, grain)) < target:
             high *= 2
-        for _ in range(40):  # halvings
+        for _ in range(40):  # bisection steps
             middle = (low + high) / 2
             low, high = (middle, high) if decoder_params(_scaled(arch, middle, grain)) < target else (low, middle)
         for scale in (low, high):
@@ -134,7 +135,8 @@ def _match_inner(arch: Architecture, target: int, tolerance: float) -> Architect
 
 
 def _match_expansion(arch: Architecture, target: int, state: int | None, tolerance: float) -> Architecture:
-    """Without channel mixers: one expansion factor for all mixers that have one, the state put right after each try."""
+    """Without channel mixers: one expansion factor for all mixers that have one, matching the state again after each
+    try."""
     knob = {o: next((k for k in _EXPANSIONS if _has(o, k)), None) for o in arch.layers}
     if not any(knob.values()):
         raise UserError(f"{arch.text}: no layer has an inner width or an expansion to resize.")
@@ -160,7 +162,8 @@ def _match_expansion(arch: Architecture, target: int, state: int | None, toleran
 
 
 def _settings(options: MixerOptions, knobs: tuple[str, ...], d: int, scale: float) -> Iterator[MixerOptions]:
-    """Every valid setting of the knobs that can be wanted for a state `scale` times as large; the given one too."""
+    """Every valid setting of the knobs that may be useful for a state `scale` times as large, including the current
+    one."""
     yield options
     for values in itertools.product(*(_values(options, knob, d, scale) for knob in knobs)):
         setting = dataclasses.replace(options, **dict(zip(knobs, values, strict=True)))
@@ -179,7 +182,7 @@ def _values(options: MixerOptions, knob: str, d: int, scale: float) -> Sequence[
         return _fractions(16)
     if knob in _EXPANSIONS:
         return _WHOLE_EXPANSIONS
-    # A state has no natural bound; beyond a few times its share another knob would have to shrink out of sight.
+    # The state has no natural bound; beyond a few times its share, another knob would have to shrink too far.
     return range(1, 1 + math.ceil(8 * max(1, scale * getattr(options, knob))))
 
 
@@ -189,7 +192,7 @@ def _fractions(steps: int) -> list[float]:
 
 
 def _changes(old: MixerOptions, new: MixerOptions, knobs: tuple[str, ...]) -> tuple[float, ...]:
-    """By how many doublings each knob moved, the last knob first: moving a later one is worse."""
+    """How far each knob moved, in doublings, the last knob first: moving a later one is worse."""
     return tuple(abs(math.log2(getattr(new, k) / getattr(old, k))) for k in reversed(knobs))
 
 

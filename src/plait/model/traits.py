@@ -1,9 +1,9 @@
-"""How an architecture is built, in a few numbers that decide how its learning curve runs; no torch.
+"""Traits: a few numbers describing an architecture that predict the shape of its learning curve; no torch.
 
-They are derived from the cost that every mixer states, so users' mixers have them, too. They describe what copying from
-the context needs: a layer that sees the whole context (its KV cache grows with the sequence) after one that sees
-neighbouring tokens (a short convolution or token shift). `analysis.curve_library` learns from complete trainings what
-each trait is worth at which budget.
+They are derived from the declared cost of every mixer, so users' mixers have them as well. They describe what copying
+from the context requires: a layer that sees the whole context (its KV cache grows with the sequence) after one that
+sees neighbouring tokens (a short convolution or token shift). `analysis.curve_library` estimates the effect of each
+trait at each budget from complete trainings.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from plait.mixers.options import MixerOptions
 from plait.model.architecture import Architecture
 
 TRAITS = (
-    "full",  # share of sequence mixers that see the whole context and do not forget
-    "forgetting",  # share of those that see all of it through a forget gate
-    "near",  # share with a short convolution or shift
+    "full",  # fraction of sequence mixers that see the whole context without a forget gate
+    "forgetting",  # fraction that see the whole context through a forget gate
+    "near",  # fraction with a short convolution or token shift
     "any full",
-    "full after near",  # share of the full ones that have a near one at or before them
-    "full first",  # the first sees the whole context, and no neighbours
-    "blind",  # share of recurrences without a short convolution or shift
+    "full after near",  # fraction of the full ones that have a near one at or before them
+    "full first",  # whether the first sees the whole context but has no short convolution or shift
+    "blind",  # fraction that are recurrences without a short convolution or shift
     "state",  # ln(1 + numbers of recurrent state per channel of the model)
     "depth",  # ln of the number of mixers
 )
-SEQ = 256  # tokens at which a KV cache is asked whether it grows
+SEQ = 256  # sequence length at which growth of a KV cache is tested
 
 
 def traits(architecture: Architecture) -> list[float]:
-    """In the order of `TRAITS`."""
+    """The traits of an architecture, in the order of `TRAITS`."""
     d = architecture.header.d
     layers = [_layer_traits(options, d) for options in architecture.layers if options.kind == "sequence"]
     if not layers:

@@ -1,9 +1,9 @@
-"""Mixers of the user's own: one Python file, run and known under its name from then on.
+"""Users' mixers: one Python file each, which is executed and registers the mixer under its name.
 
     load_mixer("my_mixer.py")       # specs may now say "my-mixer"
 
-Results made with one are keyed by the hash of its text, and what must be opened again (a run, an export, a search)
-carries a copy of the text, so that editing the file changes what comes next and nothing that was.
+Results are keyed by the hash of the file's text, and everything that can be reopened (a run, an export, a search)
+contains a copy of the text, so that editing the file affects later results and no earlier ones.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from plait.model.architecture import Architecture, architecture, options_of
 from plait.spec import parse
 
 Mixers = dict[str, type[MixerOptions]]
-#: Former homes of what mixers import: copies of users' files in run folders, exports and records name them.
+#: Former module names of what mixers import, still used in copies of users' files in run folders, exports and records.
 FORMER = {"plait.mixers.cost": "plait.mixers.options", "plait.mixers.shared": "plait.mixers.mixer"}
-_loaded_from: dict[str, str] = {}  # name → the file that it means the mixer of; equal texts may lie in several
+_loaded_from: dict[str, str] = {}  # name → the file that its mixer came from; several files may have equal texts
 
 
 def load_mixer(given: str | Path) -> MixerOptions:
-    """Options of `name`, `my_mixer.py` or `my_mixer.py:Class`, each with `[options]` behind it or not. A file that has
-    changed is run again, and its name means the new mixer from then on; models built before stay what they are."""
+    """Options of `name`, `my_mixer.py` or `my_mixer.py:Class`, each optionally followed by `[options]`. A file that has
+    changed is executed again, and its name then refers to the new mixer; models built before are unaffected."""
     path, options = split_options(str(given))
     if file := split_path(path):
         mine = _registered(MixerSource.read(*file))
@@ -44,8 +44,8 @@ def load_mixer(given: str | Path) -> MixerOptions:
 
 
 def read_architectures(specs: str | Architecture | Sequence[str | Architecture]) -> list[Architecture]:
-    """Architectures, their texts, presets, spec files; users' mixer files among them are loaded first. Where there are
-    mixers alone, each means two blocks of it."""
+    """Read architectures, specs, presets and spec files; users' mixer files among them are loaded first. If there are
+    only mixer files, each means two blocks of it."""
     sources = [specs] if isinstance(specs, (str, Architecture)) else specs
     is_mixer = [isinstance(source, str) and split_path(split_options(source)[0]) is not None for source in sources]
     mixers = [load_mixer(str(source)) for source, its in zip(sources, is_mixer, strict=True) if its]
@@ -62,8 +62,8 @@ def _blocks(options: MixerOptions) -> str:
 
 
 def mixers_option(specs: Iterable[str]) -> str:
-    """What a command with these specs needs behind it to know their mixers: ` --mixers my_mixer.py` for every file of
-    the user's own; empty where there is none. Specs that cannot be read here need what cannot be told."""
+    """The options that a command with these specs needs to load their mixers: ` --mixers my_mixer.py` for every user's
+    file; empty if there is none. Specs that cannot be read are ignored."""
     files: dict[str, None] = {}
     for spec in specs:
         with suppress(UserError):
@@ -76,7 +76,7 @@ def mixers_option(specs: Iterable[str]) -> str:
 
 
 def check_sound(layer: MixerOptions, d: int) -> None:
-    """Raise a `UserError` if a layer with a user's mixer sees later tokens, or does not count its parameters."""
+    """Raise a `UserError` if a layer with a user's mixer sees later tokens or miscounts its parameters."""
     from plait.model.contract import Subject, causality, declared_parameters
 
     source = next(part.source for part in layer.parts if part.name not in table.MIXERS.lines)
@@ -100,13 +100,13 @@ def check_sound(layer: MixerOptions, d: int) -> None:
 
 
 def register_sources(sources: Iterable[MixerSource]) -> None:
-    """In a worker process: register the mixers of the process it works for, under the same names."""
+    """In a worker process: register the mixers of its parent under the same names."""
     for source in sources:
         table.register(options_from(source))
 
 
 def restore(stored: Iterable[Mapping[str, Any] | str], what: str) -> None:
-    """Make the mixers known that a record carries (an old one has paths). `what` is the record, for messages."""
+    """Register the mixers contained in a record (older records contain paths). `what` is the record, for messages."""
     for entry in stored:
         if isinstance(entry, str):
             source = MixerSource.read(*split_path(entry) or (Path(entry), ""))
@@ -122,16 +122,16 @@ def restore(stored: Iterable[Mapping[str, Any] | str], what: str) -> None:
         table.register(options)
 
 
-# ---- copies beside weights
+# ---- copies stored with weights
 
 
 def index_copies(model: Architecture) -> dict[str, dict[str, str]]:
-    """What `read_copies` needs to run the users' mixers of an architecture again, by name."""
+    """What `read_copies` needs to load the users' mixers of an architecture again, by name."""
     return {name: _entry(name, source) for name, source in model.mixer_sources.items()}
 
 
 def write_copies(model: Architecture, folder: Path) -> dict[str, dict[str, str]]:
-    """Copy their files into a folder; returns `index_copies`. What an installed package has is not copied."""
+    """Copy their files into a folder; returns `index_copies`. Mixers of installed packages are not copied."""
     index = index_copies(model)
     for name, entry in index.items():
         if "file" in entry:
@@ -146,7 +146,7 @@ def _entry(name: str, source: MixerSource) -> dict[str, str]:
 
 
 def read_copies(index: Mapping[str, Mapping[str, str]], folder: Path) -> Mixers:
-    """The mixers by name. What the names mean elsewhere stays as it is."""
+    """The mixers by name, without registering them globally."""
     return {name: _copy(name, entry, folder) for name, entry in index.items()}
 
 
@@ -166,15 +166,15 @@ def _copy(name: str, entry: Mapping[str, str], folder: Path) -> type[MixerOption
     return options_from(source)
 
 
-# ---- running a file
+# ---- executing a file
 
 
 def options_from(source: MixerSource) -> type[MixerOptions]:
-    """The options class of this very text, which is run at most once."""
+    """The options class defined by this text, which is executed at most once."""
     known = table.version(source.hash)
     if known is not None:
         return known
-    from plait.mixers.mixer import Mixer  # a user's file imports torch in any case
+    from plait.mixers.mixer import Mixer  # users' files import torch anyway
 
     for former, present in FORMER.items():
         if former in source.text:

@@ -9,11 +9,11 @@
 Letters: B batch, M queries, N keys (N >= M: query i sits at position N−M+i), H query heads, G key/value heads, D head
 width.
 
-Paths. "sdpa" is torch's own fused attention, for what it can express; "cudnn" is cuDNN's, which torch has too but does
+Paths. "sdpa" is torch's own fused attention, for what it can express; "cudnn" is cuDNN's, which torch includes but does
 not prefer, for the shapes where it is faster (`CUDNN_FROM`); "narrow" is the same for narrow heads on a GPU
 (`plait.ops.narrow_attention`); "forgetting" is ours for gates, slopes and padding on a GPU
 (`plait.ops.forgetting_attention`). "plain" is the definition, for short compiled sequences. "tiled" is ours, for
-everything else (`plait.ops.tiled_attention`): windows, wide heads and float64 on a GPU, and most of a CPU's work.
+everything else (`plait.ops.tiled_attention`): windows, wide heads and float64 on a GPU, and most cases on a CPU.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from plait.ops.narrow_attention import narrow_attention, narrow_attention_at, ta
 from plait.ops.paths import in_graph, plain_asked, took
 from plait.ops.tiled_attention import mask_value, tiled_attention
 
-SINK_BLOCK = 256  # queries at a time, with sinks
-# Below this width BLAS is slow with one column per feature, as fused attention has it (measured on one core).
+SINK_BLOCK = 256  # queries per block, with sinks
+# Below this width, BLAS is slow with one column per feature, the layout of fused attention (measured on one core).
 NARROW_HEAD = 16
-# Up to here a compiled graph may hold all scores at once.
+# Up to this length a compiled graph may materialise all scores.
 LONGEST_PLAIN = 512
-# Inside a compiled graph narrow heads of at most this width and length take our kernels: both passes of 64 heads of 16
+# Inside a compiled graph, narrow heads of at most this width and length use our kernels: both passes of 64 heads of 16
 # and 256 × 256 tokens take 1.85 ms on an H200, torch's 3.24 (benchmarks/results/2026-11-16-h200-scaling.md).
 NARROW_IN_GRAPH = (16, 256)
-# By head width (the smallest that is not below): the length from which on cuDNN's attention is the fastest, forward and
-# backward, on a GPU of compute capability 9.0 (benchmarks/results/2026-11-16-h200-training.md). It plans every shape
-# anew, so it is for training alone, where shapes repeat.
+# By head width (rounded up to the next entry): the length from which on cuDNN's attention is the fastest, forward and
+# backward, on a GPU of compute capability 9.0 (benchmarks/results/2026-11-16-h200-training.md). It plans every new
+# shape, so it is used only for training, where shapes repeat.
 CUDNN_FROM = {64: 128, 128: 128}
 
 
@@ -60,8 +60,8 @@ def attention_reference(
     dropout: float = 0.0,
     at_BM: Tensor | None = None,
 ) -> Tensor:
-    """The definition, written out. A query that sees no key gives 0 and passes no gradient. `dropout` is of p. With
-    `at_BM`, the queries are at these positions and not the last."""
+    """The definition. A query that sees no key gives 0 and has no gradient. `dropout` applies to p. With `at_BM`, the
+    queries are at these positions instead of the last ones."""
     _check_shapes(q_BMHD, k_BNGD, window)
     M, H, D = q_BMHD.shape[1:]
     N, G = k_BNGD.shape[1:3]
@@ -99,11 +99,11 @@ def attention_path(
     window: int = 0,
     pad_B: Tensor | None = None,
 ) -> str:
-    """The path `attention` takes for these arguments (it asks here): one of those named above."""
+    """The path that `attention` takes for these arguments: one of those named above."""
     (M, D), N = q_BMHD.shape[1::2], k_BNGD.shape[1]
     if plain_asked():
         return "plain"
-    if M == 1:  # one row of bias is cheap, and the window is a slice
+    if M == 1:  # one row of biases is cheap, and a window is a slice
         return "sdpa"
     plain = log_f_BNH is None and slopes_H is None and pad_B is None and not 0 < window < N
     # Fused attention aligns its causal mask with the first key, ours with the last: they agree when M = N.
@@ -113,7 +113,7 @@ def attention_path(
         widest, longest = NARROW_IN_GRAPH
         wins = widest >= D and longest >= N
         return "narrow" if wins or not torch.compiler.is_compiling() else "sdpa"
-    # Stacked replicas (vmap) are one more batch to the tiles; torch's own op would take them one by one on a CPU.
+    # For the tiles, stacked replicas (vmap) are a larger batch; torch's own op would loop over them on a CPU.
     stacked = not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(q_BMHD)
     tiles_win = not on_gpu and (D < NARROW_HEAD or 256 < N <= 512 or stacked)
     if expressible and not tiles_win:
@@ -121,7 +121,7 @@ def attention_path(
     short_in_graph = torch.compiler.is_compiling() and N <= LONGEST_PLAIN
     if on_gpu and causal and not 0 < window < N and forgetting_takes(q_BMHD) and not short_in_graph:
         return "forgetting"
-    # A compiled vmap (a fleet) cannot pass through the tiles' autograd Function, and fuses short scores by itself.
+    # A compiled vmap (a fleet) cannot trace the tiles' autograd Function; the compiler fuses short scores itself.
     return "plain" if in_graph() and N <= LONGEST_PLAIN else "tiled"
 
 
@@ -138,8 +138,8 @@ def attention(
     scale: float | None = None,
     last: Tensor | None = None,
 ) -> Tensor:
-    """`attention_reference`, fast and without a quadratic tensor. Returns o_BMHD. One query may look at a
-    cache with room for more than it holds: it sees keys up to the place `last`, a tensor of one number."""
+    """`attention_reference`, fast and without a quadratic tensor. Returns o_BMHD. A single query may read a cache with
+    spare capacity: it sees keys up to index `last`, a tensor with one number."""
     _check_shapes(q_BMHD, k_BNGD, window)
     H, D = q_BMHD.shape[2:]
     scale = D**-0.5 if scale is None else scale
@@ -178,8 +178,8 @@ def attention(
 
 
 def attention_at(q_BMHD: Tensor, k_BNGD: Tensor, v_BNGD: Tensor, at_BM: Tensor) -> Tensor:
-    """Causal softmax attention of queries at some positions alone: query i sees the keys up to `at_BM[:, i]`. Returns
-    o_BMHD. At most `FEW_QUERIES`: but for narrow heads on a GPU all scores are held at once."""
+    """Causal softmax attention for queries at some positions only: query i sees the keys up to `at_BM[:, i]`. Returns
+    o_BMHD. At most `FEW_QUERIES`, because all scores are materialised (except for narrow heads on a GPU)."""
     narrow = q_BMHD.is_cuda and takes(q_BMHD) and q_BMHD.shape[2] == k_BNGD.shape[2] and not plain_asked()
     if took("attention", "narrow" if narrow else "plain") == "narrow":
         return narrow_attention_at(q_BMHD, k_BNGD, v_BNGD, at_BM, q_BMHD.shape[-1] ** -0.5)
@@ -214,7 +214,7 @@ def _cumulative_bias(
     slopes_H: Tensor | Sequence[float] | None,
     pad_B: Tensor | None,
 ) -> Tensor | None:
-    """c_BNH in float64, so that a difference of two far-run sums keeps its last digits; a slope is a constant gate."""
+    """c_BNH in float64, so that differences of large running sums stay accurate; a slope is a constant gate."""
     if log_f_BNH is None and slopes_H is None:
         return None
     B, N = k_BNGD.shape[:2]
@@ -241,7 +241,7 @@ def _sdpa(
     window: int,
     last: Tensor | None = None,
 ) -> Tensor:
-    """torch's fused attention: a plain softmax, or one query with any bias (`attention_path` sees to it)."""
+    """torch's fused attention: a plain softmax, or one query with any bias (`attention_path` ensures this)."""
     M, H = q_BMHD.shape[1:3]
     N, G = k_BNGD.shape[1:3]
     bias_BH1N = None
@@ -270,7 +270,7 @@ def _sdpa(
 
 
 def _cudnn_wins(q_BMHD: Tensor, k_BNGD: Tensor) -> bool:
-    """Whether cuDNN's attention takes these and was measured to be the fastest."""
+    """Whether cuDNN's attention supports these inputs and was measured to be the fastest."""
     if not q_BMHD.is_cuda or not torch.is_grad_enabled() or not q_BMHD.requires_grad:
         return False
     N, G, D = k_BNGD.shape[1:]
@@ -285,7 +285,7 @@ def _has_fast_cudnn(device: int) -> bool:
     return torch.backends.cudnn.is_available() and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
-# As `torch.compiler.assume_constant_result` does it, which would import the compiler: as long as importing torch.
+# Like `torch.compiler.assume_constant_result`, whose import of the compiler takes as long as importing torch.
 _has_fast_cudnn._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -313,14 +313,14 @@ def sink_attention(
     window: int = 0,
     pad_B: Tensor | None = None,
 ) -> Tensor:
-    """Causal attention with sinks: every head has one more score, learnt, which takes its share of the weights and
-    brings nothing. A window counts the query's own token. Returns o_BMHD.
+    """Causal attention with sinks: every head has one additional learned score, which takes part of the attention
+    weight and contributes no value. A window includes the query's own token. Returns o_BMHD.
 
         p_ij = exp(s_ij) / (exp(z) + Σ_j exp(s_ij)),   s_ij = scale · q_i·k_j,   o_i = Σ_j p_ij v_j
 
     A head that finds nothing to attend to can leave its weight there instead of on the first token (gpt-oss, OpenAI
-    2025, arXiv 2508.10925; Xiao et al. 2023, arXiv 2309.17453). Queries go in blocks, each with the keys that it can
-    see: with a window the scores held at once grow with the sequence, not with its square."""
+    2025, arXiv 2508.10925; Xiao et al. 2023, arXiv 2309.17453). Queries are processed in blocks, each with the keys it
+    can see: with a window, memory for scores grows linearly with the sequence."""
     B, M, H, D = q_BMHD.shape
     N, G = k_BNGD.shape[1:3]
     exact = torch.promote_types(q_BMHD.dtype, torch.float32)

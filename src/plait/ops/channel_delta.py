@@ -5,8 +5,9 @@
     Kimi delta attention: Kimi Team 2025, arXiv 2510.26692: β k is written, e = k. With gates of each channel on what is
                           erased, e, and on what is written, v, it is Gated DeltaNet 2.
 
-It is the DPLR recurrence (`plait.ops.dplr`) with a = exp g ∘ e and b = −k, which other devices and dtypes take. A
-compiled graph sees one operator forward and one backward; stacked replicas (vmap) are more sequences of the batch.
+It is the DPLR recurrence (`plait.ops.dplr`) with a = exp g ∘ e and b = −k, which is used on other devices and for other
+dtypes. A compiled graph sees one operator forward and one backward; stacked replicas (vmap) are more sequences of the
+batch.
 
 Letters: B batch, T time, H heads, K key, V value; Z = batch · heads, N chunks of C tokens.
 """
@@ -79,7 +80,7 @@ def _rule_backward(
 
 
 class _ChannelDelta(torch.autograd.Function):
-    """Joins the two operators, so that torch.func differentiates them too."""
+    """Joins the two operators, so that torch.func can differentiate them."""
 
     generate_vmap_rule = True
 
@@ -99,7 +100,7 @@ class _ChannelDelta(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do_BTHV: Tensor, dfinal_BHKV: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors  # asked for once: activation checkpointing computes them again at every asking
+        saved = ctx.saved_tensors  # read once: with activation checkpointing, every access recomputes them
         *grads, dstate = _rule_backward(do_BTHV, dfinal_BHKV, *saved, ctx.scale)
         return (*grads, None if saved[-1] is None else dstate, None)
 

@@ -1,8 +1,8 @@
 """The kernels that a decay per channel adds to the delta rule's: sums of g, scores, systems, outputs; then backward.
 
-`plait.ops.channel_delta_triton` says how they work together and has the letters. Decays are never inverted: blocks of
-16 tokens meet through the border between them, (q decayed since the border) · (k decayed up to it), and within a block
-every pair of tokens has its own sum of g.
+`plait.ops.channel_delta_triton` explains how they work together and defines the letters. Decays are never inverted:
+blocks of 16 tokens are connected through the boundary between them, (q decayed since the boundary) · (k decayed up to
+it), and within a block every pair of tokens has its own sum of g.
 """
 
 import triton
@@ -218,8 +218,8 @@ def pair_gradients(
     qsb, qst, qsh, ksb, kst, ksh, esb, est, esh,
     K: tl.constexpr, WK: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Of 16 tokens: dq, de, dk and dG, with what goes through pairs of tokens. As keys they meet the blocks after them
-    through the border behind them, as queries the blocks before them through the border in front."""
+    """Of 16 tokens: dq, de, dk and dG, with what goes through pairs of tokens. As keys they are connected to later
+    blocks through the boundary after them, as queries to earlier blocks through the boundary before them."""
     n, z, block = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
     b, h = z // H, z % H
     c, r, kk = tl.arange(0, C), tl.arange(0, BLOCK), tl.arange(0, WK)
@@ -259,7 +259,7 @@ def pair_gradients(
     dA_CR = tl.load(dA + c[None, :] * C + i[:, None])
     dk_RK = tl.dot(dP_CR, q_CK, input_precision=PRECISION) + tl.dot(dA_CR, e_CK, input_precision=PRECISION)
     dk_RK = tl.load(dk_state + own) + tl.exp(behind - G_RK) * dk_RK
-    # Pairs within the block. A token meets itself without a decay: its share comes after dG, where it would cancel.
+    # Pairs within the block. A token's pair with itself has no decay: it is added after dG, where it would cancel.
     q_RK = tl.load(of_q[None, :] + t[:, None] * qst, mask=rows, other=0.0).to(tl.float32)
     e_RK = tl.load(of_e[None, :] + t[:, None] * est, mask=rows, other=0.0).to(tl.float32)
     k_RK = tl.load(of_k[None, :] + t[:, None] * kst, mask=rows, other=0.0).to(tl.float32)

@@ -1,8 +1,8 @@
 """The delta rule with a decay per channel on a GPU, forward and backward, chunk by chunk.
 
-`plait.ops.channel_delta` says what is computed and makes it an operator. It goes as with a decay per head
-(`plait.ops.delta_triton`), whose walks from chunk to chunk are used here: with d the decay since the chunk's start and
-l the one up to its end, both of each channel, Q = scale d q, E = d e and L = l k,
+`plait.ops.channel_delta` defines what is computed and makes it an operator. The method is that for a decay per head
+(`plait.ops.delta_triton`), whose recurrences over chunks are reused: with d the decay since the chunk's start and l the
+one up to its end, both of each channel, Q = scale d q, E = d e and L = l k,
 
     (I + A) w = v − E S,   o = Q S + P w,   S ← γ S + Lᵀ w
     A_ij = Σ_K e_i D_ij k_j for j < i,   P_ij = scale Σ_K q_i D_ij k_j for j <= i
@@ -38,8 +38,8 @@ from plait.ops.delta_triton import JOIN, KEYS, Tuning, Tunings, widths
 
 
 def channel_tunings(dtype: torch.dtype, narrowest: int) -> Tunings:
-    """`narrowest`: of the padded widths of keys and values. At 32 what `solve` computes in four warps is wrong on an
-    H200 with Triton 3.6 (benchmarks/kernel_faults.py shows it); in eight it is right at every width."""
+    """`narrowest`: the smaller of the padded widths of keys and values. At 32, `solve` gives wrong results with four
+    warps on an H200 with Triton 3.6 (see benchmarks/kernel_faults.py); with eight it is correct at every width."""
     if dtype == torch.float32:
         return Tunings(32, *(Tuning(16, 4, 1) for _ in range(7)))
     return Tunings(

@@ -12,7 +12,7 @@ chunk that starts from the state S, with D_tj the decay from token j to token t 
     w_t + β_t Σ_{j<t} D_tj (k_t·k_j) w_j = β_t v_t - β_t d_t Sᵀ k_t
 
 a unit lower triangular system for all w of the chunk. It is solved for both parts of the right-hand side before S is
-known, W = W_v - W_k S, which makes the step from chunk to chunk one small matrix product. A GPU has kernels for it
+known, W = W_v - W_k S, which makes the step from chunk to chunk one small matrix product. There are GPU kernels
 (`plait.ops.delta_triton`): a compiled graph sees one operator forward and one backward, and stacked replicas (vmap) are
 more sequences of the batch.
 
@@ -33,10 +33,10 @@ from plait.ops.stacking import dense, in_batch_slices, in_reach, register_stacke
 
 WIDEST_KEY = 128
 DTYPES = (torch.bfloat16, torch.float32)
-# Narrower heads are padded to this. With 16 channels Triton 3.6 compiles kernels for Hopper that leave their shared
-# memory (found by compute-sanitizer): an illegal access, which under MPS ends the other processes as well.
+# Narrower heads are padded to this. With 16 channels, Triton 3.6 compiles kernels for Hopper that access memory outside
+# their shared memory (found by compute-sanitizer), which under MPS also terminates the other processes.
 NARROWEST = 32
-NARROW_KEYS = 16  # up to so many channels of keys the products are in fp32
+NARROW_KEYS = 16  # up to this key width, products are in fp32
 
 
 def delta_reference(
@@ -49,7 +49,7 @@ def delta_reference(
     scale: float = 1.0,
     state: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """One step per token, as the equations are written: the definition the fast path is held to."""
+    """One step per token, following the equations: the definition against which the fast path is tested."""
     state_BHKV = empty_state(k_BTHK, v_BTHV) if state is None else state
     outputs = []
     for t in range(q_BTHK.shape[1]):
@@ -95,9 +95,10 @@ def delta(
     """All tokens at once: (o_BTHV, state_BHKV). `g` is the log decay, g <= 0; None means no decay.
 
     Keys are usually L2-normalised and β in (0, 1), but nothing here relies on it. `chunk` is a power of two; by
-    default the fastest on a CPU for these sizes. Where the kernels take it (`delta_path`), half precision stays half
-    precision: v's dtype is that of the products and of o; sums and states are in fp32. Narrow heads are the exception:
-    keys overlap so much in few channels that rounding within a chunk would cost the output its second digit.
+    default the fastest on a CPU for these sizes. With the GPU kernels (`delta_path`), half-precision inputs are
+    multiplied in half precision: v's dtype is that of the products and of o; sums and states are in fp32. Narrow heads
+    are the exception: in few channels, keys overlap so much that rounding within a chunk would affect the output's
+    second digit.
     """
     if chunk is None and took("delta rule", delta_path(k_BTHK, v_BTHV)) == "triton":
         dtype = autocast_dtype(v_BTHV)
@@ -144,12 +145,12 @@ def _delta_by_chunks(
         q_from_start, k_to_end, k_beta_from_start = q * decay.from_start, k * decay.to_end, k_beta * decay.from_start
         total = decay.total
 
-    # unitriangular: the solver takes the diagonal as 1 and never reads what lies on or above it. It knows no bf16,
-    # which autocast makes of products.
+    # unitriangular: the solver assumes a diagonal of 1 and never reads entries on or above it. It does not support
+    # bf16, which autocast produces.
     wide = torch.promote_types(overlap.dtype, torch.float32)
     right = torch.cat((beta_BHNC1 * v, k_beta_from_start), dim=-1).to(wide)
     w = torch.linalg.solve_triangular(overlap.to(wide), right, upper=False, unitriangular=True)
-    # W_v and W_k side by side: one product takes both through the scores, one through the keys.
+    # W_v and W_k concatenated: one product applies the scores to both, one the keys.
     from_v_BHNCV, from_k_BHNCK = (scores @ w).split((V, K), dim=-1)
     writes_BHNKV, erased_BHNKK = (k_to_end.transpose(-1, -2) @ w).split((V, K), dim=-1)
     passed_BHNKK = total * torch.eye(K, dtype=k.dtype, device=k.device) - erased_BHNKK
@@ -177,13 +178,13 @@ def delta_kernels(
 
 
 def delta_takes(k_BTHK: Tensor, v_BTHV: Tensor, dtype: torch.dtype) -> bool:
-    """Whether the kernels are made for these keys and values, brought to this dtype."""
+    """Whether the kernels support these keys and values after conversion to this dtype."""
     supported = k_BTHK.is_cuda and k_BTHK.shape[1] > 0 and k_BTHK.shape[3] <= WIDEST_KEY and dtype in DTYPES
     return supported and in_reach(k_BTHK, v_BTHV)
 
 
 def padded_width(width: int) -> int:
-    """The power of two that holds a head's keys or values within the kernels."""
+    """The power of two to which the kernels pad a head's keys or values."""
     return max(NARROWEST, 1 << (width - 1).bit_length())
 
 
@@ -214,7 +215,7 @@ def _delta_rule_backward(
 
 
 class _DeltaRule(torch.autograd.Function):
-    """Joins the two operators, so that torch.func differentiates them too."""
+    """Joins the two operators, so that torch.func can differentiate them."""
 
     generate_vmap_rule = True
 

@@ -1,6 +1,6 @@
 """The delta rule's backward kernels: the transposed systems, the states' gradients from last to first, the inputs'.
 
-`plait.ops.delta_triton` says how they work together and has the letters.
+`plait.ops.delta_triton` explains how they work together and defines the letters.
 """
 
 import triton
@@ -75,7 +75,7 @@ def states_backward(
         r_CV = tl.load(R + at[:, None] * WV + vv[None, :]).to(tl.float32)
         r_CV += tl.dot(y_CK, dS.to(Y.dtype.element_ty), input_precision=PRECISION)
         tl.store(dright + at[:, None] * WV + vv[None, :], r_CV.to(dright.dtype.element_ty))
-        if GATED == 2:  # q and k have decayed already; g is the sums of the chunks
+        if GATED == 2:  # q and k are already decayed; g contains the sums of the chunks
             dS *= tl.exp(tl.load(g + ((z * N + n) * C + C - 1) * WK + kk))[:, None]
         else:
             beta_C = tl.load(beta + (b * T + t) * H + h, mask=inside, other=0.0).to(tl.float32)
@@ -99,8 +99,8 @@ def gradients(
     K: tl.constexpr, WK: tl.constexpr, V: tl.constexpr, WV: tl.constexpr, BV: tl.constexpr, BK: tl.constexpr,
     C: tl.constexpr, GATED: tl.constexpr, EXACT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Of one chunk: dq, dk, dv, dβ and dg; first what goes through pairs of its tokens, then, for BK key channels at a
-    time, what goes through the states before and after it."""
+    """For one chunk: dq, dk, dv, dβ and dg; first the contributions of pairs of its tokens, then, for BK key channels
+    at a time, those of the states before and after it."""
     n, z = tl.program_id(0), tl.program_id(1).to(tl.int64)
     b, h = z // H, z % H
     c, kk = tl.arange(0, C), tl.arange(0, WK)
@@ -138,8 +138,8 @@ def gradients(
     kkt = dA * tl.dot(k_CK, tl.trans(k_CK), input_precision=PRECISION)
     dbeta_C += tl.sum(kkt, axis=1)
     if GATED:
-        # A decay stands between every pair of tokens around it, that of token m between all j < m and i >= m. In fp32
-        # sums on either side of it, and never the difference of two.
+        # The decay of token m affects all pairs with j < m and i >= m. Sums on either side are taken in fp32, never as
+        # the difference of two.
         pairs = kkt * beta_C[:, None]
         pairs += tl.where(i > j, dP * tl.dot(q_CK, tl.trans(k_CK), input_precision=PRECISION), 0.0)
         if EXACT:
@@ -159,7 +159,7 @@ def gradients(
         kb = low + tl.arange(0, BK)
         dq_CB = tl.zeros((C, BK), dtype=tl.float32)
         dk_CB = tl.zeros((C, BK), dtype=tl.float32)
-        dread_CB = tl.zeros((C, BK), dtype=tl.float32)  # by way of what the chunk reads of the state before
+        dread_CB = tl.zeros((C, BK), dtype=tl.float32)  # through what the chunk reads from the state before it
         for first in range(0, WV, BV):
             vv = first + tl.arange(0, BV)
             columns = inside[:, None] & (vv < V)[None, :]

@@ -1,6 +1,6 @@
 """The delta rule's forward kernels: a chunk's triangular system, the states at the chunks' borders, the outputs.
 
-`plait.ops.delta_triton` says how they work together and has the letters.
+`plait.ops.delta_triton` explains how they work together and defines the letters.
 """
 
 import triton
@@ -12,8 +12,8 @@ def invert(A, C: tl.constexpr, PRECISION: tl.constexpr):
     """(I + A)⁻¹ for a strictly lower triangular A_CC, in fp32.
 
     By substitution in the blocks of 16 on the diagonal, all at once, then by joining blocks in pairs:
-    [[P, 0], [Q, R]]⁻¹ = [[P⁻¹, 0], [−R⁻¹ Q P⁻¹, R⁻¹]]. Both stay as stable as substitution, however alike the keys are;
-    a product of powers of A would not.
+    [[P, 0], [Q, R]]⁻¹ = [[P⁻¹, 0], [−R⁻¹ Q P⁻¹, R⁻¹]]. Both are as stable as substitution, even for similar keys; a
+    product of powers of A would not be.
     """
     BLOCKS: tl.constexpr = C // 16
     i, j = tl.arange(0, C)[:, None], tl.arange(0, C)[None, :]
@@ -21,7 +21,7 @@ def invert(A, C: tl.constexpr, PRECISION: tl.constexpr):
     diagonal = tl.reshape(tl.sum(by_block, axis=1), (BLOCKS, 16, 16))
     row, column = tl.arange(0, 16)[None, :, None], tl.arange(0, 16)[None, None, :]
     X = tl.where(row == column, 1.0, tl.zeros((BLOCKS, 16, 16), dtype=tl.float32))
-    for r in range(15):  # row r of the inverse is done: take it out of those below
+    for r in range(15):  # row r of the inverse is done: eliminate it from those below
         done = tl.sum(tl.where(row == r, X, 0.0), axis=1)
         share = tl.sum(tl.where(column == r, diagonal, 0.0), axis=2)
         X -= share[:, :, None] * done[:, None, :]
@@ -43,7 +43,7 @@ def _join(inverse, A, i, j, HALF: tl.constexpr, PRECISION: tl.constexpr):
 
 @triton.jit
 def decays(g, i, j, C: tl.constexpr, EXACT: tl.constexpr):
-    """exp Σ_{j<m<=i} g_m for j <= i, else 0: in fp32 without a difference of running sums, which would lose digits
+    """exp Σ_{j<m<=i} g_m for j <= i, otherwise 0: in fp32 without differences of running sums, which would lose digits
     after a strong decay."""
     if EXACT:
         log = tl.cumsum(tl.where(i > j, g[:, None] + tl.zeros((C, C), dtype=tl.float32), 0.0), axis=0)
@@ -66,7 +66,7 @@ def prepare(
     K: tl.constexpr, WK: tl.constexpr, V: tl.constexpr, WV: tl.constexpr, BV: tl.constexpr, C: tl.constexpr,
     GATED: tl.constexpr, EXACT: tl.constexpr, PRECISION: tl.constexpr, JOIN: tl.constexpr,
 ):  # fmt: skip
-    """Of one chunk: the inverse X of its system, W = X (β d k) and U = X (β v)."""
+    """For one chunk: the inverse X of its system, W = X (β d k) and U = X (β v)."""
     n, z = tl.program_id(0), tl.program_id(1).to(tl.int64)
     N = tl.num_programs(0)
     b, h = z // H, z % H
@@ -106,7 +106,7 @@ def states(
     GATED: tl.constexpr, FIRST: tl.constexpr, AGAIN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """From chunk to chunk, for BV value channels: the state before each chunk, and what its tokens write, U − W S.
-    `AGAIN`: the writes are there, the states alone are wanted once more."""
+    `AGAIN`: the writes are already known, and only the states are recomputed."""
     z = tl.program_id(1).to(tl.int64)
     b, h = z // H, z % H
     c, kk, vv = tl.arange(0, C), tl.arange(0, WK), tl.program_id(0) * BV + tl.arange(0, BV)
@@ -129,7 +129,7 @@ def states(
             w_CV = tl.load(U + at[:, None] * WV + vv[None, :]).to(tl.float32)
             w_CV -= tl.dot(w_CK, S.to(W.dtype.element_ty), input_precision=PRECISION)
             tl.store(writes + at[:, None] * WV + vv[None, :], w_CV.to(writes.dtype.element_ty))
-        if GATED == 2:  # k has decayed up to the end already; g is the sums of the chunks
+        if GATED == 2:  # k is already decayed up to the end; g contains the sums of the chunks
             S *= tl.exp(tl.load(g + ((z * N + n) * C + C - 1) * WK + kk))[:, None]
         elif GATED:
             g_C = tl.load(g + (b * T + t) * H + h, mask=t < T, other=0.0).to(tl.float32)

@@ -1,18 +1,18 @@
 """The delta rule on a GPU, forward and backward, chunk by chunk.
 
-`plait.ops.delta` says what is computed and makes it an operator. The design is ours:
+`plait.ops.delta` defines what is computed and makes it an operator. The design is ours:
 
 * A chunk's tokens write w, the solution of (I + A) w = β v − β d k S =: r, with A_ij = β_i D_ij (k_i·k_j) for j < i, S
-  the state before the chunk and d the decay since then. `prepare` inverts I + A once, X = (I + A)⁻¹, for all chunks at
-  the same time; `states` goes from chunk to chunk with w = X β v − (X β d k) S; `outputs` takes all chunks at the same
-  time again.
+  the state before the chunk and d the decay since then. `prepare` inverts I + A once, X = (I + A)⁻¹, for all chunks in
+  parallel; `states` goes from chunk to chunk with w = X β v − (X β d k) S; `outputs` again processes all chunks in
+  parallel.
 * The gradient of r is dr = Xᵀ dw, and that of A is −dr wᵀ: neither X β v nor X β d k is needed again, and the inverse
   is not differentiated. With dw = Pᵀ do + e k dS (P the scores, e the decay up to the chunk's end, dS the gradient of
-  the state there) the walk back is of the same kind as the one forward, dr = (P X)ᵀ do + (Xᵀ e k) dS.
-* Kept for the backward pass are X and w; the states at the chunks' borders are summed up again from w, which is one
-  product per chunk. Nothing is added across programs: the result is the same every time.
+  the state there) the backward recurrence has the same form as the forward one, dr = (P X)ᵀ do + (Xᵀ e k) dS.
+* Only X and w are saved for the backward pass; the states at the chunk boundaries are recomputed from w, with one
+  product per chunk. Nothing is summed across programs, so results are deterministic.
 
-States and sums are in fp32; what enters a matrix product has the dtype of q, k and v.
+States and sums are in fp32; inputs of matrix products have the dtype of q, k and v.
 
 Letters: B batch, T time, H heads, K key, V value; Z = batch · heads, N chunks of C tokens; WK and WV the powers of two
 that hold K and V, BV value channels per program.
@@ -31,7 +31,7 @@ from plait.ops.delta_backward_triton import gradients, prepare_backward, states_
 from plait.ops.delta_forward_triton import outputs, prepare, states
 
 JOIN = "tf32x3"  # the products within the inverse
-KEYS = 64  # key channels that `gradients` takes at a time
+KEYS = 64  # key channels that `gradients` processes at a time
 
 
 class Tuning(NamedTuple):
@@ -54,7 +54,7 @@ class Tunings(NamedTuple):
 
 
 def tunings(dtype: torch.dtype) -> Tunings:
-    """Measured on an H200 in bf16 at K = V = 128; fp32 is chosen to fit."""
+    """Measured on an H200 in bf16 at K = V = 128; for fp32, chosen to fit into shared memory."""
     if dtype == torch.float32:
         narrow = Tuning(16, 4, 1)
         return Tunings(
@@ -159,7 +159,7 @@ def _tunings(sizes: dict[str, Any], k_BTHK: Tensor) -> Tunings:
 
 def widths(k_BTHK: Tensor, v_BTHV: Tensor) -> dict[str, Any]:
     K, V = k_BTHK.shape[3], v_BTHV.shape[3]
-    # fp32 stays fp32: three tf32 products keep its digits. The inverse is in fp32 in any case.
+    # fp32 inputs keep fp32 accuracy with three tf32 products. The inverse is always in fp32.
     return {"K": K, "WK": padded_width(K), "V": V, "WV": padded_width(V), "PRECISION": "tf32x3"}
 
 

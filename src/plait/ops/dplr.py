@@ -1,5 +1,5 @@
-"""A matrix state whose transition is diagonal plus low rank (DPLR): it decays per channel, and what one key reads of it
-is written at another.
+"""A matrix state whose transition is diagonal plus low rank (DPLR): it decays per channel, and what one key reads from
+it is written at another.
 
     S_t = diag(exp g_t) S_{t-1} + b_t (a_tᵀ S_{t-1}) + k_t v_tᵀ        o_t = scale · q_tᵀ S_t
 
@@ -42,7 +42,7 @@ def dplr_reference(
     scale: float = 1.0,
     state: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """One step per token, as the equations are written: the definition the fast path is held to."""
+    """One step per token, following the equations: the definition against which the fast path is tested."""
     state_BHKV = empty_state(k_BTHK, v_BTHV) if state is None else state
     outputs = []
     for t in range(q_BTHK.shape[1]):
@@ -88,7 +88,7 @@ def dplr(
     T, K, V = k_BTHK.shape[1], k_BTHK.shape[3], v_BTHV.shape[3]
     C = chunk_length(T, chunk, default=16 if K <= 32 else 32)
     q, k, v, a, b, g = (split_chunks(x, C) for x in (scale * q_BTHK, k_BTHK, v_BTHV, a_BTHK, b_BTHK, g_BTHK))
-    # A query reads after its own token has decayed and written, `a` before: only the query meets its own token.
+    # A query reads after its own token has decayed and written, `a` before: only the query sees its own token.
     columns = torch.stack((b, k))[None]
     own_q = (q * columns[0]).sum(-1)[None]
     own = torch.cat((own_q, torch.zeros_like(own_q)))
@@ -99,7 +99,7 @@ def dplr(
     q_from_start, a_from_start = rows_from_start[:, 0].unbind(0)
     b_to_end, k_to_end = columns_to_end[0].unbind(0)
 
-    # unitriangular: the solver takes the diagonal as 1 and never reads what lies on or above it.
+    # unitriangular: the solver assumes a diagonal of 1 and never reads entries on or above it.
     u = torch.linalg.solve_triangular(-a_b, torch.cat((a_k @ v, a_from_start), dim=-1), upper=False, unitriangular=True)
     from_v_BHNCV, from_state_BHNCK = (q_b @ u).split((V, K), dim=-1)
     writes_BHNKV, passed_BHNKK = (b_to_end.transpose(-1, -2) @ u).split((V, K), dim=-1)

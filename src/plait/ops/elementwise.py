@@ -1,7 +1,7 @@
 """Elementwise ops of every block: RMS norm, the gate of SwiGLU, rotary positions.
 
-Work on tensors larger than a cache is bound by memory: the fast paths go through them once forward and once backward, a
-cache-sized block at a time.
+Elementwise work on tensors larger than a cache is memory-bound: the fast paths read them once forward and once
+backward, in cache-sized blocks.
 
 RMS norm  y = x / √(mean x² + ε) ∘ w (Zhang and Sennrich 2019, arXiv:1910.07467). With r = 1/√(mean x² + ε), x̂ = r x and
           h = dy ∘ w:  dx = r (h − x̂ · mean(h ∘ x̂)),  dw = Σ dy ∘ x̂.
@@ -11,9 +11,9 @@ rotary    channel pairs (i, i + D/2) turn by position · θ^(−2i/D) (Su et al.
           linear and its adjoint is the rotation back, so nothing is saved. It multiplies by tables as wide as all heads
           together and reads partners by a permutation: loops over half a narrow head would take most of the time.
 
-On a GPU what stands between the matrix products of a block are operators, each one node of a compiled graph: SwiGLU's
-gate, and the split of a joint projection [q, k, v] into rotated queries and keys, and values, whose backward writes the
-rotation back into one gradient of the joint projection.
+On a GPU, the elementwise work between a block's matrix products consists of operators, each one node of a compiled
+graph: SwiGLU's gate, and the split of a joint projection [q, k, v] into rotated queries and keys, and values, whose
+backward pass writes the inverse rotation into one gradient of the joint projection.
 
 Letters: M stacked models (vmap), N rows, D width (rotary: head width), W width of the gate, B batch, T time, H heads,
 I = D/2 pairs, C = H·D channels; split: P head width, H query heads, G key/value heads, A = H + 2G.
@@ -37,7 +37,7 @@ def rms_norm_reference(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
 
 
 def rms_norm(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
-    """The same, fast on a CPU; elsewhere torch's own kernel is, which takes one dtype and computes in fp32."""
+    """The same, fast on a CPU; elsewhere torch's own kernel is used, which takes one dtype and computes in fp32."""
     if x.is_cuda and x.dtype in (torch.bfloat16, torch.float16):
         weight_D = weight_D.to(x.dtype)
     if plain_wanted() or x.is_cuda or x.dtype != weight_D.dtype:
@@ -72,7 +72,7 @@ class _RmsNorm(StackedFunction):
 
 
 class _RmsNormAdjoint(StackedFunction):
-    """(x, weight, r, dy) -> (dx, dw). Apart, so that it too can be vmapped."""
+    """(x, weight, r, dy) -> (dx, dw). A separate function, so that it can also be vmapped."""
 
     @staticmethod
     def forward(x_MND: Tensor, weight_MD: Tensor, r_MN1: Tensor, grad_y_MND: Tensor) -> Any:
@@ -81,7 +81,7 @@ class _RmsNormAdjoint(StackedFunction):
         spare: Tensor | None = None
         for m, n in cache_blocks(M, N, D, x_MND.device):
             x, r, grad_y, grad_x = x_MND[m, n], r_MN1[m, n], grad_y_MND[m, n], grad_x_MND[m, n]
-            # Two buffers for all blocks: fresh memory costs more in page faults than the arithmetic does.
+            # Two buffers reused for all blocks: page faults of fresh memory would cost more than the arithmetic.
             spare = x.new_empty(2, x.shape[0], x.shape[1], D) if spare is None else spare
             hat, product = spare[:, : x.shape[0], : x.shape[1]]
             torch.mul(x, r, out=hat)
@@ -107,13 +107,13 @@ def take_tokens(x_BTX: Tensor, at_BN: Tensor) -> Tensor:
     return x_BTX.gather(1, index.expand(*at_BN.shape, *x_BTX.shape[2:]))
 
 
-#: Up to so many rows the gradient of a table is a product with the tokens' one-hot vectors.
+#: Up to this many rows, the gradient of a table is a product with the tokens' one-hot vectors.
 SMALL_TABLE = 256
 
 
 def embedding(tokens_BT: Tensor, table_VD: Tensor) -> Tensor:
-    """Rows of a table. In a recorded graph the gradient of a small one is a product: the compiler's way, adding to its
-    rows token by token, waits where most tokens are the same (a seventh of a step of selective copying on an H200)."""
+    """Rows of a table. In a traced graph the gradient of a small table is a matrix product: the compiler's scatter-add
+    is slow if most tokens are the same (a seventh of a step of selective copying on an H200)."""
     if recording() and table_VD.shape[0] <= SMALL_TABLE:
         rows_BTD: Tensor = _SmallEmbedding.apply(tokens_BT, table_VD)
         return rows_BTD
@@ -136,7 +136,7 @@ class _SmallEmbedding(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_BTD: Tensor) -> tuple[None, Tensor]:
         (tokens_BT,) = ctx.saved_tensors
-        # Sequence by sequence: one product over all tokens would keep most of a GPU idle.
+        # One product per sequence: a single product over all tokens would leave most of a GPU idle.
         with torch.autocast(grad_BTD.device.type, enabled=False):
             chosen_BTV = (tokens_BT[..., None] == torch.arange(ctx.rows, device=tokens_BT.device)).to(grad_BTD.dtype)
             return None, (chosen_BTV.mT @ grad_BTD).sum(0)
@@ -184,7 +184,7 @@ class _Swiglu(StackedFunction):
 
 
 class _SwigluAdjoint(StackedFunction):
-    """(gate and up, dy) -> (their gradient,). Apart, so that it too can be vmapped."""
+    """(gate and up, dy) -> (their gradient,). A separate function, so that it can also be vmapped."""
 
     @staticmethod
     def forward(x_MNV: Tensor, grad_y_MNW: Tensor) -> Any:
@@ -215,8 +215,8 @@ def rotary_angles(
     """cos and sin of every position and pair as (…, 1, I), ready to broadcast over heads; `positions` of any shape.
     `slowdown_I` multiplies the frequencies.
 
-    Computed in at least fp32 whatever the dtype they are for: at position 100,000 half precision no longer tells
-    neighbours apart.
+    Computed in at least fp32, whatever the requested dtype: at position 100,000, half precision cannot distinguish
+    neighbours.
     """
     half = width // 2
     exact = torch.promote_types(dtype, torch.float32)
@@ -229,13 +229,14 @@ def rotary_angles(
 
 
 def rotate_reference(x_BTHD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """The definition. `cos` and `sin` are (T, 1, I), or (B, T, 1, I) when rows stand at different places."""
+    """The definition. `cos` and `sin` are (T, 1, I), or (B, T, 1, I) if rows have different positions."""
     first, second = x_BTHD.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
 def rotate(x_BTHD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """The same, fast on a CPU. Rows apart occur in generation, where T is short; a GPU's caches need no blocks."""
+    """The same, fast on a CPU. Rows with different positions occur only in generation, where T is short; a GPU needs no
+    cache blocking."""
     H, D = x_BTHD.shape[-2:]
     if plain_wanted() or cos.dim() > 3 or x_BTHD.is_cuda:
         return rotate_reference(x_BTHD, cos, sin)
@@ -276,7 +277,7 @@ class _Rotate(StackedFunction):
 
 
 def fused_takes(x: Tensor) -> bool:
-    """Whether the kernels are for this tensor, which is on a GPU: neither stacked (vmap) nor differentiated twice."""
+    """Whether the kernels support this tensor, which is on a GPU: neither stacked (vmap) nor differentiated twice."""
     if x.dtype == torch.float64 or plain_asked() or recording():
         return False
     return torch.compiler.is_compiling() or not torch._C._functorch.is_functorch_wrapped_tensor(x)
@@ -288,7 +289,7 @@ def fused_swiglu(gate_up: Tensor) -> Tensor:
 
 
 def split_rotated(packed_BTAP: Tensor, cos_TI: Tensor, sin_TI: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """q_BTHP and k_BTGP, turned, and v_BTGP; the angles are fp32."""
+    """Rotated q_BTHP and k_BTGP, and v_BTGP; the angles are fp32."""
     q, k, v = _split(packed_BTAP, cos_TI, sin_TI, heads)
     return q, k, v
 

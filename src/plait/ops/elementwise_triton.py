@@ -1,9 +1,9 @@
-"""SwiGLU's gate, rotary positions and the cross-entropy of rows of logits on a GPU: each goes through memory once.
+"""SwiGLU's gate, rotary positions and the cross-entropy of logits on a GPU, each in a single pass over memory.
 
-`plait.ops.elementwise` says what is computed. A compiler writes the gradients of both halves of a product by
-computing every one of them twice and choosing; here each is computed once and written where the product before it reads
-it. Of cross-entropy (`plait.ops.linear_cross_entropy`) one program has a row: once through it for the log-sum-exp, once
-more, from cache, for the gradient, which is written where the logits were.
+`plait.ops.elementwise` defines what is computed. A compiler would compute the gradients of both halves of a product
+twice and select; here each is computed once and written where the preceding product reads it. For cross-entropy
+(`plait.ops.linear_cross_entropy`), one program handles a row: one pass for the log-sum-exp, and another, from cache,
+for the gradient, which overwrites the logits.
 
 Letters: N rows, W width of the gate; C rows of a chunk of logits, V vocabulary, W its width in memory (W >= V); B
 batch, T time, H query heads, G key/value heads, A = H + 2G, P head width, I = P/2 (`half` in the kernels).
@@ -151,7 +151,7 @@ def _rows(logits, targets, nll, V, W, ignore, GRADIENTS: tl.constexpr, BLOCK: tl
             total = total * tl.exp(largest - larger) + tl.sum(tl.exp(x - larger), axis=0)
             largest = larger
         lse = largest + tl.log(total)
-        # A target that is no token has no loss, instead of a read anywhere.
+        # A target that is not a token has no loss, instead of an out-of-bounds read.
         known = (target >= 0) & (target < V)
         tl.store(nll + row, lse - tl.load(begin + target, mask=known, other=float("nan")).to(tl.float32))
         if GRADIENTS:

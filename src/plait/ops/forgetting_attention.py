@@ -36,8 +36,8 @@ def forgetting_attention(
 ) -> Tensor:
     """Causal attention with gates; returns o_BMHD.
 
-    With `prune`, tiles of keys are left out that provably hold, all together, less than a sixteenth of the rounding
-    of one probability: exp(−margin), margin = ln(1/ε) + 4, 9.5 in bf16 and 20 in fp32.
+    With `prune`, tiles of keys are skipped whose total probability is provably less than a sixteenth of the rounding
+    error of one probability: exp(−margin), margin = ln(1/ε) + 4, 9.5 in bf16 and 20 in fp32.
     """
     if torch.is_autocast_enabled("cuda"):
         half = torch.get_autocast_dtype("cuda")
@@ -47,7 +47,7 @@ def forgetting_attention(
 
 
 def forgetting_takes(q_BMHD: Tensor) -> bool:
-    """Whether the kernels are made for these queries, which are on a GPU."""
+    """Whether the kernels support these queries, which are on a GPU."""
     return q_BMHD.shape[3] <= WIDEST_HEAD and q_BMHD.dtype in DTYPES
 
 
@@ -79,7 +79,7 @@ def _forgetting_backward(
 
 
 class _ForgettingAttention(torch.autograd.Function):
-    """Joins the two operators, so that torch.func differentiates them too."""
+    """Joins the two operators, so that torch.func can differentiate them."""
 
     generate_vmap_rule = True
 

@@ -46,7 +46,7 @@ def backward_queries(
     bound = tl.max(tl.load(bounds + z * row_tiles + t, mask=t < row_tiles, other=-float("inf")), 0)
     c_0, whole_0, part_0 = tl.load(c + first), tl.load(whole + first), tl.load(part + first)
     fall_r = (whole_r - whole_0) + (tail_r - part_0)
-    # As in `_forward`, one offset for the block: what sets a row apart is a factor of its sums, taken at the end.
+    # As in `_forward`, one offset for the whole block: row-specific factors are applied to the sums at the end.
     highest = tl.max(fall_r, 0)
     bound += highest - tl.min(tl.where(in_rows, fall_r, float("inf")), 0)
     if bound < LIMIT:
@@ -104,7 +104,7 @@ def backward_keys(
     q_b, q_m, q_h, k_b, k_n, k_h, v_b, v_n, v_h, scale, EXACT: tl.constexpr, PAD: tl.constexpr, EVEN: tl.constexpr,
     PRECISION: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """The scores lie transposed, keys by queries, so that p and ds multiply from the left as they come."""
+    """Scores are stored transposed, keys by queries, so that p and ds can be left factors without a transpose."""
     blocks, G = tl.cdiv(N, KEYS), H // R
     z = (tl.program_id(0) // blocks).to(tl.int64)
     b, g = z // G, z % G
@@ -146,7 +146,7 @@ def backward_keys(
             sums += tl.sum(ds, 1)
             dkeys = tl.dot(ds.to(queries.dtype), queries, dkeys, input_precision=PRECISION)
 
-        end = below  # the last query that has not forgotten these keys
+        end = below  # the last query for which these keys still matter
         for at in range(below // TILE, row_tiles, TABLE):
             t = at + tl.arange(0, TABLE)
             begin_t = tl.load(begins + y * row_tiles + t, mask=t < row_tiles, other=2147483647)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-TILE = tl.constexpr(64)  # positions a table's entry stands for
-TABLE = tl.constexpr(256)  # entries of a table read at once
+TILE = tl.constexpr(64)  # positions per table entry
+TABLE = tl.constexpr(256)  # table entries read at once
 CHUNK = tl.constexpr(1024)  # steps of a running sum taken at once
 LOG2E = tl.constexpr(1.4426950408889634)
 
@@ -32,14 +32,14 @@ def cumulate(log_f, pad, c, whole, part, low, N, H, tiles, stride_b, stride_n, s
         tl.store(c + z * N + n, rounded, mask=n < N)
         tl.store(whole + z * N + n, nearest.to(tl.float32), mask=n < N)
         tl.store(part + z * N + n, (total - nearest).to(tl.float32), mask=n < N)
-        lowest = tl.min(tl.reshape(rounded, (CHUNK // TILE, TILE)), 1)  # past the end c stays what it was
+        lowest = tl.min(tl.reshape(rounded, (CHUNK // TILE, TILE)), 1)  # past the end, c is constant
         t = at // TILE + tl.arange(0, CHUNK // TILE)
         tl.store(low + z * tiles + t, lowest, mask=t < tiles)
 
 
 @triton.jit
 def key_lengths(k, longest, N, G, tiles, stride_b, stride_n, stride_h, D: tl.constexpr, WIDE: tl.constexpr):
-    """max ‖k‖ of every tile, four tiles a program."""
+    """max ‖k‖ of every tile, four tiles per program."""
     blocks = tl.cdiv(N, 4 * TILE)
     z = (tl.program_id(0) // blocks).to(tl.int64)
     block = tl.program_id(0) % blocks
@@ -73,7 +73,7 @@ def load_vector(base, r, end, other, WITHIN: tl.constexpr):
 
 @triton.jit
 def rise(c, whole, part, n, c_0, whole_0, part_0, EXACT: tl.constexpr):
-    """c_0 − c_n. Half precision rounds p more than fp32 rounds c (while c > −2^14), and two numbers cost twice one."""
+    """c_0 − c_n. In half precision a single fp32 number suffices: rounding of p exceeds that of c (while c > −2^14)."""
     if EXACT:
         return (whole_0 - tl.load(whole + n)) + (part_0 - tl.load(part + n))
     else:
@@ -123,9 +123,9 @@ def forward(
         values = load_rows(v, n, j, v_n, N, False, D, WIDE)
         acc = tl.dot(p.to(values.dtype), values, acc * shrink[:, None], input_precision=PRECISION)
         top = new_top
-    top = tl.where(top == -float("inf"), 0.0, top)  # a row that does not see itself is padding: nothing else will come
+    top = tl.where(top == -float("inf"), 0.0, top)  # a row that does not see itself is padding
 
-    # What can the earlier tiles hold?
+    # Bound the probability that earlier tiles can have.
     length = tl.max(tl.sqrt(tl.sum(queries.to(tl.float32) * queries.to(tl.float32), 1)), 0) * tl.abs(scale)
     highest = tl.max(tl.where(in_rows, whole_r + part_r, -float("inf")), 0)
     highest -= tl.min(tl.where(in_rows, top, float("inf")), 0)
@@ -142,7 +142,7 @@ def forward(
     if PAD:
         begin = tl.maximum(begin, unpadded)
     begin = tl.minimum(begin // KEYS * KEYS, diagonal)
-    # c_i − c_j = (c_i − c_first) + (c_first − c_j): both fall, so neither rounding matters.
+    # c_i − c_j = (c_i − c_first) + (c_first − c_j): both terms have the same sign, so their rounding does not matter.
     c_0, whole_0, part_0 = tl.load(c + first), tl.load(whole + first), tl.load(part + first)
     fall_r = (whole_r - whole_0) + (part_r - part_0)
     # One offset for the whole block, if the rows so far and every score to come stay within LIMIT of the lowest row:

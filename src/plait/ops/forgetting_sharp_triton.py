@@ -1,17 +1,17 @@
-"""The backward pass of `plait.ops.forgetting_triton` behind closed gates: every digit of small gradients.
+"""The backward pass of `plait.ops.forgetting_triton` behind closed gates: small gradients to full precision.
 
     ds_ij = p_ij (dp_ij − δ_i),    dp_ij = ⟨do_i, v_j⟩,    δ_i = Σ_j p_ij dp_ij = ⟨do_i, o_i⟩
 
-Behind a closed gate a query sees little but its own key: p_ii is nearly 1, and dp_ii − δ_i is what rounding left of two
-nearly equal numbers. Such blocks therefore take δ in a pass of its own, as a distance from dp_ii, which keeps all
-digits however small the other p are:
+Behind a closed gate a query sees little but its own key: p_ii is nearly 1, and dp_ii − δ_i is a difference of two
+nearly equal numbers, which rounding destroys. Such blocks therefore compute δ in a separate pass, as a difference from
+dp_ii, which keeps all digits however small the other p are:
 
     own_i = δ_i − dp_ii = Σ_{j<i} p_ij (dp_ij − dp_ii),    ds_ii = −p_ii own_i.
 
 A block of queries is sharp if it looks back by at most one tile and gives its own keys half of its attention or more.
-For sharp blocks, and blocks of keys that only they and a tile of other queries see, these kernels come after those of
-`plait.ops.forgetting_backward_triton` and replace what those have written; from all others they are gone at once. All
-tiles are masked, all differences of c exact.
+For sharp blocks, and blocks of keys that only they and a tile of other queries see, these kernels run after those of
+`plait.ops.forgetting_backward_triton` and overwrite their results; for all other blocks they return immediately. All
+tiles are masked, and all differences of c are exact.
 
 Letters: as in `plait.ops.forgetting_triton`.
 """
@@ -23,12 +23,12 @@ import triton.language as tl
 
 from plait.ops.forgetting_forward_triton import LOG2E, TABLE, TILE, load_rows
 
-SHARP = tl.constexpr(0.5)  # the mean share of their own keys in sharp queries
+SHARP = tl.constexpr(0.5)  # mean attention of sharp queries to their own keys
 
 
 @triton.jit
 def last_to_see(begins, below, last, row_tiles, M):
-    """The end of the queries, from `below` on, that have not forgotten a block of keys up to `last`."""
+    """The end of the queries, from `below` on, for which a block of keys up to `last` still matters."""
     end = below
     for at in range(below // TILE, row_tiles, TABLE):
         t = at + tl.arange(0, TABLE)
@@ -39,7 +39,7 @@ def last_to_see(begins, below, last, row_tiles, M):
 
 @triton.jit
 def any_sharp(sharp, y0, R, start, below, row_tiles):
-    """Whether of some head of a group a block of the queries from `start` to `below` is sharp."""
+    """Whether a block of the queries from `start` to `below` is sharp for some head of a group."""
     sharpest = 0
     for i in range(R):
         for t in range(start // TILE, tl.cdiv(below, TILE)):
@@ -49,7 +49,7 @@ def any_sharp(sharp, y0, R, start, below, row_tiles):
 
 @triton.jit
 def few_see(begins, y0, R, below, last, row_tiles, M):
-    """Whether, of every head of a group, at most a tile of queries from `below` on sees the keys up to `last`."""
+    """Whether, for every head of a group, at most a tile of queries from `below` on sees the keys up to `last`."""
     most = 0
     for i in range(R):
         most = tl.maximum(most, last_to_see(begins + (y0 + i) * row_tiles, below, last, row_tiles, M) - below)
@@ -77,7 +77,7 @@ def sharp_queries(
     q_b, q_m, q_h, k_b, k_n, k_h, v_b, v_n, v_h, scale, PAD: tl.constexpr, EXACT: tl.constexpr,
     PRECISION: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """δ, own, dq and the sums of ds over keys; `sharp` says of every block whether it has got them."""
+    """δ, own, dq and the sums of ds over keys; `sharp` records which blocks were computed."""
     blocks = tl.cdiv(M, ROWS)
     z = (tl.program_id(0) // blocks).to(tl.int64)
     b, h = z // H, z % H
@@ -144,7 +144,7 @@ def sharp_keys(
     q_b, q_m, q_h, k_b, k_n, k_h, v_b, v_n, v_h, scale, EXACT: tl.constexpr, PAD: tl.constexpr,
     PRECISION: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """dk, dv and the sums of ds over queries. The scores lie transposed, keys by queries."""
+    """dk, dv and the sums of ds over queries. Scores are stored transposed, keys by queries."""
     blocks, G = tl.cdiv(N, KEYS), H // R
     z = (tl.program_id(0) // blocks).to(tl.int64)
     b, g = z // G, z % G

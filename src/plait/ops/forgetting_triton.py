@@ -1,24 +1,25 @@
 """Forgetting attention on a GPU, forward and backward, in tiles that never leave the chip.
 
-`plait.ops.attention` says what is computed, `plait.ops.forgetting_attention` makes it an operator. The design is ours:
+`plait.ops.attention` defines what is computed, `plait.ops.forgetting_attention` makes it an operator. Design (ours):
 
-* Everything is in base 2. The running sum of the gates is taken in float64 and kept as c = whole + part, a whole
-  number and a rest of at most ½: a difference of two such sums is exact in fp32 however far they have run. In half
-  precision the keys before the diagonal make do with c in one fp32 number.
-* A program of `forward` owns a block of query rows and meets the keys at the diagonal first. That gives each row an
+* Everything is in base 2. The running sum of the gates is computed in float64 and stored as c = whole + part, an
+  integer and a rest of at most ½: a difference of two such sums is exact in fp32, however large they are. In half
+  precision, a single fp32 number for c suffices for keys before the diagonal.
+* A program of `forward` owns a block of query rows and starts with the keys at the diagonal. This gives each row an
   offset m. With the longest key and the lowest c of every tile of earlier keys, no score of tile t can exceed, in a
   row's own measure,
 
       bound_t = scale · max‖q‖ · max‖k‖_t + max c_row − min c_t − min m.
 
-  Where bound_t is so low that all N keys at it hold no more than exp(−margin) of a row, the tile is not visited (Lin
-  et al. 2025, Adaptive Computation Pruning, arXiv 2504.06949, bounds by ‖q‖ and ‖k‖ of the whole head; the diagonal's
-  m makes it tighter, and gates above 1 are no exception). Where it cannot overflow, the earlier keys need no running
-  maximum, no rescaling, and one offset for the whole block: a row's own is a factor that waits until the end.
-* The backward pass is two kernels, one a block of queries (dq) and one a block of keys (dk, dv), without atomics: the
-  result is the same every time. The gate's gradient is Σ_j ds_ij − Σ_m ds_mi: both sums fall out of the two kernels.
-  The row sums vanish but for rounding; kept, they cancel the rounding of the column sums. Behind closed gates two
-  more kernels replace the result by one that has all digits of small gradients (`plait.ops.forgetting_sharp_triton`).
+  If bound_t is so low that N keys with that score would have at most exp(−margin) of a row's probability, the tile is
+  skipped (Lin et al. 2025, Adaptive Computation Pruning, arXiv 2504.06949, bounds by ‖q‖ and ‖k‖ of the whole head; the
+  diagonal's m makes it tighter, and it also holds for gates above 1). Where overflow is impossible, the earlier keys
+  need no running maximum and no rescaling, and one offset for the whole block: row-specific factors are applied at the
+  end.
+* The backward pass is two kernels, one per block of queries (dq) and one per block of keys (dk, dv), without atomics,
+  so results are deterministic. The gate's gradient is Σ_j ds_ij − Σ_m ds_mi: the two kernels provide both sums. The row
+  sums are zero up to rounding; including them cancels the rounding of the column sums. Behind closed gates, two more
+  kernels replace the result by one that keeps small gradients to full precision (`plait.ops.forgetting_sharp_triton`).
 
 Letters: B batch, M queries, N keys (N >= M: query i sits at position N−M+i), H query heads, G key heads, R = H/G,
 D head width, WIDE the power of two that holds it, Z = batch · heads; tiles of TILE keys or queries in the tables.
@@ -44,7 +45,7 @@ class Tuning(NamedTuple):
     keys: int
     warps: int
     stages: int
-    registers: int | None = None  # a lower limit lets more programs share a multiprocessor
+    registers: int | None = None  # a limit lets more programs share a multiprocessor
 
 
 class Tunings(NamedTuple):
@@ -56,7 +57,7 @@ class Tunings(NamedTuple):
 
 
 def tunings(wide: int, dtype: torch.dtype, capability: tuple[int, int]) -> Tunings:
-    """Measured on an H200 in bf16 at widths 64 and 128; the rest is chosen to fit."""
+    """Measured on an H200 in bf16 at widths 64 and 128; others are chosen to fit into shared memory."""
     if dtype == torch.float32:
         stages = 2 if wide <= 64 else 1
         return Tunings(Tuning(64, 32, 4, stages), Tuning(64, 32, 4, stages), Tuning(32, 64, 4, 1))
@@ -143,15 +144,15 @@ def _strides(*tensors: Tensor) -> list[int]:
 
 def _sizes(q_BMHD: Tensor) -> dict[str, Any]:
     D = q_BMHD.shape[3]
-    # fp32 stays fp32: three tf32 products keep all its digits.
+    # fp32 inputs keep fp32 accuracy: three tf32 products preserve all digits.
     exact = q_BMHD.dtype == torch.float32
     precision = "tf32x3" if exact else "tf32"
     return {"D": D, "WIDE": max(16, triton.next_power_of_2(D)), "PRECISION": precision, "EXACT": exact}
 
 
 def _range(q_BMHD: Tensor) -> dict[str, Any]:
-    """p up to 2^SUMMIT, summed over the keys, must not overflow; a row's largest p, from 2^(SUMMIT − LIMIT), must not
-    vanish; and exponents that large lose digits which fp32 would miss."""
+    """SUMMIT and LIMIT: p up to 2^SUMMIT, summed over the keys, must not overflow; a row's largest p, at least
+    2^(SUMMIT − LIMIT), must not underflow; and larger exponents would lose digits that fp32 needs."""
     limit, summit = {torch.float16: (13.0, 13.0), torch.float32: (16.0, 16.0)}.get(q_BMHD.dtype, (180.0, 90.0))
     return {"LIMIT": limit, "SUMMIT": summit}
 

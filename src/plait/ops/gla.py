@@ -12,10 +12,10 @@ The fast path cuts time into chunks. A token sees earlier tokens of its own chun
 everything before through the state at the start of the chunk; only that state is carried along in a loop.
 
 Decays are never inverted. The textbook factorisation (q·exp b)(k·exp -b) overflows after a few strong decays, so for a
-decay per channel the chunk is halved again and again: two tokens that first part ways at some level are connected
-through the border between its two halves, as (q decayed back to the border) · (k decayed up to the border). Both
-factors are decays, at most 1, and no two long sums are ever subtracted, so neither the scores nor the gradient of g
-lose digits. One decay per head is cheaper still: the C×C sums of g are formed outright.
+decay per channel the chunk is halved recursively: two tokens that are first separated at some level are connected
+through the boundary between its two halves, as (q decayed back to the boundary) · (k decayed up to the boundary). Both
+factors are decays, at most 1, and long sums are never subtracted, so neither the scores nor the gradient of g lose
+digits. One decay per head is cheaper: the C×C sums of g are formed directly.
 
 Letters: B batch, T time, H heads, K key, V value, N chunks, C time within a chunk, D any of the last dimensions.
 """
@@ -44,7 +44,7 @@ def gla_reference(
     state: Tensor | None = None,
     bonus: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """One step per token, as the equations are written: the definition the fast path is held to."""
+    """One step per token, following the equations: the definition against which the fast path is tested."""
     state_BHKV = empty_state(k_BTHK, v_BTHV) if state is None else state
     outputs = []
     for t in range(q_BTHK.shape[1]):
@@ -76,7 +76,7 @@ def gla_step(
     written_BHKV = k_BHK[..., :, None] * v_BHV[..., None, :]
     new_state = decay_BHK1 * state + written_BHKV
     read = new_state if bonus is None else state + bonus[..., None] * written_BHKV
-    o_BHV = ((scale * q_BHK[..., None, :]).to(read.dtype) @ read).squeeze(-2)  # a state may be wider than its queries
+    o_BHV = ((scale * q_BHK[..., None, :]).to(read.dtype) @ read).squeeze(-2)  # the state may be more precise than q
     return o_BHV, new_state
 
 
@@ -94,8 +94,8 @@ def gla(
     """All tokens at once: (o_BTHV, state_BHKV). `g` is the log decay, g <= 0: g_BTHK, or g_BTH for one per head.
 
     Queries and keys may have fewer heads than values: each serves H/G of them. `bonus` is u_HK of RWKV-6. `chunk` is a
-    power of two; by default the fastest on a CPU for these sizes. On a GPU half precision stays half precision (sums
-    and states are fp32); otherwise everything has the widest dtype among the inputs.
+    power of two; by default the fastest on a CPU for these sizes. On a GPU half-precision inputs are multiplied in half
+    precision (sums and states are fp32); otherwise everything has the widest dtype among the inputs.
     """
     if took("gated linear attention", gla_path(q_BTGK, v_BTHV, g, chunk=chunk)) == "triton":
         return gla_kernels(q_BTGK, k_BTGK, v_BTHV, g, scale=scale, state=state, bonus=bonus)
@@ -106,7 +106,8 @@ def gla(
 
 
 def gla_path(q_BTGK: Tensor, v_BTHV: Tensor, g: Tensor, *, chunk: int | None = None) -> str:
-    """The path `gla` takes for these (it asks here): "triton", our kernels on a GPU, or "chunks", by torch's ops."""
+    """The path that `gla` takes for these inputs: "triton", our kernels on a GPU, or "chunks", with torch's
+    operations."""
     if plain_asked() or (torch.compiler.is_compiling() and q_BTGK.shape[1] <= LONGEST_IN_GRAPH):
         return "chunks"
     return "triton" if chunk is None and gla_takes(q_BTGK, v_BTHV, g) else "chunks"
@@ -136,7 +137,8 @@ def _gla_in_chunks(
     if g.dim() == k_BTHK.dim() or bonus is not None:
         g_BTHK = g if g.dim() == k_BTHK.dim() else g[..., None].expand_as(k_BTHK)
         g_BHNCK = split_chunks(g_BTHK, C)
-        # Reading before writing spares a query its own token's decay; otherwise q_t meets every older key through it.
+        # If the state is read before it is written, a query skips its own token's decay; otherwise it applies to all
+        # older keys.
         own_BHNC = (q * k).sum(-1) if bonus is None else (q * k * bonus[:, None, None, :]).sum(-1)
         q = q * g_BHNCK.exp() if bonus is None else q
         scores, q_from_start, k_to_end, total = scores_by_halving(q, k, g_BHNCK, own_BHNC)
@@ -169,7 +171,7 @@ def scores_by_halving(q: Tensor, k: Tensor, g: Tensor, own: Tensor) -> tuple[Ten
     half = 1
     while half < C:
         # Here q is decayed back to the start of its block of `half` tokens, and k up to the end of its block: for a
-        # query in a right half and a key in the left half beside it these are the same border.
+        # query in a right half and a key in the adjacent left half, these are the same boundary.
         block = where // half
         siblings = (block[:, None] == block[None, :] + 1) & (block[:, None] % 2 == 1)
         scores = torch.addcmul(scores, q @ k.transpose(-1, -2), siblings.to(q.dtype))
@@ -177,7 +179,7 @@ def scores_by_halving(q: Tensor, k: Tensor, g: Tensor, own: Tensor) -> tuple[Ten
         ones = torch.ones_like(left)
         q = _scale_blocks(q, torch.stack((ones, left.exp()), dim=-2).flatten(-3, -2))
         k = _scale_blocks(k, torch.stack((right.exp(), ones), dim=-2).flatten(-3, -2))
-        # Logs, not products: exp rounds 1 - 1e-6 by 4e-8 every time alike, which would add up over a long sequence.
+        # Logs, not products: exp rounds 1 - 1e-6 by 4e-8 always in the same direction, which would accumulate.
         log_total = left + right
         half *= 2
     return scores, q, k, log_total.exp().reshape(*g.shape[:-2], K, 1)
@@ -198,13 +200,14 @@ class HeadDecay:
     total      BHN11  across the chunk
 
     Every sum is a product with a constant 0/1 matrix rather than a difference of running sums: after a strong decay
-    such a difference would have lost the digits of the weak ones, and its gradient those of the strong ones.
+    such a difference would lose the digits of the weak ones, and its gradient those of the strong ones.
     """
 
     def __init__(self, g_BTH: Tensor, C: int) -> None:
         g_BHNC = split_chunks(g_BTH[..., None], C).squeeze(-1)
-        # Borders 0..C lie before, between and after the tokens: token m between m and m + 1. The sums run from border
-        # `first` to border `last`: C·C of them for `between` (row i, column j), then C, C and 1 for the other three.
+        # Boundaries 0..C are before, between and after the tokens: token m is between m and m + 1. The sums run from
+        # boundary `first` to boundary `last`: C·C of them for `between` (row i, column j), then C, C and 1 for the
+        # other three.
         token = torch.arange(C, device=g_BTH.device)
         after, start, end = token + 1, torch.zeros_like(token), torch.full_like(token, C)
         first = torch.cat((after.repeat(C), start, after, start[:1]))
@@ -218,7 +221,7 @@ class HeadDecay:
 
 
 def chunk_length(T: int, chunk: int | None, *, default: int) -> int:
-    """The chunk to use: as asked, else the default, but no longer than the sequence needs."""
+    """The chunk length: as requested, otherwise the default, but no longer than the sequence needs."""
     if chunk is not None and (chunk < 1 or chunk & (chunk - 1)):
         raise UserError(f"chunk is {chunk}; it must be a power of two, for example 16, 32 or 64.")
     return min(default if chunk is None else chunk, 1 << (T - 1).bit_length())

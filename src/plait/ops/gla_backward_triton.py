@@ -1,7 +1,8 @@
-"""Kernels of gated linear attention's backward pass, one program a chunk: nothing is summed across programs.
+"""Kernels of gated linear attention's backward pass, one program per chunk: nothing is summed across programs.
 
-`plait.ops.gla_triton` says how they fit together. The gradient of a log decay sums what passes it by: of pairs on both
-sides of it. No sum here holds a pair and takes it away again, so that strong decays, whose gradient is small, keep it.
+`plait.ops.gla_triton` explains how they fit together. The gradient of a log decay sums over all pairs of tokens on
+either side of it. No sum here adds a pair and subtracts it again, so that the small gradients of strong decays stay
+accurate.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def backward_channels(
     dA *= scale
     ddiagonal = tl.sum(tl.where(same, dA, 0.0), 1)
     scored = tl.where(i[:, None] > i[None, :], dA, 0.0).to(dtype)
-    if BEFORE:  # the first of the tiles writes it
+    if BEFORE:  # written by the first tile
         tl.store(down + ((z // H) * T + t) * H + z % H, ddiagonal, mask=in_t & (tl.program_id(1) == 0))
 
     qs = tl.load(q + t[:, None] * q_t + at[None, :], mask=mask, other=0.0)
@@ -95,7 +96,7 @@ def backward_channels(
     dgs += (through * between(total, total_whole, 0.0, 0.0, EXACT))[None, :]
     deep = depth_of(depth, z, n, N, tl.program_id(1) * BK, K, LEVELS, BK, EXACT)
     if not EXACT:
-        # Of pairs within a block both sums are taken of the same products, rounded alike: what cancels does so exactly.
+        # For pairs within a block, both sums use the same rounded products, so that they cancel exactly.
         of_query, of_key = from_middle(b, n, i, at, in_k, T, H, K, deep, limit, C, BEFORE)
         q_here, k_here = (qs * of_query).to(dtype), (ks * of_key).to(dtype)
         score = tl.where(inside(i, deep), scored, 0.0).to(dtype)

@@ -1,6 +1,6 @@
 """Kernels of gated linear attention that the forward pass needs: running decays, states at chunk borders, outputs.
 
-`plait.ops.gla_triton` says how they fit together.
+`plait.ops.gla_triton` explains how they fit together.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 LOG2E = tl.constexpr(1.4426950408889634)
-# A decay of 2^-160 is zero in fp32, and sums of a chunk's decays stay finite whatever is asked for.
+# A decay of 2^-160 is zero in fp32, and with this bound the sums over a chunk always stay finite.
 STRONGEST = tl.constexpr(-160.0)
 DEPTH_TILE = tl.constexpr(32)  # channels that share a depth
 
@@ -20,7 +20,7 @@ def cumulate(
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, EXACT: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
     """b: the running sum of the log decays in base 2 from a chunk's start to each token, as BTHK. Exact: in two parts,
-    whole numbers and the rest, so that a difference of two such sums has all digits however far they have run.
+    integers and the rest, so that a difference of two such sums is accurate, however large they are.
 
     depth, of every tile of channels of a chunk: blocks of 2^depth tokens are the longest of which no half decays by
     more than 2^-limit."""
@@ -46,7 +46,7 @@ def cumulate(
 
 @triton.jit
 def sums(b, whole, at, mask, EXACT: tl.constexpr):
-    """Running sums at these places: the rest and the whole numbers (the same twice where there are none)."""
+    """Running sums at these indices: the rest and the integers (the rest twice if there are none)."""
     x = tl.load(b + at, mask=mask, other=0.0)
     if EXACT:
         return x, tl.load(whole + at, mask=mask, other=0.0)
@@ -91,7 +91,7 @@ def walk(
     BACK: tl.constexpr, VECTOR: tl.constexpr, BEFORE: tl.constexpr, EXACT: tl.constexpr, FIRST: tl.constexpr,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """A tile of the state through all chunks. The next chunk is on its way while this one is added."""
+    """Carry a tile of the state through all chunks. The next chunk is prefetched while this one is added."""
     k, v = tl.program_id(1) * BK + tl.arange(0, BK), tl.program_id(2) * BV + tl.arange(0, BV)
     in_k, in_v, i = k < K, v < V, tl.arange(0, C)
     width = K if VECTOR else 1
@@ -172,7 +172,7 @@ def states_and_gradients(
 
 @triton.jit
 def halves(b, whole, n, i, k, in_k, T, H, K, level, C: tl.constexpr, BEFORE: tl.constexpr, EXACT: tl.constexpr):
-    """Halves of 2^level tokens: the decay of every token from or to the border between it and the half beside it."""
+    """For halves of 2^level tokens: the decay of every token from or to the boundary with the adjacent half."""
     right = (i >> level) % 2 == 1
     border = tl.minimum(n * C + (((i >> (level + 1)) * 2 + 1) << level) - 1, T - 1)
     t = n * C + i
@@ -188,14 +188,14 @@ def halves(b, whole, n, i, k, in_k, T, H, K, level, C: tl.constexpr, BEFORE: tl.
 
 @triton.jit
 def siblings(i, level):
-    """Queries (rows) of right halves with keys (columns) of the left half beside them."""
+    """Mask of queries (rows) in right halves and keys (columns) in the adjacent left half."""
     block = i >> level
     return (block[:, None] == block[None, :] + 1) & (block[:, None] % 2 == 1)
 
 
 @triton.jit
 def depth_of(depth, z, n, N, k0, K, LEVELS: tl.constexpr, BK: tl.constexpr, EXACT: tl.constexpr):
-    """How many levels a tile of channels can leave out: none where all digits are wanted."""
+    """How many levels a tile of channels can skip: none if full precision is required."""
     if EXACT:
         return 0
     else:
@@ -206,13 +206,13 @@ def depth_of(depth, z, n, N, k0, K, LEVELS: tl.constexpr, BK: tl.constexpr, EXAC
 
 @triton.jit
 def inside(i, depth):
-    """Queries (rows) with earlier keys (columns) of the same block of 2^depth tokens."""
+    """Mask of queries (rows) and earlier keys (columns) in the same block of 2^depth tokens."""
     return ((i[:, None] >> depth) == (i[None, :] >> depth)) & (i[:, None] > i[None, :])
 
 
 @triton.jit
 def from_middle(b, n, i, k, in_k, T, H, K, depth, limit, C: tl.constexpr, BEFORE: tl.constexpr):
-    """What a query and a key of each token decay by from the middle of its block of 2^depth tokens: up to 2^±limit."""
+    """The decay of each token's query and key relative to the middle of its block of 2^depth tokens: up to 2^±limit."""
     level = tl.maximum(depth - 1, 0)
     border = tl.minimum(n * C + (((i >> (level + 1)) * 2 + 1) << level) - 1, T - 1)
     t = n * C + i

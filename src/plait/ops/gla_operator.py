@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from plait.ops.stacking import dense, in_batch_slices, in_reach, register_stacked, with_dense_rows
 
-WIDEST = 1024  # of keys and of values: programs walk through them in tiles
+WIDEST = 1024  # of keys and of values: programs process them in tiles
 DTYPES = (torch.bfloat16, torch.float32)
 
 
@@ -47,7 +47,7 @@ def gla_kernels(
 
 
 def kernel_dtype(*tensors: Tensor) -> torch.dtype:
-    """bf16 where autocast or all of them ask for it; else fp32."""
+    """bf16 if autocast or all inputs use it; otherwise fp32."""
     device = tensors[0].device.type
     if torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.bfloat16:
         return torch.bfloat16
@@ -55,7 +55,7 @@ def kernel_dtype(*tensors: Tensor) -> torch.dtype:
 
 
 def gla_takes(q_BTGK: Tensor, v_BTHV: Tensor, g: Tensor) -> bool:
-    """Whether the kernels are made for these: on a GPU, no float64, all of it in reach."""
+    """Whether the kernels support these inputs: on a GPU, not float64, with addressable sizes."""
     (_, _, _, K), (H, V) = q_BTGK.shape, v_BTHV.shape[2:]
     grouped = g.dim() == 3 or q_BTGK.shape[2] == H
     narrow = torch.float64 not in (q_BTGK.dtype, v_BTHV.dtype, g.dtype)
@@ -85,7 +85,7 @@ def _backward(
 
 
 class _GatedLinearAttention(torch.autograd.Function):
-    """Joins the two operators, so that torch.func differentiates them too."""
+    """Joins the two operators, so that torch.func can differentiate them."""
 
     generate_vmap_rule = True
 
@@ -99,7 +99,7 @@ class _GatedLinearAttention(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         *tensors, ctx.scale = inputs
-        # Most callers drop the final state: a gradient that is not there should not cost a tensor of zeros.
+        # Most callers drop the final state: a missing gradient should not cost a tensor of zeros.
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
 

@@ -1,20 +1,20 @@
 """Gated linear attention on a GPU in chunks, forward and backward: what the kernels compute and how they are launched.
 
-`plait.ops.gla` says what is computed, `plait.ops.gla_operator` makes it an operator. The design is ours:
+`plait.ops.gla` defines what is computed, `plait.ops.gla_operator` makes it an operator. The design is ours:
 
-* `cumulate` sums the log decays from each chunk's start, in base 2. `states` walks the chunks with a tile of the state
-  in registers, in fp32, and leaves the state before each chunk; run backwards with queries and gradients, it leaves the
-  gradient of the state after each chunk. Everything else is one program a chunk, all chunks at once.
-* Nothing but the inputs is kept for the backward pass: it sums decays and walks the chunks again.
-* With a decay per channel, two tokens of a chunk are connected as on a CPU, through the border between the halves of
-  the smallest block that holds both: there every token is a key (left half) or a query (right half), which takes one
-  exponential, at most 1, and one product of matrices per level. The same levels give all gradients; the log decays' is
-  a product with a constant 0/1 matrix, which only adds what has its sign.
-* In half precision few levels are needed: blocks of which no half decays by more than 2^-40 are connected through their
-  middle at once, as (q · 2^x)(k · 2^-x) with |x| <= 40. How long such blocks are, `cumulate` finds for every chunk:
-  usually they are the whole chunk, and after strong decays a few tokens.
+* `cumulate` sums the log decays from each chunk's start, in base 2. `states` goes through the chunks with a tile of the
+  state in registers, in fp32, and stores the state before each chunk; run backwards with queries and gradients, it
+  stores the gradient of the state after each chunk. Everything else is one program per chunk, all chunks in parallel.
+* Only the inputs are saved for the backward pass, which recomputes the running decays and the states.
+* With a decay per channel, two tokens of a chunk are connected as on a CPU, through the boundary between the halves of
+  the smallest block that contains both: there every token is a key (left half) or a query (right half), which takes one
+  exponential, at most 1, and one matrix product per level. The same levels give all gradients; that of the log decays
+  is a product with a constant 0/1 matrix, which only adds terms of the same sign.
+* In half precision few levels are needed: blocks in which no half decays by more than 2^-40 are connected through their
+  middle in one product, as (q · 2^x)(k · 2^-x) with |x| <= 40. `cumulate` finds the length of such blocks for every
+  chunk: usually the whole chunk, and a few tokens after strong decays.
 * One decay per token is applied to the scores. Heads that share queries and keys are summed inside a program.
-* No atomics: every result is the same every time.
+* No atomics: results are deterministic.
 
 Letters: B batch, T time, H heads, G heads of queries and keys, R = H/G, K key width, V value width, N chunks of C.
 """
@@ -38,17 +38,17 @@ class Tile(NamedTuple):
     values: int
     warps: int
     stages: int
-    registers: int | None = None  # a lower limit lets more programs share a multiprocessor
+    registers: int | None = None  # a limit lets more programs share a multiprocessor
 
 
 class Tuning(NamedTuple):
     chunk: int
     states: Tile
     outputs: Tile
-    values: Tile  # gradients of values; with one decay per token of decays, too
-    keys: Tile  # gradients of queries and keys; with a decay per channel of decays, too
-    parts: int = 4  # of the heads that share queries and keys, each a program
-    forward_chunk: int = 0  # where the forward pass does better with other chunks; nothing is shared with the backward
+    values: Tile  # gradients of values; with one decay per token, also of decays
+    keys: Tile  # gradients of queries and keys; with a decay per channel, also of decays
+    parts: int = 4  # parts of the heads that share queries and keys, one program each
+    forward_chunk: int = 0  # another chunk length for the forward pass, which shares nothing with the backward
 
 
 def tuning(K: int, V: int, dtype: torch.dtype, vector: bool) -> Tuning:
@@ -84,8 +84,9 @@ class Call(NamedTuple):
 
     @property
     def limit(self) -> float:
-        """The most that half a block may decay by, as a power of two, to be connected through its middle. Both factors
-        have the range for it; reading before writing, neighbours have no part in any decay's gradient and cancel."""
+        """The largest decay of half a block, as a power of two, for which it is connected through its middle. Both
+        factors have enough range for it; if the state is read before it is written, neighbours do not contribute to any
+        decay's gradient and cancel."""
         return 10.0 if self.before else 40.0
 
     @property
@@ -99,7 +100,7 @@ class Call(NamedTuple):
         chunk = self.tuned.chunk
         keys, values = (_block(size, most) for size, most in ((self.K, tile.keys), (self.V, tile.values)))
         options: dict[str, Any] = {"C": chunk, "BK": keys, "BV": values, "EXACT": self.exact}
-        # fp32 stays fp32: three tf32 products keep all its digits.
+        # fp32 inputs keep fp32 accuracy: three tf32 products preserve all digits.
         options["PRECISION"] = "tf32x3" if self.exact else "tf32"
         options |= {"num_warps": tile.warps, "num_stages": tile.stages, "maxnreg": tile.registers}
         options |= {"VECTOR": self.vector} if vector else {}
@@ -206,7 +207,8 @@ def _cumulate(call: Call, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _border_states(call: Call, v_BTHV: Tensor, many: int) -> tuple[list[Tensor], list[Tensor]]:
-    """Room for states at every border in the values' dtype, BHNKV, and for those beyond the last, BHKV in fp32."""
+    """Buffers for the states at every chunk boundary in the values' dtype, BHNKV, and for the final ones, BHKV in
+    fp32."""
     at_borders = [v_BTHV.new_empty(call.B, call.H, call.N, call.K, call.V) for _ in range(many)]
     beyond = [v_BTHV.new_empty(call.B, call.H, call.K, call.V, dtype=torch.float32) for _ in range(many)]
     return at_borders, beyond

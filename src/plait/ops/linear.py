@@ -4,9 +4,9 @@
 
     Katharopoulos et al. 2020, "Transformers are RNNs", arXiv 2006.16236: the causal recurrence, and elu + 1.
 
-q and k are taken as features already: apply `feature_map(name)` to them first. The division is optional
-(`normalize`); it is the weighted mean of softmax attention where the features are not negative, and means nothing
-otherwise. The sum z is the column that a constant value of 1 would add to S, and is computed as just that.
+q and k must already be features: apply `feature_map(name)` first. The division is optional (`normalize`); it gives a
+weighted mean, as in softmax attention, if the features are non-negative, and is meaningless otherwise. The sum z is the
+column that a constant value of 1 would add to S, and is computed in this way.
 
 Letters: B batch, T time, H heads, K key, V value, N chunks, C time within a chunk.
 """
@@ -23,10 +23,10 @@ from plait.core.errors import UserError, did_you_mean
 from plait.ops.gla import chunk_length, empty_state, gla, gla_path, join_chunks, split_chunks
 from plait.ops.paths import full_precision, took
 
-# S_BHKV, and z_BHK beside it only where outputs are normalised: a state holds nothing that is never read.
+# S_BHKV, and z_BHK only if outputs are normalised: a state contains nothing that is never read.
 LinearState = tuple[Tensor, ...]
 
-# Keeps 0/0 away where no feature of a query meets any key (relu), far below any sum that carries information.
+# Avoids 0/0 if no feature of a query matches any key (relu); far below any meaningful sum.
 NORMALIZER_FLOOR = 1e-6
 
 FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -55,7 +55,7 @@ def linear_attention_reference(
     normalize: bool = False,
     state: LinearState | None = None,
 ) -> tuple[Tensor, LinearState]:
-    """One step per token, as the equations are written: the definition the fast path is held to."""
+    """One step per token, following the equations: the definition against which the fast path is tested."""
     if state is None:
         S_BHKV = empty_state(k_BTHK, v_BTHV)
         state = (S_BHKV, torch.zeros_like(k_BTHK[:, 0])) if normalize else (S_BHKV,)

@@ -2,14 +2,14 @@
 
     loss = mean over scored n of  logsumexp_v(h_n·w_v + b_v) − (h_n·w_t + b_t),   t = target_n
 
-A chunk of tokens at a time: its logits, its losses and, while training, at once what the loss passes back,
+One chunk of tokens at a time: its logits, its losses and, in training, immediately the gradients,
 
     g = softmax(h Wᵀ + b) − one-hot(target),   dh = g W / N,   dW = gᵀ h / N,   db = Σ g / N
 
-(N scored tokens), so the logits of a chunk are forgotten before the next. It takes the three products that the plain
-form takes; what is kept for the backward pass is dh and dW. Under autocast the products are in half precision, sums of
-exponentials and dW in fp32. On a GPU the vocabulary is padded to a multiple of 64 inside: rows of 50257 half-precision
-numbers begin at addresses that fast matrix products do not take.
+(N scored tokens), so the logits of a chunk are freed before the next. It needs the same three products as the plain
+form; dh and dW are saved for the backward pass. Under autocast the products are in half precision, sums of exponentials
+and dW in fp32. On a GPU the vocabulary is padded to a multiple of 64 inside: rows of 50257 half-precision numbers are
+not aligned as fast matrix products require.
 
 Letters: N tokens, D width, V vocabulary, W the same padded, C tokens of a chunk.
 """
@@ -27,7 +27,7 @@ from plait.ops.paths import plain_asked, recording
 
 #: Targets with this value are not scored.
 IGNORE = -100
-#: Logits (tokens × vocabulary) from which on the operator is taken, and those of one chunk.
+#: Number of logits (tokens × vocabulary) from which on the operator is used, and that of one chunk.
 WORTHWHILE_ON_CPU, CHUNK_ON_CPU = 2**23, 2**22
 WORTHWHILE_ON_GPU, CHUNK_ON_GPU = 2**24, 2**28
 _ALIGNED = 64
@@ -43,7 +43,7 @@ def linear_cross_entropy_reference(
 def linear_cross_entropy(
     hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, bias_V: Tensor | None = None
 ) -> Tensor:
-    """The same, in chunks where that pays. Differentiable once."""
+    """The same, in chunks where that is worthwhile. Differentiable once."""
     if linear_cross_entropy_path(hidden_ND, weight_VD) == "plain":
         return linear_cross_entropy_reference(hidden_ND, weight_VD, targets_N, bias_V)
     return chunked_linear_cross_entropy(hidden_ND, weight_VD, targets_N, bias_V)
@@ -62,7 +62,7 @@ def linear_cross_entropy_path(hidden_ND: Tensor, weight_VD: Tensor) -> str:
 def chunked_linear_cross_entropy(
     hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, bias_V: Tensor | None = None, *, chunk: int = 0
 ) -> Tensor:
-    """Always in chunks, of `chunk` tokens each where that is given."""
+    """Always in chunks, of `chunk` tokens each if given."""
     device = hidden_ND.device.type
     if torch.is_autocast_enabled(device):
         hidden_ND = hidden_ND.to(torch.get_autocast_dtype(device))
@@ -76,7 +76,7 @@ def chunked_linear_cross_entropy(
 def _chunked(
     hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, bias_V: Tensor | None, chunk: int, gradients: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Loss, 1 / N, and N times the gradients of hidden, weight and bias (empty where not wanted)."""
+    """Loss, 1 / N, and N times the gradients of hidden, weight and bias (empty if not needed)."""
     exact = torch.promote_types(hidden_ND.dtype, torch.float32)
     nll_N = hidden_ND.new_empty(len(hidden_ND), dtype=exact)
     grad_hidden, grad_weight, grad_bias = _empty_gradients(hidden_ND, weight_VD, bias_V, gradients)
@@ -153,7 +153,7 @@ def _score_rows(logits_CW: Tensor, targets_C: Tensor, nll_C: Tensor, vocab: int,
 
 
 def _add_product(sum_WD: Tensor, a_WC: Tensor, b_CD: Tensor) -> None:
-    """Added in the sum's precision, whatever that of the factors."""
+    """Add a product in the precision of the sum, whatever that of the factors."""
     if a_WC.dtype == sum_WD.dtype:
         sum_WD.addmm_(a_WC, b_CD)
     elif a_WC.is_cuda:

@@ -58,7 +58,7 @@ def modal_conv(
     """Convolve with a modal filter, continuing from a state. Returns the output and the exact state after T steps."""
     n_steps = x_BTC.shape[1]
     L = _chunk_length(n_steps, _CHANNEL_CHUNKS)
-    # One product a channel: rows are the chunks of all sequences (R = G·B).
+    # One product per channel: rows are the chunks of all sequences (R = G·B).
     x_CRL = _pad_time(x_BTC, L).unflatten(1, (-1, L)).permute(3, 1, 0, 2).flatten(1, 2)
     power_CSl = _powers(log_lambda_CS, L + 1)
     fresh = state_BCS is None
@@ -175,8 +175,8 @@ def multihead_conv_step(
 def _chunk_starts(first_X: Tensor, writes_XG: Tensor, log_decay_X: Tensor) -> Tensor:
     """The state each chunk starts from, s_g = exp(log decay) s_{g-1} + write_g along the second axis; s_0 is `first`.
 
-    Few chunks on a CPU are walked through one by one. Otherwise log2(G) rounds each reach twice as far back as the one
-    before: few operations for a GPU or a compiler, where the walk would be hundreds.
+    Few chunks on a CPU are processed one by one. Otherwise log2(G) rounds each reach twice as far back as the previous
+    one: few operations for a GPU or a compiler, where a loop would need hundreds.
     """
     if writes_XG.shape[1] < _MOST_WALKED and not writes_XG.is_cuda:
         decay_X, walked = log_decay_X.exp(), [first_X]
@@ -215,7 +215,7 @@ def _toeplitz(h_XL: Tensor) -> Tensor:
 
 def _per_mode(x_BHGLP: Tensor, weight_HSL: Tensor) -> Tensor:
     """x scaled by each mode's weight of the step, modes side by side: (B, H, G, L, S·P)."""
-    # Spelled out along P, so that the product runs over L·P numbers at a stretch and not over P.
+    # Expanded along P, so that the product runs over L·P contiguous numbers and not over P.
     weight_H1LP = weight_HSL[..., None].expand(*weight_HSL.shape, x_BHGLP.shape[-1]).contiguous().unbind(1)
     return torch.cat([x_BHGLP * weight[:, None] for weight in weight_H1LP], dim=-1)
 

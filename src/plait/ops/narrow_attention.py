@@ -1,10 +1,10 @@
 """Softmax attention for narrow heads on a GPU, where torch's own spends most of its time on padding.
 
 What `torch.nn.functional.scaled_dot_product_attention` computes, in half precision, without a bias. Its backward pass
-has no vmap rule and would take the replicas of a fleet one by one; here replicas are only more sequences. At head width
-8, six replicas and batches of 128 × 128 tokens the pair of passes takes 0.34 ms on an H200, torch's best 0.92.
-`narrow_attention_at` is for few queries at any positions of the sequence, as the last layer of a model has them whose
-loss counts few tokens.
+has no vmap rule and would loop over the replicas of a fleet; here replicas are simply more sequences. At head width 8,
+six replicas and batches of 128 × 128 tokens the pair of passes takes 0.34 ms on an H200, torch's best 0.92.
+`narrow_attention_at` is for few queries at arbitrary positions of the sequence, as in the last layer of a model whose
+loss covers few tokens.
 
 Recomputation of tiles: Dao et al. 2022, FlashAttention, arXiv 2205.14135.
 
@@ -23,12 +23,12 @@ from plait.ops.stacking import register_stacked
 
 #: Wider heads are left to torch.
 WIDEST = 32
-#: More queries at positions of their own do not fit one tile.
+#: More queries at arbitrary positions do not fit into one tile.
 FEW_QUERIES = 128
 
 
 def narrow_attention(q_STHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, scale: float, causal: bool) -> Tensor:
-    """softmax(scale · q k) v. Returns o_STHD, in autocast's precision where that is on."""
+    """softmax(scale · q k) v. Returns o_STHD, in autocast's precision if it is enabled."""
     if torch.is_autocast_enabled("cuda"):
         half = torch.get_autocast_dtype("cuda")
         q_STHD, k_STHD, v_STHD = (x.to(half) for x in (q_STHD, k_STHD, v_STHD))
@@ -46,7 +46,7 @@ def narrow_attention_at(q_SNHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, at_SN: T
 
 
 def takes(q_STHD: Tensor) -> bool:
-    """Whether the kernels are made for these queries, which are on a GPU."""
+    """Whether the kernels support these queries, which are on a GPU."""
     half = q_STHD.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled("cuda")
     return q_STHD.shape[-1] <= WIDEST and half
 
@@ -68,7 +68,7 @@ def _narrow_backward(
 
 
 class _NarrowAttention(torch.autograd.Function):
-    """Joins the two operators, which keep the kernels out of recorded graphs (see `tiled_attention`)."""
+    """Joins the two operators, which keep the kernels out of traced graphs (see `tiled_attention`)."""
 
     generate_vmap_rule = True
 

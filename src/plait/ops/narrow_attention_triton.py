@@ -1,21 +1,21 @@
-"""The kernels of `plait.ops.narrow_attention`: one program a sequence and head walks through tiles of scores.
+"""The kernels of `plait.ops.narrow_attention`: one program per sequence and head loops over tiles of scores.
 
-A fleet has thousands of sequence-head pairs, so none needs to be shared between programs: the backward pass adds up the
-gradients of queries, keys and values alone, in a fixed order. It computes the scores of a tile with keys as rows, which
-is how the two products that sum over queries want them. With so little arithmetic in a tile, addresses, masks and what
-is added to every score weigh as much: what is known beforehand (head width, whether tiles divide the sequence) is a
-constant, only tiles on the diagonal are masked, and heads that leave channels of their tile empty put them to use,
-which costs nothing, for products run over all channels anyway:
+A fleet has thousands of sequence-head pairs, so none needs to be divided among programs: each program accumulates its
+gradients of queries, keys and values alone, in a fixed order. The backward pass computes the scores of a tile with keys
+as rows, the layout that the two products over queries need. With so little arithmetic per tile, addresses, masks and
+additions to scores cost as much: what is known beforehand (head width, whether tiles divide the sequence) is a
+constant, only tiles on the diagonal are masked, and unused channels of a tile are put to use, which is free, because
+products run over all channels anyway:
 
 * a channel of ones behind the values sums the probabilities of a row;
-* −lse behind the queries and −⟨do, o⟩ behind the output's gradients, each in three parts that hold fp32's digits, meet
-  ones behind keys and values: the products of a tile come as q·k − lse and dp − ⟨do, o⟩. The first tile of a row of
-  tiles writes such rows down, the others read them.
+* −lse behind the queries and −⟨do, o⟩ behind the output's gradients, each in three parts that together have fp32
+  precision, are multiplied by ones behind keys and values: the products of a tile are then q·k − lse and dp − ⟨do, o⟩.
+  The first tile of a row of tiles stores such rows, the others load them.
 
 Base-2 exponentials throughout: `lse` is the logarithm to base 2 of a row's sum.
 
-Few queries at positions of their own are one tile of rows, which stays in registers while the keys pass by; every key's
-gradient is written once.
+Few queries at arbitrary positions form one tile of rows, which stays in registers while the kernel loops over keys;
+every key's gradient is written once.
 
 Letters: S sequences, T time, N queries at positions of their own, H heads, D head width (padded to a power of two, at
 least 16, as matrix units want it).
@@ -31,8 +31,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PARTS = tl.constexpr(3)  # of a number of fp32 in half precision
-#: Rows and columns of a tile and warps that hold it, measured on an H200 at D = 8 and 128 to 1,024 tokens.
+PARTS = tl.constexpr(3)  # half-precision parts of an fp32 number
+#: Rows and columns of a tile and its warps, measured on an H200 at D = 8 and 128 to 1,024 tokens.
 FORWARD = {"ROWS": 64, "num_warps": 4, "num_stages": 1}
 BACKWARD = {"ROWS": 64, "num_warps": 4, "num_stages": 1, "maxnreg": 128}
 AT = {"COLUMNS": 64, "num_warps": 4, "num_stages": 2}
@@ -73,14 +73,14 @@ def load_vector(x, t, T, EVEN: tl.constexpr):
 
 @triton.jit
 def with_ones(rows, D: tl.constexpr, WIDE: tl.constexpr):
-    """Ones in the channels behind the head's."""
+    """Set the channels after the head's to one."""
     d = tl.arange(0, WIDE)
     return tl.where(((d >= D) & (d < D + PARTS))[None, :], 1.0, rows).to(rows.dtype)
 
 
 @triton.jit
 def with_parts(rows, x, D: tl.constexpr, WIDE: tl.constexpr):
-    """x in the channels behind the head's, so that a product with `with_ones` adds it."""
+    """Put x into the channels after the head's, so that a product with `with_ones` adds it."""
     d = tl.arange(0, WIDE)
     for part in tl.static_range(PARTS):
         rounded = x.to(rows.dtype)
@@ -147,8 +147,8 @@ def backward_tile(
     scale, natural, H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr, CAUSAL: tl.constexpr,
     DIAGONAL: tl.constexpr, FIRST: tl.constexpr, FOLD: tl.constexpr,
 ):  # fmt: skip
-    """One tile's share of all three gradients. Rows beyond the end have no gradient and so add nothing. The first tile
-    of a row finds ⟨do, o⟩; that on the diagonal is the last and writes the gradient of the query."""
+    """One tile's contribution to all three gradients. Rows beyond the end have no gradient and add nothing. The first
+    tile of a row computes ⟨do, o⟩; the one on the diagonal is the last and writes the gradient of the query."""
     if FIRST or not FOLD:
         query = load_rows(q, row, T, q_t, D, WIDE, EVEN)
         grad = load_rows(grad_o, row, T, g_t, D, WIDE, EVEN)
@@ -183,7 +183,7 @@ def backward_tile(
     sum_k = tl.dot(grad_score, query, sum_k)
     share = natural * tl.dot(tl.trans(grad_score), key)
     if DIAGONAL:
-        if not FIRST:  # added past the cache, so read past it
+        if not FIRST:  # accumulated bypassing the cache, so read in the same way
             d = tl.arange(0, WIDE)
             at = added_q + row[:, None] * D + d[None, :]
             share += tl.load(at, mask=(row < T)[:, None] & (d < D)[None, :], other=0.0, cache_modifier=".cg")
@@ -191,7 +191,7 @@ def backward_tile(
     elif FIRST:
         put_rows(added_q, share, row, T, D, D, WIDE, EVEN)
     else:
-        # One addition to each number between two barriers: always in the same order.
+        # One addition to each number between two barriers, for a fixed order.
         d = tl.arange(0, WIDE)
         at = added_q + row[:, None] * D + d[None, :]
         tl.atomic_add(at, share, mask=(row < T)[:, None] & (d < D)[None, :], sem="relaxed", scope="cta")
@@ -204,7 +204,7 @@ def backward_keys(
     scale, natural, H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, EVEN: tl.constexpr,
     CAUSAL: tl.constexpr, FIRST: tl.constexpr, FOLD: tl.constexpr,
 ):  # fmt: skip
-    """The tiles of the keys from `start` on, against all queries that see them."""
+    """The tiles of keys from `start` on, with all queries that see them."""
     column = start + tl.arange(0, ROWS)
     key = load_rows(k, column, T, k_t, D, WIDE, EVEN)
     value = load_rows(v, column, T, v_t, D, WIDE, EVEN)
@@ -245,7 +245,7 @@ def backward(
         scale, natural, H, D, WIDE, ROWS, EVEN, CAUSAL, True, FOLD,
     )  # fmt: skip
     for start in range(ROWS, T, ROWS):
-        tl.debug_barrier()  # the tiles before have written what these read
+        tl.debug_barrier()  # earlier tiles have written what these read
         backward_keys(
             q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, start, T, q_t, k_t, v_t,
             g_t, scale, natural, H, D, WIDE, ROWS, EVEN, CAUSAL, False, FOLD,
@@ -324,7 +324,7 @@ def narrow_backward(
     S, T, H, D = q_STHD.shape
     q, k, v, g = (_dense_rows(x) for x in (q_STHD, k_STHD, v_STHD, grad_o))
     sizes = _sizes(BACKWARD, q, causal)
-    added_q = q.new_empty(S, H, T, D, dtype=torch.float32)  # a sum over tiles keeps its digits
+    added_q = q.new_empty(S, H, T, D, dtype=torch.float32)  # sums over tiles in fp32
     kept_q, kept_g = (q.new_empty(S, H, T, sizes["WIDE"]) if sizes["FOLD"] else q for _ in range(2))
     grad_q, grad_k, grad_v = (q.new_empty(q.shape) for _ in range(3))
     strides = [n for x in (q, k, v, g) for n in x.stride()[:2]]
@@ -332,7 +332,7 @@ def narrow_backward(
         q, k, v, o.contiguous(), lse.contiguous(), g, torch.empty_like(lse), added_q, kept_q, kept_g, grad_q, grad_k,
         grad_v, *strides, T, scale * math.log2(math.e), scale, **sizes,
     )  # fmt: skip
-    if not causal:  # no tile of a row is known to be its last
+    if not causal:  # otherwise the last tile of a row writes it
         grad_q.copy_(added_q.transpose(1, 2))
     return grad_q, grad_k, grad_v
 

@@ -1,13 +1,13 @@
 """Which path an op takes: its hand-written fast path, or its plain form in torch's own operations.
 
-The plain form runs where it must: inside a compiled graph (the compiler fuses it, and does not see hand-written
-gradients under `torch.func.grad`), and inside `plain_ops()`, which allows second derivatives and comparisons. Inside
-`recorded_ops()` a graph is being recorded for the compiler: ops take their plain form there as well, unless their
-kernel is an operator of its own, which the graph holds as one node. `watched_paths()` reports which path each op took.
+The plain form is used inside a compiled graph (the compiler fuses it, and ignores custom gradients under
+`torch.func.grad`), and inside `plain_ops()`, which allows second derivatives and comparisons. Inside `recorded_ops()` a
+graph is being traced for the compiler: ops take their plain form there as well, unless their kernel is a custom
+operator, which is one node of the graph. `watched_paths()` reports which path each op took.
 
 Recurrences and convolutions keep their precision under autocast (`full_precision`): it would run the matrix products of
-a chunked form in half precision, and their errors would travel through the state for the rest of the sequence. MAD
-(arXiv:2403.17844, App. C.3) keeps full precision there, too.
+a chunked form in half precision, and their errors would propagate through the state for the rest of the sequence. MAD
+(arXiv:2403.17844, App. C.3) also keeps full precision there.
 
 On a CPU, fast paths work through their tensors in blocks that stay in cache (`cache_blocks`).
 """
@@ -23,7 +23,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-LONGEST_IN_GRAPH = 256  # tokens of a sequence whose ops a compiler may fuse itself, stacked ones (a fleet's) too
+LONGEST_IN_GRAPH = 256  # longest sequence whose ops the compiler may fuse itself, including stacked ones (a fleet's)
 
 _plain: ContextVar[bool] = ContextVar("plait_plain_ops", default=False)
 _recorded: ContextVar[bool] = ContextVar("plait_recorded_ops", default=False)
@@ -32,7 +32,7 @@ _watched: ContextVar[dict[str, str] | None] = ContextVar("plait_watched_paths", 
 
 @contextmanager
 def plain_ops() -> Iterator[None]:
-    """Every op in its plain form: slower, and differentiable as often as wanted."""
+    """Run every op in its plain form: slower, but differentiable any number of times."""
     token = _plain.set(True)
     try:
         yield
@@ -42,7 +42,7 @@ def plain_ops() -> Iterator[None]:
 
 @contextmanager
 def recorded_ops() -> Iterator[None]:
-    """Every op in the form that a recorded graph should hold."""
+    """Run every op in the form that a traced graph should contain."""
     token = _recorded.set(True)
     try:
         yield
@@ -71,7 +71,7 @@ def took(op: str, path: str) -> str:
 
 
 def plain_asked() -> bool:
-    """Whether this runs inside `plain_ops()`; never asked of a graph, which must not depend on it."""
+    """Whether this runs inside `plain_ops()`; not checked in a graph, which must not depend on it."""
     return not torch.compiler.is_compiling() and _plain.get()
 
 
@@ -81,20 +81,21 @@ def recording() -> bool:
 
 
 def in_graph() -> bool:
-    """Whether what runs becomes part of a graph."""
+    """Whether the current operations become part of a graph."""
     return torch.compiler.is_compiling() or _recorded.get()
 
 
 def plain_wanted(*, operator: bool = False) -> bool:
-    """Whether an op with a hand-written gradient should take its plain form. `operator`: its kernel is one here."""
+    """Whether an op with a hand-written gradient should take its plain form. `operator`: its kernel is a custom
+    operator."""
     if torch.compiler.is_compiling() or _plain.get():
         return True
     return _recorded.get() and not operator
 
 
 def step_kernels_take(*tensors: Tensor) -> bool:
-    """Whether one token of generation may take the kernels of `plait.ops.step_triton`: on a GPU, where nothing asks for
-    gradients and no graph is made for a compiler."""
+    """Whether one token of generation may use the kernels of `plait.ops.step_triton`: on a GPU, without gradients and
+    not while a graph is compiled."""
     wanted = torch.is_grad_enabled() or in_graph() or plain_asked()
     return not wanted and all(x.is_cuda and x.dtype != torch.float64 for x in tensors)
 
@@ -104,7 +105,7 @@ Result = TypeVar("Result")
 
 
 def full_precision(op: Callable[Params, Result]) -> Callable[Params, Result]:
-    """Run `op` on inputs of the widest dtype among them, and outside of autocast."""
+    """Run `op` with all inputs in the widest dtype among them, outside autocast."""
 
     @wraps(op)
     def run(*args: Params.args, **kwargs: Params.kwargs) -> Result:
@@ -125,7 +126,7 @@ def full_precision(op: Callable[Params, Result]) -> Callable[Params, Result]:
 
 
 def outside_autocast(x: Tensor) -> AbstractContextManager[object]:
-    """Where operations keep the dtypes that they are given."""
+    """A context in which operations keep the dtypes of their inputs."""
     return torch.autocast(x.device.type, enabled=False) if _under_autocast(x) else nullcontext()
 
 
@@ -134,7 +135,7 @@ def _under_autocast(x: Tensor) -> bool:
 
 
 def autocast_dtype(x: Tensor) -> torch.dtype:
-    """What autocast would make of x in a matrix product; without autocast its own dtype."""
+    """The dtype that autocast would give x in a matrix product; without autocast, x's own."""
     if x.dtype == torch.float64 or not _under_autocast(x):
         return x.dtype
     return torch.get_autocast_dtype(x.device.type)
@@ -153,7 +154,7 @@ _BLOCK_ELSEWHERE = 2**26
 def cache_blocks(
     n_models: int, batch: int, numbers_per_row: int, device: torch.device
 ) -> Iterator[tuple[slice, slice]]:
-    """Cut models × batch into slices of about a block, given the numbers in a batch row. The first is the largest."""
+    """Split models × batch into slices of about a block, given the numbers in a batch row. The first is the largest."""
     budget = _BLOCK_ON_CPU if device.type == "cpu" else _BLOCK_ELSEWHERE
     rows = min(batch, max(1, budget // numbers_per_row))
     models = min(n_models, max(1, budget // (numbers_per_row * batch)))

@@ -3,7 +3,7 @@
     score_ij = [(q_i + u)·k_j + (q_i + v)·r_{i−j}] / √D,    o = softmax(score) values,    causal
 
 r_l is a learned projection of the sinusoid of distance l; u and v replace the query's position in the original
-sinusoidal attention, so a score depends on where the two tokens are only through their distance.
+sinusoidal attention, so a score depends on the two positions only through their distance.
 
 Letters: B batch, M queries, N keys with the memory first (N >= M: query i sits at position N−M+i), H heads, D head
 width, L distances 0 … L−1 (L = N, or at most clamp + 1 when distances are clamped).
@@ -31,7 +31,7 @@ def relative_attention_reference(
     pad_B: Tensor | None = None,
 ) -> Tensor:
     """The definition: every pair gathers the embedding of its own distance; the first `pad_B[b]` keys of row b are
-    padding. Returns o_BMHD, without meaning where the query itself is padding."""
+    padding. Returns o_BMHD, meaningless if the query itself is padding."""
     _check_shapes(q_BMHD, k_BNHD, r_LHD, window, clamp)
     (M, D), N = q_BMHD.shape[1::2], k_BNHD.shape[1]
     position_N = torch.arange(N, device=q_BMHD.device)
@@ -59,11 +59,11 @@ def relative_attention(
     clamp: int = 0,
     pad_B: Tensor | None = None,
 ) -> Tensor:
-    """The same by the relative shift (appendix B): one product of all queries with all distances, then a re-reading
-    of its memory puts every distance under its key. Returns o_BMHD."""
+    """The same by the relative shift (appendix B): one product of all queries with all distances, then a strided view
+    aligns every distance with its key. Returns o_BMHD."""
     _check_shapes(q_BMHD, k_BNHD, r_LHD, window, clamp)
     (M, D), N = q_BMHD.shape[1::2], k_BNHD.shape[1]
-    if window and M + window - 1 < N:  # what even the first query has lost from sight
+    if window and M + window - 1 < N:  # keys that not even the first query sees
         k_BNHD, v_BNHD = k_BNHD[:, 1 - M - window :], v_BNHD[:, 1 - M - window :]
         pad_B = None if pad_B is None else (pad_B - (N - M - window + 1)).clamp(min=0)
         N = M + window - 1
@@ -85,8 +85,8 @@ def relative_attention(
 
 
 def _or_padding(hidden_MN: Tensor, pad_B: Tensor) -> Tensor:
-    """(B, 1, M, N): what is hidden already, and padding. A padded query still sees itself: a softmax over nothing would
-    put NaN into the values of later layers."""
+    """(B, 1, M, N): what is already masked, and padding. A padded query still sees itself: an empty softmax would put
+    NaN into the values of later layers."""
     M, N = hidden_MN.shape
     position_N = torch.arange(N, device=hidden_MN.device)
     padding_B1N = position_N < pad_B[:, None, None]
@@ -95,8 +95,8 @@ def _or_padding(hidden_MN: Tensor, pad_B: Tensor) -> Tensor:
 
 
 def relative_shift(x_BHMN: Tensor) -> Tensor:
-    """Row i moved left by M−1−i places: one more column makes each row, read at the old width, start one place
-    later than the row above. Entries right of the diagonal come from the next row; the causal mask hides them."""
+    """Row i shifted left by M−1−i: with one more column, each row, read at the old width, starts one entry later than
+    the row above. Entries right of the diagonal come from the next row; the causal mask hides them."""
     M, N = x_BHMN.shape[-2:]
     shifted_BHMN: Tensor = F.pad(x_BHMN, (1, 0)).flatten(-2)[..., M:].unflatten(-1, (M, N))
     return shifted_BHMN

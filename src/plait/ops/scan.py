@@ -6,10 +6,10 @@ Gu and Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces", 
 B discretised as Δ B.
 
 The fast path is two-level. Time is cut into G chunks of L steps; a loop over the L positions of a chunk advances all
-chunks at once, first from zero to learn what each chunk adds to the state, then, after a short scan over the chunks,
+chunks at once, first from zero to find what each chunk adds to the state, then, after a short scan over the chunks,
 from the true starting states. The adjoint of a linear recurrence is the same recurrence run backwards, so the gradient
 has the same shape. Both work on slabs small enough to stay in cache and keep only the chunks' starting states for the
-backward pass, which recomputes the rest. No decay is ever divided by: every exponent is ≤ 0.
+backward pass, which recomputes the rest. Nothing is divided by a decay: every exponent is ≤ 0.
 
 Shapes: B batch, T time, E channels, N state per channel; M stacked models (vmap); G chunks, L steps in a chunk,
 R = rows of a slab (batch × chunks). States are kept N-major inside (…NE): E is the long, contiguous axis.
@@ -76,13 +76,13 @@ def selective_scan(
     state_BEN: Tensor | None = None,
     chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The same as `selective_scan_reference`, two-level. `chunk` is L; by default about √(T/2), or what a GPU's kernels
-    like. u may be narrower than the other inputs, whose widest dtype is that of the state and of all arithmetic; the
-    output is as narrow as u.
+    """The same as `selective_scan_reference`, two-level. `chunk` is L; by default about √(T/2), or what suits the GPU
+    kernels. u may have lower precision than the other inputs, whose widest dtype is that of the state and of all
+    arithmetic; the output has the dtype of u.
 
-    Differentiable once, composes with `torch.func` (vmap, grad). On a GPU the kernels run, and a compiled graph holds
-    them as one operator. Elsewhere `torch.compile` sees the same scan in plain operations, because the compiler fuses
-    those and ignores custom gradients inside `torch.func.grad`.
+    Differentiable once, composes with `torch.func` (vmap, grad). On a GPU the kernels run, and a compiled graph
+    contains them as one operator. Elsewhere `torch.compile` sees the same scan in plain operations, because the
+    compiler fuses those and ignores custom gradients inside `torch.func.grad`.
     """
     n_steps = u_BTE.shape[1]
     path = took("selective scan", scan_path(u_BTE))
@@ -106,8 +106,8 @@ def selective_scan(
 
 
 def scan_path(u_BTE: Tensor) -> str:
-    """The path `selective_scan` takes for this input: "triton" on a GPU, else "chunks", or "plain" for a compiler and
-    wherever second derivatives are wanted."""
+    """The path that `selective_scan` takes for this input: "triton" on a GPU, otherwise "chunks", or "plain" for a
+    compiler and for second derivatives."""
     fused_by_compiler = torch.compiler.is_compiling() and u_BTE.shape[1] <= LONGEST_IN_GRAPH
     if u_BTE.is_cuda and not plain_asked() and not fused_by_compiler:
         return "triton"
@@ -157,7 +157,7 @@ def _plain_scan(
 
 
 class _Workspace:
-    """Buffers that outlive a block: fresh memory for every block would cost more in page faults than the arithmetic."""
+    """Buffers reused for all blocks: page faults of fresh memory would cost more than the arithmetic."""
 
     def __init__(self, like: Tensor) -> None:
         self._like = like
@@ -200,7 +200,7 @@ def _combine(weight_MRN: Tensor, x_MRNE: Tensor) -> Tensor:
 def _decays(delta_MBTE: Tensor, A_MNE: Tensor, L: int, work: _Workspace) -> tuple[Sequence[Tensor], Tensor]:
     """The decay of every position (L slabs MRNE), and through each whole chunk (MRNE).
 
-    A product of decays is the exponential of a sum of exponents: there is nothing to underflow on the way.
+    A product of decays is computed as the exponential of a sum of exponents, so nothing underflows on the way.
     """
     # exp2 is vectorised almost three times better than exp on a CPU.
     rate_M1NE = A_MNE[:, None] * math.log2(math.e)
@@ -309,13 +309,13 @@ class _Scan(StackedFunction):
         *tensors, _, ctx.n_in_chunk = inputs
         starts = output[2]
         ctx.mark_non_differentiable(starts)
-        # Most callers drop the final state: a gradient that is not there should not cost a tensor of zeros.
+        # Most callers drop the final state: a missing gradient should not cost a tensor of zeros.
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors, starts)
 
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor | None, grad_state: Tensor | None, _: Any) -> Any:
-        saved = ctx.saved_tensors  # asked for once: activation checkpointing computes them again at every asking
+        saved = ctx.saved_tensors  # read once: with activation checkpointing, every access recomputes them
         u, *_, starts = saved
         grad_y = torch.zeros_like(u) if grad_y is None else grad_y
         grad_state = torch.zeros_like(starts[:, :, 0]) if grad_state is None else grad_state

@@ -15,8 +15,8 @@ from torch.autograd.function import once_differentiable
 
 from plait.ops.stacking import register_stacked
 
-#: Up to so many tokens, a small state is kept at the start of every few steps, so that the backward pass need not go
-#: through the sequence once more to find it; longer ones or larger ones fill the memory and are kept less often.
+#: Up to this many tokens, a small state is saved every few steps, so that the backward pass need not recompute it in
+#: another pass; for longer sequences or larger states this would take too much memory, and fewer are saved.
 SHORT, SMALL, SHORT_CHUNK, LONG_CHUNK = 512, 4, 4, 32
 
 
@@ -28,7 +28,7 @@ def kernel_chunk(n_steps: int, states: int) -> int:
 def scan_kernels(
     u_MBTE: Tensor, delta: Tensor, B: Tensor, C: Tensor, A_MNE: Tensor, D_ME: Tensor, state_MBNE: Tensor, L: int
 ) -> tuple[Tensor, Tensor]:
-    """(y_MBTE, state_MBNE); T is a multiple of L. u may be narrower than the rest; y is as narrow as u."""
+    """(y_MBTE, state_MBNE); T is a multiple of L. u may have lower precision than the rest; y has the dtype of u."""
     y_MBTE, final_MBNE, _ = _ScanKernels.apply(u_MBTE, delta, B, C, A_MNE, D_ME, state_MBNE, L)
     return y_MBTE, final_MBNE
 
@@ -55,7 +55,7 @@ def _scan_backward(
 
 
 class _ScanKernels(torch.autograd.Function):
-    """Joins the two operators, so that torch.func differentiates them too."""
+    """Joins the two operators, so that torch.func can differentiate them."""
 
     generate_vmap_rule = True
 

@@ -1,13 +1,14 @@
-"""The selective scan on a GPU: one program a sequence and block of channels walks through time, the state in registers.
+"""The selective scan on a GPU: one program per sequence and block of channels steps through time, state in registers.
 
 The forward pass keeps the state at the start of every chunk; the backward pass goes through the chunks from last to
 first. It recomputes the states of a few steps at a time, which stay in registers, and runs the adjoint recurrence over
-them; a longer chunk is gone through once ahead of that, and the state at the start of each of its parts goes to a
-scratch. (A scratch for the state of every step was more traffic than all inputs and outputs together.) `plait.ops.scan`
-says what is computed, `plait.ops.scan_operator` makes it an operator.
+them; for a longer chunk, an additional pass first stores the state at the start of each of its parts in a scratch
+buffer. (A scratch buffer for the state of every step caused more traffic than all inputs and outputs together.)
+`plait.ops.scan` defines what is computed, `plait.ops.scan_operator` makes it an operator.
 
-Few sequences would leave a GPU idle: they are cut into segments of whole chunks. `_scan_ends` runs every segment from
-nothing, `_scan_join` finds from that the state at every border, and then segments are sequences of their own.
+Few sequences would leave a GPU idle, so they are split into segments of whole chunks. `_scan_ends` runs every segment
+from a zero state, `_scan_join` computes the state at every boundary from that, and then segments are independent
+sequences.
 
 Letters: S sequences (models × batch), T time, E channels, N state per channel, G chunks of L steps, X channel blocks.
 """
@@ -23,13 +24,13 @@ import triton.language as tl
 from torch import Tensor
 
 ENOUGH = 4096  # programs that fill a GPU
-#: Decays are powers of two in the kernels: that is what a GPU computes, and e^x takes four instructions more.
+#: Decays are powers of two in the kernels, which GPUs compute natively; e^x takes four more instructions.
 LOG2_E, LN_2 = tl.constexpr(math.log2(math.e)), tl.constexpr(math.log(2))
 
 
 class Tile(NamedTuple):
-    """Channels of a program and its warps; steps whose inputs are on their way while one is computed (forward), and
-    whose states are in registers together (backward); the most registers of a thread, 0: as the compiler likes."""
+    """Channels per program and its warps; steps whose inputs are prefetched (forward), and whose states are in
+    registers together (backward); the limit on registers per thread, 0: the compiler's choice."""
 
     channels: int
     warps: int
@@ -39,11 +40,11 @@ class Tile(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    forward: Tile  # the ends of segments, too
+    forward: Tile  # also for the ends of segments
     backward: Tile
 
 
-#: By the most states per channel that they are for; measured on an H200 (benchmarks/tiles.py).
+#: By the largest number of states per channel; measured on an H200 (benchmarks/tiles.py).
 TUNINGS: dict[float, Tuning] = {
     4: Tuning(Tile(64, 1), Tile(128, 1, kept=4)),
     16: Tuning(Tile(64, 1), Tile(32, 1, kept=4)),
@@ -106,7 +107,7 @@ def _scan_backward(
     for back in range(chunks):
         g = chunks - 1 - back
         h = tl.load(starts + (s * chunks + g) * N * E + ne, mask=inside, other=0.0)
-        if PARTS > 1:  # the state at the start of every part, once more
+        if PARTS > 1:  # recompute the state at the start of every part
             tl.store(scratch + ne, h, mask=inside)
             for part in range(1, PARTS):
                 for i in tl.static_range(KEPT):
@@ -255,7 +256,7 @@ def scan_backward(
 
 
 def _segments(sequences: int, chunks: int, channels: int, tile: Tile) -> int:
-    """Into how many a sequence is cut: a power of two that divides its chunks, and no more than fill the GPU."""
+    """The number of segments per sequence: a power of two that divides its chunks, and no more than fill the GPU."""
     segments, programs = 1, sequences * triton.cdiv(channels, tile.channels)
     while chunks % (2 * segments) == 0 and programs * segments < ENOUGH:
         segments *= 2

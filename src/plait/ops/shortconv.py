@@ -2,13 +2,13 @@
 
     y_t = bias + Σ_{k < W} w_{W-1-k} ∘ x_{t-k}
 
-The last column of the weight meets the present, as in `torch.nn.functional.conv1d` with left padding. Used in
-front of the sequence mixers of H3, Hyena and Mamba: Fu et al., 2022, arXiv:2212.14052; Gu and Dao, 2023,
+The last column of the weight applies to the current token, as in `torch.nn.functional.conv1d` with left padding. Used
+before the sequence mixers of H3, Hyena and Mamba: Fu et al., 2022, arXiv:2212.14052; Gu and Dao, 2023,
 arXiv:2312.00752.
 
 The fast path adds W shifted products in place, block by block while the block is in cache; on one CPU thread that is
-three times faster, forward and backward, than the grouped convolution in either memory layout. A GPU has kernels for it
-(`plait.ops.shortconv_triton`): a compiled graph sees one operator forward and one backward, the activation with it.
+three times faster, forward and backward, than the grouped convolution in either memory layout. There are GPU kernels
+(`plait.ops.shortconv_triton`): a compiled graph sees one operator forward and one backward, including the activation.
 
 Shapes: B batch, T time, C channels, W width of the filter, H = W - 1 inputs of history; M stacked models (vmap).
 """
@@ -64,7 +64,7 @@ def short_conv(
     activation: Activation | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The same, fast. Differentiable once; composes with `torch.func` and, as plain shifts, with `torch.compile`. On a
-    GPU half precision stays half precision (sums are in fp32), and a graph holds one operator."""
+    GPU half-precision inputs stay in half precision (sums are in fp32), and a graph contains one operator."""
     if took("short convolution", short_conv_path(x_BTC)) == "triton":
         _check(activation)
         y_BTC = short_conv_kernels(x_BTC, weight_CW, bias_C, state_BHC, silu=activation == "silu")
@@ -131,9 +131,10 @@ def _finish(y: Tensor, activation: Activation | None) -> Tensor:
 
 
 def _taps(n_steps: int, width: int) -> Iterator[tuple[int, slice, slice, slice, slice]]:
-    """For each column of the weight: the outputs it feeds from the input, those inputs; from the history, those."""
+    """For each column of the weight: the outputs it contributes to and the inputs it reads, from the sequence and from
+    the history."""
     for lag in range(width):
-        n_old = min(lag, n_steps)  # the first outputs look back beyond the sequence
+        n_old = min(lag, n_steps)  # the first outputs read inputs before the sequence
         first = width - 1 - lag
         yield first, slice(n_old, None), slice(0, n_steps - n_old), slice(0, n_old), slice(first, first + n_old)
 
@@ -165,7 +166,8 @@ class _ShortConv(StackedFunction):
 
 
 class _ShortConvAdjoint(StackedFunction):
-    """(x, history, weight, dy) -> gradients of x, history, weight and bias. Apart, so that it too can be vmapped."""
+    """(x, history, weight, dy) -> gradients of x, history, weight and bias. A separate function, so that it can also be
+    vmapped."""
 
     @staticmethod
     def forward(x_MBTC: Tensor, state_MBHC: Tensor, weight_MWC: Tensor, grad_y_MBTC: Tensor) -> Any:
@@ -206,7 +208,7 @@ def short_conv_kernels(
 
 
 def short_conv_takes(x_BTC: Tensor) -> bool:
-    """Whether the kernels are made for this input."""
+    """Whether the kernels support this input."""
     return x_BTC.is_cuda and x_BTC.dtype in DTYPES and x_BTC.shape[1] > 0
 
 
@@ -227,7 +229,7 @@ def _conv_backward(
 
 
 class _ShortConvKernels(torch.autograd.Function):
-    """Joins the two operators, so that torch.func differentiates them too."""
+    """Joins the two operators, so that torch.func can differentiate them."""
 
     generate_vmap_rule = True
 

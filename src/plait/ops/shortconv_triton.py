@@ -1,9 +1,9 @@
 """The short convolution on a GPU: one kernel forward, two backward.
 
-`plait.ops.shortconv` says what is computed; its in-place sums would go through memory once for every tap. Products and
-sums are in fp32, input and output in the dtype of the input. The first kernel of the backward pass computes the numbers
-before the activation once more and leaves their gradient, which the second, shifted for every tap, sums up for the
-input. A history is a tile of time before the first.
+`plait.ops.shortconv` defines what is computed; its in-place sums would read memory once per tap. Products and sums are
+in fp32, input and output in the dtype of the input. The first kernel of the backward pass recomputes the
+pre-activations and stores their gradient, which the second sums up for the input, shifted for every tap. The history is
+a tile of time before the first.
 
 Letters: M stacked models, T time, C channels, W width, H = W − 1 inputs of history.
 """
@@ -21,7 +21,7 @@ from plait.ops.stacking import dense, with_dense_rows
 
 
 class Tile(NamedTuple):
-    """What one program holds, and its warps."""
+    """The tile of one program, and its warps."""
 
     time: int
     channels: int
@@ -30,7 +30,7 @@ class Tile(NamedTuple):
 
 class Tuning(NamedTuple):
     forward: Tile
-    taps: Tile  # gradients of weight, bias and of the numbers before the activation
+    taps: Tile  # gradients of weight, bias and pre-activations
     input: Tile  # gradients of input and history
 
 
@@ -40,7 +40,7 @@ TUNED = Tuning(Tile(64, 64, 8), Tile(32, 64, 2), Tile(32, 64, 2))
 
 @triton.jit
 def _tap(x, state, s, t, c, T, C, xst, in_c, H: tl.constexpr, HISTORY: tl.constexpr):
-    """The input at times t, which reach back into the history where t is negative."""
+    """The input at times t, read from the history if t is negative."""
     now = ((t >= 0) & (t < T))[:, None] & in_c[None, :]
     seen = tl.load(x + t[:, None] * xst + c[None, :], mask=now, other=0.0).to(tl.float32)
     if HISTORY:
@@ -88,7 +88,7 @@ def _conv_backward_taps(
     W: tl.constexpr, HISTORY: tl.constexpr, BIAS: tl.constexpr, SILU: tl.constexpr, TIME: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of weight and bias, a part for each tile of time; and of the numbers before the activation."""
+    """Gradients of weight and bias, one part per tile of time; and of the pre-activations."""
     s = tl.program_id(0).to(tl.int64)
     m = s // batch
     part = s * tl.num_programs(1) + tl.program_id(1)
@@ -153,8 +153,8 @@ def conv_forward(
 def conv_backward(
     grad_y: Tensor, x_MBTC: Tensor, weight_MWC: Tensor, state_MBHC: Tensor | None, bias_MC: Tensor | None, silu: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of input, weight, history and bias (without them: no numbers). Sums over time and batch cross programs,
-    so each writes a part."""
+    """Gradients of input, weight, history and bias (empty without them). Sums over time and batch span programs, so
+    each writes a part."""
     (M, batch, T, C), W = x_MBTC.shape, weight_MWC.shape[1]
     x, weight, grad_y = with_dense_rows(x_MBTC), weight_MWC.contiguous(), grad_y.contiguous()
     state, bias = dense(state_MBHC), dense(bias_MC)

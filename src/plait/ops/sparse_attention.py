@@ -1,10 +1,10 @@
-"""Softmax attention to a few of the keys, chosen query by query: tokens by a score, or blocks of neighbouring tokens.
+"""Softmax attention to a few keys, selected for each query: tokens by a score, or blocks of neighbouring tokens.
 
     o_t = Σ_{s ∈ S_t} softmax_s(q_t·k_s / √P) v_s,   S_t ⊆ {s ≤ t}
 
 A whole sequence is computed a few rows at a time as products masked by S; one token gathers its S and reads nothing
-else. Choices among equals fall on the newest, so that they are the same however many keys there are: scores of a ReLU
-are often exactly equal.
+else. Ties are broken in favour of the newest key, so that the selection does not depend on the number of keys: scores
+after a ReLU are often exactly equal.
 
 Letters: B batch, T queries, N keys, H query heads, G key-value heads, Q query heads per key-value head, P head width,
 C blocks, S keys attended to, R rows at a time.
@@ -24,14 +24,14 @@ Mask = Callable[[int, int, int], Tensor]
 
 
 def best(scores: Tensor, count: int) -> Tensor:
-    """The places of the `count` largest along the last dimension; of equals the last."""
+    """The indices of the `count` largest along the last dimension; among equals the last."""
     size = scores.shape[-1]
     order = scores.flip(-1).argsort(dim=-1, descending=True, stable=True)
     return size - 1 - order[..., :count]
 
 
 def best_mask(scores: Tensor, count: int) -> Tensor:
-    """True at those places."""
+    """True at those indices."""
     if count >= scores.shape[-1]:
         return torch.ones_like(scores, dtype=torch.bool)
     return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best(scores, count), torch.ones_like(scores) > 0)
@@ -77,7 +77,7 @@ def _weighted(weights_BGQRN: Tensor, v_BNGP: Tensor) -> Tensor:
 def gathered_attention(
     q_BHP: Tensor, k_BNGP: Tensor, v_BNGP: Tensor, chosen_BHS: Tensor, valid_BHS: Tensor, scale: float
 ) -> Tensor:
-    """One query a row, each head with the keys `chosen` for it."""
+    """One query per row, each head with the keys `chosen` for it."""
     G, P = k_BNGP.shape[2:]
     queries_per_group = q_BHP.shape[1] // G
     at_BHSP = chosen_BHS.clamp(min=0, max=k_BNGP.shape[1] - 1)[..., None].expand(-1, -1, -1, P)

@@ -1,7 +1,7 @@
-"""What hand-written gradients and kernels share: a model axis for vmap, and addresses.
+"""Shared by hand-written gradients and kernels: a model axis for vmap, and addressing.
 
-A hand-written kernel fills buffers in place, which vmap cannot see through. So its tensors carry a leading axis M of
-stacked models (1 outside vmap), or a batch axis of independent sequences, and vmapping it only makes that axis longer.
+A hand-written kernel writes to buffers in place, which vmap cannot trace. So its tensors have a leading axis M of
+stacked models (1 outside vmap), or a batch axis of independent sequences, and vmap only makes that axis longer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def fold_replicas(args: Sequence[Any], in_dims: Sequence[int | None], replicas: 
 
 
 def unfold_replicas(x: Tensor, replicas: int) -> Tensor:
-    """The vmapped axis apart from the first one again."""
+    """Split the vmapped axis from the first one again."""
     unfolded: Tensor = x.unflatten(0, (replicas, -1))
     return unfolded
 
@@ -62,13 +62,13 @@ def register_stacked(operator: Any, fake: Callable[..., Any]) -> None:
     operator.register_vmap(vmap)
 
 
-#: Programs along the second and third axis of a GPU's grid, where kernels have batch × heads.
+#: Limit of programs along the second and third axis of a GPU's grid, which kernels use for batch × heads.
 MOST_PROGRAMS = 65535
 
 
 def in_batch_slices(run: Callable[..., tuple[Tensor, ...]], heads: int, *args: Any) -> tuple[Any, ...]:
-    """`run(*args)`, one slice of the batch after the other where a grid has fewer programs than batch × heads. All
-    tensors, given and returned, begin with the batch or with batch · heads."""
+    """`run(*args)`, in slices of the batch if batch × heads exceeds a grid's limit. All tensors, inputs and outputs,
+    begin with the batch or with batch · heads."""
     batch, most = args[0].shape[0], max(1, MOST_PROGRAMS // heads)
     if batch <= most:
         return run(*args)
@@ -91,8 +91,8 @@ def in_reach(*tensors_BTHX: Tensor) -> bool:
 
 
 def with_dense_rows(x: Tensor) -> Tensor:
-    """x with its last dimension contiguous, which is all that kernels ask: a slice of a joint projection needs no
-    copy."""
+    """x with its last dimension contiguous, which is all that kernels need: a slice of a joint projection is not
+    copied."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 

@@ -1,7 +1,7 @@
 """One token of generation on a GPU: the recurrence and the short convolution, each in one kernel instead of a dozen.
 
-A step of generation moves few numbers, so its time is that of its launches. `plait.ops.gla` and `plait.ops.shortconv`
-say what is computed. Sums are in fp32.
+A step of generation moves few numbers, so its time is dominated by kernel launches. `plait.ops.gla` and
+`plait.ops.shortconv` define what is computed. Sums are in fp32.
 
 Letters: B batch, H heads, G heads of queries and keys, K key, V value; C channels, W width of the convolution.
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from plait.ops.stacking import with_dense_rows
 
-VALUES = 32  # value channels that a program holds, with all keys
+VALUES = 32  # value channels per program, with all keys
 CHANNELS = 256
 
 

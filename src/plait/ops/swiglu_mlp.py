@@ -1,9 +1,9 @@
 """A whole SwiGLU of narrow models on a GPU as one operator: W₃ (silu(W₁ x) ∘ W₂ x).
 
-Narrow models are bound by memory: of a token's 256 bytes at width 128 gate and up make 2,048, which three products and
-two elementwise passes write and read. Here gate and up stay on the chip forward; backward they are computed once more
-(`plait.ops.swiglu_mlp_triton`). Stacked models (vmap) make the model axis longer. Training steps of six stacked models
-of width 128 take 8 to 11 % less time for it (benchmarks/results/2026-11-18-h200-probe-fused.md).
+Narrow models are memory-bound: at width 128 a token's 256 bytes become 2,048 bytes of gate and up, which three products
+and two elementwise passes write and read. Here gate and up stay on the chip in the forward pass and are recomputed in
+the backward pass (`plait.ops.swiglu_mlp_triton`). Stacked models (vmap) make the model axis longer. Training steps of
+six stacked models of width 128 take 8 to 11 % less time (benchmarks/results/2026-11-18-h200-probe-fused.md).
 
 Paths. "triton" are the kernels, for what `swiglu_path` lists; "products" two matrix products and the gate between.
 
@@ -23,7 +23,7 @@ from plait.ops.elementwise import swiglu_reference
 from plait.ops.paths import autocast_dtype, outside_autocast, plain_asked
 from plait.ops.stacking import register_stacked
 
-#: Widths with tiles of 128 channels, the ones that were measured: wider ones do not fit on the chip.
+#: Widths with tiles of 128 channels, which were measured: wider ones do not fit on the chip.
 WIDTHS = range(72, 129, 8)
 
 
@@ -33,7 +33,7 @@ def swiglu_mlp_reference(x: Tensor, gate_up_VD: Tensor, down_DW: Tensor) -> Tens
 
 def swiglu_path(x: Tensor, down_DW: Tensor) -> str:
     """The path that a SwiGLU with these inputs and this last matrix should take: kernels in bf16, on the kind of GPU on
-    which they were measured, where rows of all matrices begin at multiples of 16 bytes."""
+    which they were measured, if rows of all matrices are aligned to 16 bytes."""
     if not x.is_cuda or plain_asked():
         return "products"
     D, W = down_DW.shape
@@ -46,12 +46,12 @@ def _is_hopper(device: int) -> bool:
     return torch.version.hip is None and torch.cuda.get_device_capability(device) == (9, 0)
 
 
-# As `torch.compiler.assume_constant_result` does it, which would import the compiler: as long as importing torch.
+# Like `torch.compiler.assume_constant_result`, whose import of the compiler takes as long as importing torch.
 _is_hopper._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _differentiated_once() -> bool:
-    """Whether torch.func asks for no second derivatives here, and nobody for derivatives in forward mode."""
+    """Whether neither second derivatives by torch.func nor forward-mode derivatives are being computed."""
     if torch.compiler.is_compiling():
         return True
     transforms = [transform.key() for transform in torch._C._functorch.get_interpreter_stack() or ()]
@@ -59,7 +59,7 @@ def _differentiated_once() -> bool:
 
 
 def swiglu_mlp(x: Tensor, gate_up_VD: Tensor, down_DW: Tensor) -> Tensor:
-    """The same as the reference by kernels, in autocast's precision where that is on."""
+    """The same as the reference, by kernels, in autocast's precision if it is enabled."""
     dtype = autocast_dtype(x)
     x_MND, gate_up, down = (tensor.to(dtype)[None] for tensor in (x.reshape(-1, x.shape[-1]), gate_up_VD, down_DW))
     with outside_autocast(x):
@@ -84,7 +84,7 @@ def _mlp_backward(
 
 
 class _SwigluMlp(torch.autograd.Function):
-    """Joins the two operators, so that torch.func differentiates them too."""
+    """Joins the two operators, so that torch.func can differentiate them."""
 
     generate_vmap_rule = True
 

@@ -1,12 +1,12 @@
-"""The kernels of `plait.ops.swiglu_mlp`: one program a tile of tokens goes through the inner width in slices.
+"""The kernels of `plait.ops.swiglu_mlp`: one program per tile of tokens goes through the inner width in slices.
 
-The tile's inputs stay where they are while slices of the weights, which all tiles of a model share and the L2 cache
-holds, go by; what a slice makes of them stays in registers, and only outputs are written. Rows of gate and up come in
-turns, eight of each: a product with both reads the tile's inputs once, and as the eight columns of a matrix
-instruction's result belong to one register of each thread, taking gate and up apart moves nothing.
+The tile's inputs stay on the chip while slices of the weights, which all tiles of a model share through the L2 cache,
+are loaded; intermediate results stay in registers, and only outputs are written. Rows of gate and up are interleaved in
+groups of eight: one product with both reads the tile's inputs once, and since the eight columns of a matrix
+instruction's result belong to one register of each thread, separating gate and up moves no data.
 
-The backward pass computes gate and up once more. It also leaves silu(gate) ∘ up and the gradient of gate and up in half
-precision: the weights' gradients are sums over all tokens, which a matrix product of its own finds in a fixed order.
+The backward pass recomputes gate and up. It also stores silu(gate) ∘ up and the gradient of gate and up in half
+precision: the weights' gradients are sums over all tokens, computed by a separate matrix product in a fixed order.
 
 Letters: M stacked models, N tokens, D width, W inner width; V = 2 W.
 """
@@ -21,8 +21,8 @@ from torch import Tensor
 
 
 class Tile(NamedTuple):
-    """Tokens of a program and channels of a slice (a multiple of 8), warps that hold them, slices on their way, and the
-    most registers of a thread, 0: as the compiler likes."""
+    """Tokens per program and channels per slice (a multiple of 8), warps, prefetched slices, and the limit on registers
+    per thread, 0: the compiler's choice."""
 
     rows: int
     inner: int
@@ -58,7 +58,7 @@ def put_tile(x, tile, first, rows, columns, stride, ROWS: tl.constexpr, COLUMNS:
 
 @triton.jit
 def both_of(gate_up, w, D: tl.constexpr, W: tl.constexpr, WIDE: tl.constexpr, INNER: tl.constexpr, EVEN: tl.constexpr):
-    """Rows w, w + 1, … of gate and of up in turns, eight of each."""
+    """Rows w, w + 1, … of gate and up interleaved, eight of each."""
     v, d = tl.arange(0, 2 * INNER), tl.arange(0, WIDE)
     row = w + v // 16 * 8 + v % 8
     at = gate_up + (row + v % 16 // 8 * W)[:, None] * D + d[None, :]
@@ -70,7 +70,7 @@ def both_of(gate_up, w, D: tl.constexpr, W: tl.constexpr, WIDE: tl.constexpr, IN
 
 @triton.jit
 def apart(both_NV, ROWS: tl.constexpr, INNER: tl.constexpr):
-    """Columns of gate and up in turns, eight of each, as two."""
+    """Split columns of gate and up, interleaved in groups of eight, into two tensors."""
     gate, up = tl.split(tl.permute(tl.reshape(both_NV, (ROWS, INNER // 8, 2, 8)), (0, 1, 3, 2)))
     return tl.reshape(gate, (ROWS, INNER)), tl.reshape(up, (ROWS, INNER))
 

@@ -1,8 +1,8 @@
 """Attention in score tiles that fit a core's cache, recomputed in the backward pass: memory linear in the sequence.
 
-The bias c_i − c_j of gates and slopes is a float64 difference per pair (exact however far |c| has run), only the keys
-that a window leaves and that are not forgotten are visited, and the products are laid out wide in the sequence: with
-eight columns, as narrow heads have them, BLAS is four times slower.
+The bias c_i − c_j of gates and slopes is a float64 difference per pair (exact however large |c| is), only keys that are
+within the window and not forgotten are visited, and matrix products have the sequence as columns: with eight columns,
+as with narrow heads, BLAS is four times slower.
 
 * memory-linear attention by recomputing tiles: Dao et al. 2022, FlashAttention, arXiv 2205.14135
 * skipping keys that are forgotten anyway: Lin et al. 2025, Adaptive Computation Pruning, arXiv 2504.06949
@@ -24,9 +24,9 @@ from torch.autograd.function import once_differentiable
 from plait.ops.paths import in_graph
 from plait.ops.stacking import fold_replicas, keep_signature, unfold_replicas
 
-# Numbers a tile may hold: 2 MiB of fp32 stays near a CPU core; a GPU wants few large launches.
+# Numbers per tile: 2 MiB of fp32 fits a CPU core's cache; a GPU prefers few large launches.
 TILE_NUMBERS = {"cpu": 1 << 19, "cuda": 1 << 26}
-SHARP = 0.9  # a key's share of its own query from which on rounding would show
+SHARP = 0.9  # attention of a query to its own key above which rounding would be visible
 
 
 def tiled_attention(
@@ -45,7 +45,7 @@ def tiled_attention(
 
 
 def mask_value(dtype: torch.dtype) -> float:
-    """Low enough that exp gives exactly 0, with room to add a score to it."""
+    """Low enough that exp gives exactly 0, even after adding a score."""
     return torch.finfo(dtype).min / 2
 
 
@@ -79,22 +79,22 @@ def _tiles(
                 hidden_WK |= distance_WK.abs() >= window
             mask_WK = torch.zeros_like(distance_WK, dtype=q_BMHD.dtype)
             mask_WK.masked_fill_(hidden_WK, mask_value(q_BMHD.dtype))
-        numbers = H * (end - begin) * max(last + 1 - first, D)  # scores, or keys when the queries are few
+        numbers = H * (end - begin) * max(last + 1 - first, D)  # scores, or keys if there are few queries
         step = max(1, TILE_NUMBERS.get(device.type, TILE_NUMBERS["cuda"]) // numbers)
         for b in range(0, B, step):
             batch, skip = slice(b, min(b + step, B)), 0
             if c_BNH is not None and forgotten_at < math.inf:
                 lead_bKH = c_BNH[batch, begin:first] - c_BNH[batch, first, None]
-                skip = int((lead_bKH > forgotten_at).all(2).all(0).sum())  # c falls with time: a prefix
+                skip = int((lead_bKH > forgotten_at).all(2).all(0).sum())  # c decreases with time: a prefix
             yield _Tile(batch, rows, slice(begin + skip, end), None if mask_WK is None else mask_WK[:, skip:])
 
 
 def _forgotten_at(q_BMHD: Tensor, k_BNGD: Tensor, c_BNH: Tensor | None, scale: float) -> float:
     """The fall of c beyond which a key has no weight at this precision (∞: never skip).
 
-    No score exceeds U = scale · max‖q‖ · max‖k‖ in size and every row sees itself at no bias, so N keys that lie
-    δ = 2U + ln N + margin below hold less than exp(−margin) of a row's probability. It costs a wait for the result,
-    which a GPU would feel, and needs gates that never exceed 1.
+    No score exceeds U = scale · max‖q‖ · max‖k‖ in magnitude and every row sees itself without a bias, so N keys that
+    are δ = 2U + ln N + margin lower have less than exp(−margin) of a row's probability. This requires waiting for the
+    result, which would slow down a GPU, and gates that never exceed 1.
     """
     if c_BNH is None or q_BMHD.is_cuda or c_BNH.shape[1] <= 256 or bool((c_BNH.diff(dim=1) > 0).any()):
         return math.inf
@@ -118,7 +118,7 @@ def _unstack(x_ZDw: Tensor, groups: int, width: int) -> Tensor:
 def _sequence_last(x_BNGD: Tensor, tile: _Tile) -> Tensor:
     """A tile's keys or values as (batch · G, D, K): the narrow head becomes the rows, the sequence the columns."""
     x_ZKD: Tensor = x_BNGD[tile.batch, tile.keys].transpose(1, 2).flatten(0, 1)
-    return x_ZKD.transpose(1, 2)  # a view: what BLAS reads by its strides need not be copied
+    return x_ZKD.transpose(1, 2)  # a view: BLAS reads strided matrices without a copy
 
 
 def _sequence_first(x_ZDK: Tensor, groups: int) -> Tensor:
@@ -152,7 +152,7 @@ def _probabilities(
     p_bHWK = p_ZwK.view(-1, heads, W, K)
     p_bHWK.masked_fill_(hidden_b1WK, mask_value(p_bHWK.dtype))
     torch.softmax(p_bHWK, -1, out=p_bHWK)
-    p_bHWK.masked_fill_(hidden_b1WK, 0.0)  # a row that sees nothing came out uniform
+    p_bHWK.masked_fill_(hidden_b1WK, 0.0)  # a row that sees nothing is uniform after the softmax
     return p_ZwK
 
 
@@ -218,8 +218,8 @@ def _tiled_backward(
 
 
 def _shifted(p_ZwK: Tensor, dp_ZwK: Tensor, delta_Zw1: Tensor, width: int, first: int) -> Tensor:
-    """Where queries see little but their own key (behind closed gates), dp is measured from the own key's, in place,
-    and δ with it: dp_ii − δ_i would be what rounding left of two nearly equal numbers. `first` is row 0's own key."""
+    """If queries see little but their own key (behind closed gates), subtract the own key's dp from dp, in place, and
+    from δ: otherwise dp_ii − δ_i would be a difference of two nearly equal numbers. `first` is row 0's own key."""
     p_own, dp_own = (x.unflatten(1, (-1, width)).diagonal(first, 2, 3).flatten(1) for x in (p_ZwK, dp_ZwK))
     if float(p_own.mean()) < SHARP:
         return delta_Zw1
@@ -234,8 +234,9 @@ def _empty_gradients(q_BMHD: Tensor, k_BNGD: Tensor, c_BNH: Tensor | None) -> tu
 
 
 class _TiledAttention(torch.autograd.Function):
-    """Joins the two operators, which keep the loop out of compiled graphs. A Function, because torch.func does not
-    differentiate an operator with an autograd formula; its vmap rule is that of the operators (end of the file)."""
+    """Joins the two operators, which keep the loop out of compiled graphs. A Function, because torch.func cannot
+    differentiate a custom operator by its autograd formula; its vmap rule is that of the operators (end of the
+    file)."""
 
     generate_vmap_rule = True
 
@@ -272,8 +273,8 @@ keep_signature(_TiledAttention)
 
 
 def _eager(x: Tensor) -> bool:
-    """Whether `x` is numbers that nobody records: then no operator is needed, the first call of which makes torch
-    import its compiler, twice as long as torch itself."""
+    """Whether `x` is a plain tensor outside any tracing: then no custom operator is needed, whose first call imports
+    torch's compiler, which takes twice as long as importing torch itself."""
     wrapped = in_graph() or type(x) is not Tensor or torch._C._functorch.is_functorch_wrapped_tensor(x)
     return not wrapped and not torch._C._len_torch_dispatch_stack()
 

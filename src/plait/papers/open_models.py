@@ -1,4 +1,4 @@
-"""Open models by name: architectures that people choose among, at the sizes their authors publish.
+"""Open models by name: widely used architectures, at the sizes published by their authors.
 
 `PUBLISHED` has the parameters that model cards and reports give, total and active in millions, to the digits they give.
 What a spec leaves out (biases of single maps, norms after a layer, multi-token prediction) is said in its line.

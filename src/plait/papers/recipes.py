@@ -1,4 +1,4 @@
-"""The papers' own recipes by name, each with where it is printed and how long it runs."""
+"""The papers' own recipes by name, each with its source and its number of steps."""
 
 from __future__ import annotations
 

@@ -1,21 +1,21 @@
 """Which trials a probe runs: how many seeds and steps fit into a time budget.
 
-The protocol sets the steps of each training, and the budget the seeds: as many for every task as finish in time at the
-measured speed, then one more for one task after the other, the most informative first. If not even one seed fits, all
-trainings are shortened, the most informative task's last: half trained on it, all architectures look the same. Below a
-tenth of their steps trainings would say nothing, so a smaller budget is refused. Time that is left at the end lengthens
-every training a little.
+The protocol sets the steps of each training, and the budget sets the seeds: as many for every task as finish in time at
+the measured speed, then one more for one task after another, the most informative first. If not even one seed fits, all
+trainings are shortened, that of the most informative task last: after half its steps, all architectures look the same
+on it. Below a tenth of their steps trainings would be uninformative, so a smaller budget is refused. Remaining time
+lengthens every training a little.
 
-The plan is stored as a record, so that a probe that is interrupted and run again, perhaps on a busier machine, does the
-very same work.
+The plan is stored as a record, so that an interrupted probe does exactly the same work when it is resumed, even on a
+busier machine.
 
-`Scheduler` adjusts it while it runs, where the machine becomes slower or faster than measured. Tasks are begun one
-after the other. Before the next one begins, the end is predicted from the recent slowdown; if it would miss the budget,
-seeds and steps of all remaining tasks are planned again. Every architecture gets the same seeds and steps on a task, so
-comparisons stay fair. Each decision, also the one to change nothing, is stored as a record before any trial of the task
-starts: an interrupted probe resumes with the very same trials, and of several probes on one store the first decides for
-all. Time is the sum of the trials' own seconds: an interruption costs nothing of the budget, and processes that share a
-store share the budget.
+`Scheduler` adjusts the plan while it runs, if the machine becomes slower or faster than measured. Tasks start one after
+another. Before the next one, the total duration is predicted from the recent slowdown; if it would miss the budget,
+seeds and steps of all remaining tasks are replanned. Every architecture gets the same seeds and steps on a task, so
+comparisons stay fair. Each decision, including the one to change nothing, is stored as a record before any trial of the
+task starts, so an interrupted probe resumes with exactly the same trials, and among several probes on one store the
+first decides for all. Time is the sum of the trials' own seconds: interruptions do not count towards the budget, and
+processes that share a store share the budget.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from plait.probing.trial import FleetProgress, Speed, Trial
 from plait.records import Record, Store, provenance_of, record_key
 
 KIND = "probe-plan"
-FORMAT = 2  # of the record; raised by hand when its fields change
+FORMAT = 2  # of the stored plan; raised by hand when its fields change
 MOST_SEEDS = 20
-FINISH_SECONDS = 2.0  # kept for the last evaluation, the table and the verdict
-SAFETY = 0.99  # short measurements overestimate by more than drawing data and storing results add
-SHORTEST = 0.1  # of a training's steps
+FINISH_SECONDS = 2.0  # reserved for the last evaluation, the table and the verdict
+SAFETY = 0.99  # below 1, yet safe: short timings overestimate by more than generating data and storing add
+SHORTEST = 0.1  # smallest fraction of a training's steps
 LONGEST = 1.25
-SLACK = 1.05  # the least budget that is advised, over what was found to be needed
+SLACK = 1.05  # margin of the budget recommended in messages over what is needed
 REPLAN_KIND = "probe-replan"
-TOLERANCE = 0.03  # of the budget, by which the end may be missed
-RECENT = 0.15  # of the budget: the slowdown is measured over the trials trained in it
-ENOUGH = 0.02  # of the budget: from less training no slowdown is estimated
-SPARED = 0.4  # of the other tasks' steps, before the first task's are cut
+TOLERANCE = 0.03  # fraction of the budget by which the deadline may be missed
+RECENT = 0.15  # fraction of the budget over which the recent slowdown is measured
+ENOUGH = 0.02  # fraction of the budget that must be trained before a slowdown is estimated
+SPARED = 0.4  # the other tasks' steps are cut to this fraction before the first task's are
 
 
 class TooShort(UserError):
@@ -53,13 +53,13 @@ class TooShort(UserError):
 
 @dataclass(frozen=True)
 class Work:
-    """Trials to run, and what they are expected to take on this machine."""
+    """Trials to run, and their expected duration on this machine."""
 
     candidates: tuple[Candidate, ...]
     protocol: Protocol
     trials: tuple[Trial, ...]
     expected_seconds: float | None = None
-    scale: float = 1.0  # of the steps of the training that was cut most, to fit a budget
+    scale: float = 1.0  # fraction of its steps left to the training that was cut most
 
     @property
     def runs(self) -> int:
@@ -119,12 +119,12 @@ class Plan:
     key: str
     config: PlanConfig
     candidates: tuple[Candidate, ...]
-    protocol: Protocol  # with all its steps
+    protocol: Protocol  # with unscaled steps
     seeds: tuple[int, ...]
-    scales: tuple[float, ...]  # of each setting's steps
+    scales: tuple[float, ...]  # fraction of each setting's steps
     speed: Speed
     left: float  # seconds left of the budget when the plan was made
-    expected_seconds: float  # how many of these it should take
+    expected_seconds: float  # the part of these that it should take
     made: str  # when
 
     @property
@@ -134,12 +134,12 @@ class Plan:
 
 
 def stored(store: Store, config: PlanConfig, candidates: Sequence[Candidate], protocol: Protocol) -> Plan | None:
-    """The plan made before under the same config."""
+    """The stored plan for the same config."""
     record = store.get(record_key(KIND, config))
     if record is None:
         return None
     result = record.result
-    # Names are for display and no part of the config, so the lines are stored without them.
+    # Names are only for display and not part of the config, so the fitted lines are stored without them.
     speed = Speed(
         {candidate.name: (line[0], line[1]) for candidate, line in zip(candidates, result["lines"], strict=True)}
     )
@@ -162,7 +162,7 @@ def fitting(
 ) -> Plan:
     """As much as fits into `left` seconds, stored as the plan for this config.
 
-    Where not even the shortest trainings fit, a `UserError` says what would; unless they may `overrun`.
+    If not even the shortest trainings fit, a `UserError` states how much time they need, unless they may `overrun`.
     """
     started, number = time.time(), len(protocol.settings)
     room = left - FINISH_SECONDS
@@ -184,7 +184,7 @@ def fitting(
         "expected_seconds": seconds(seeds, scale),
     }
     store.put(Record.of(KIND, config, result, provenance_of(started, time.time() - started)))
-    # Two probes may have planned at once; the first plan counts for both.
+    # Two probes may have planned at the same time; both use the first plan that was stored.
     plan = stored(store, config, candidates, protocol)
     assert plan is not None
     return plan
@@ -193,8 +193,8 @@ def fitting(
 def fit(
     seconds: Callable[[Sequence[int], float], float], room: float, least: Sequence[int], limit: int | None
 ) -> tuple[list[int], float]:
-    """Seeds for each setting, from `least` up to a `limit`, and the scale of their steps: the most that takes no longer
-    than `room`, or the shortest that is allowed. `seconds(seeds, scale)` is how long that takes."""
+    """Seeds for each setting, from `least` up to a `limit`, and the scale of their steps: the most that fits into
+    `room` seconds, or the shortest allowed. `seconds(seeds, scale)` is the duration."""
     seeds, most = list(least), limit or MOST_SEEDS
     if seconds(seeds, 1.0) > room:
         return seeds, _largest(lambda scale: seconds(seeds, scale) <= room, SHORTEST, 1.0)
@@ -208,12 +208,12 @@ def fit(
 
 
 def _scales(scale: float, number: int) -> list[float]:
-    """Of each setting's steps: the first stays whole until the others are down to `SPARED`."""
+    """The fraction of each setting's steps: the first setting is not cut until the others are down to `SPARED`."""
     return [min(1.0, scale / SPARED) if scale < 1 else scale] + [scale] * (number - 1)
 
 
 def _lasting(protocol: Protocol, scales: Sequence[float]) -> Protocol:
-    """Every training at its share of its steps."""
+    """The protocol with every training scaled to a fraction of its steps."""
     return replace(
         protocol,
         settings=tuple(
@@ -224,7 +224,7 @@ def _lasting(protocol: Protocol, scales: Sequence[float]) -> Protocol:
 
 
 def _largest(fits: Callable[[float], bool], low: float, high: float) -> float:
-    """The largest scale that fits, to a thousandth; `low` where none does."""
+    """The largest scale that fits, to within a thousandth; `low` if none does."""
     if fits(high):
         return high
     while high - low > 0.001:
@@ -253,15 +253,15 @@ def makespan(costs: Sequence[float], workers: int) -> float:
     return max(free)
 
 
-# ---- while it runs
+# ---- replanning during the run
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What a begun trial has taken so far, and what was expected of it in all."""
+    """Seconds that a started trial has taken so far, and its expected total."""
 
     expected: float
-    share: float  # of its steps that are done
+    share: float  # fraction of its steps that are done
     seconds: float
 
 
@@ -277,7 +277,7 @@ class Decision(TypedDict):
 class Replan:
     """A decision before a task."""
 
-    first: int  # the setting from which on it applies
+    first: int  # the first setting to which it applies
     slowdown: float  # recent seconds per second expected at the start
     before: Plan
     after: Plan
@@ -340,7 +340,7 @@ class Scheduler:
                 now = running.get(trial.key)
                 share, seconds = (now["step"] / trial.training.steps, now["seconds"]) if now else (0.0, 0.0)
                 spent.append(Spent(expected, share, seconds))
-            elif record.provenance["started"] >= self.plan.made:  # else another probe's: it cost us nothing
+            elif record.provenance["started"] >= self.plan.made:  # else another probe trained it, for free
                 spent.append(Spent(expected, 1.0, record.provenance["seconds"]))
         return spent
 
@@ -349,10 +349,10 @@ def decide(plan: Plan, first: int, spent: Sequence[Spent]) -> Decision:
     """Seeds and scale of the settings from `first` on, given what the trials before them took so far."""
     workers, seeds, scale = plan.config["workers"], list(plan.seeds[first:]), plan.scales[first]
     room = plan.left - FINISH_SECONDS - sum(trial.seconds for trial in spent) / workers
-    length = max(plan.left, plan.expected_seconds)  # a plan that may overrun can be made when nothing is left
+    length = max(plan.left, plan.expected_seconds)  # a plan that may overrun can be made when no time is left
     slowdown = _slowdown(spent, length * workers)
     unfinished = [trial.expected * (1 - trial.share) for trial in spent if trial.share < 1]
-    room = max(room, slowdown * makespan(unfinished, workers))  # what is in training will take this long in any case
+    room = max(room, slowdown * makespan(unfinished, workers))  # trials in progress will take this long in any case
 
     def seconds(seeds: Sequence[int], scale: float) -> float:
         scales = (*plan.scales[:first], *[scale] * len(seeds))
@@ -361,16 +361,16 @@ def decide(plan: Plan, first: int, spent: Sequence[Spent]) -> Decision:
         return slowdown * makespan([*unfinished, *rest], workers)
 
     if abs(seconds(seeds, scale) - room) > TOLERANCE * length:
-        # Seeds that were asked for are kept: only lengths change.
+        # A requested number of seeds is kept: only the numbers of steps change.
         limit = plan.config["seeds"]
         seeds, scale = fit(seconds, room, seeds if limit else [1] * len(seeds), limit)
     return {"seeds": seeds, "scale": scale, "slowdown": slowdown}
 
 
 def _slowdown(spent: Sequence[Spent], budget: float) -> float:
-    """Seconds per expected second of the trials begun last; 1 while too little time has passed or no step is done.
+    """Actual over expected seconds of the most recent trials; 1 while too little time has passed or no step is done.
 
-    `budget` is the seconds of all workers together.
+    `budget` is in seconds of all workers together.
     """
     taken = expected = 0.0
     for trial in reversed(spent):

@@ -1,14 +1,14 @@
-"""What is probed, and how: which settings of the tasks, how a model is trained on each, and from what a user types to
-architectures that are fair to compare.
+"""What is probed, and how: the settings of the tasks, how models are trained on each, and how the user's arguments
+become architectures that can be compared fairly.
 
 `full` is the protocol of the paper (Poli et al. 2024, arXiv:2403.17844, App. B.2 and Table B.1): 66 settings, a grid of
 six learning rates and weight decays on each, 200 epochs. `quick` is for a budget of minutes: one small setting per task
-(the table `QUICK`), narrow models, as many seeds as the budget holds.
+(the table `QUICK`), narrow models, as many seeds as the budget allows.
 
-A bare mixer (`gla`, `gla[heads=8]`, `my_mixer.py`) stands for two blocks of it with SwiGLU at the protocol's width, or
-four layers of Mamba, as the paper builds them (App. B.3), matched in state and parameters. A spec or a preset is taken
-as it is; only its vocabulary and kind are the task's. Presets of the paper's probe (`mad21`) are scaled to the
-protocol's width where that is another: their states stay equal, for all grow alike.
+A bare mixer (`gla`, `gla[heads=8]`, `my_mixer.py`) means two blocks of it with SwiGLU at the protocol's width, or four
+layers of Mamba, as the paper builds them (App. B.3), matched in state and parameters. A spec or a preset is used as
+written, except that vocabulary and kind are the task's. Presets of the paper's probe (`mad21`) are scaled to the
+protocol's width if it differs: all are scaled in the same way, so their states stay equal.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ VERSION = 2
 
 @dataclass(frozen=True)
 class Training:
-    """How a fleet is trained on one setting. Replicas are the grid's points, each with initial weights of its own."""
+    """How a fleet is trained on one setting. Its replicas are the grid's points, each with its own initial weights."""
 
     steps: int
     batch: int
     grid: tuple[tuple[float, float], ...]  # (learning rate, weight decay)
-    evaluation: int  # sequences of the validation and of the test split
+    evaluation: int  # sequences in the validation split and in the test split
     eval_every: int
     solved: float | None  # a replica with this validation accuracy stops; None: all train to the end
-    lengths: tuple[int, ...] = ()  # multiples of the task's length at which the trained models are scored, too
-    curriculum: tuple[tuple[float, int], ...] = ()  # (share of the steps, tokens) to learn from up to there
-    first_ends: bool = False  # the grid's first point to solve a setting ends the others
-    eval_most: int = 0  # what `eval_every` grows to, a tenth of the steps so far; 0: it stays
+    lengths: tuple[int, ...] = ()  # multiples of the task's length at which trained models are also scored
+    curriculum: tuple[tuple[float, int], ...] = ()  # (fraction of the steps, sequence length up to there)
+    first_ends: bool = False  # the first grid point to solve a setting stops the others
+    eval_most: int = 0  # cap for an `eval_every` that grows as a tenth of the steps; 0: constant
 
     @property
     def evaluations(self) -> tuple[int, ...]:
@@ -60,7 +60,7 @@ class Training:
         return tuple(steps)
 
     def as_dict(self) -> dict[str, object]:
-        """Keys that came later are left out where they say nothing, so that older records keep their identity."""
+        """Keys added later are omitted at their defaults, so that older records keep their keys."""
         further: dict[str, object] = {"lengths": list(self.lengths)} if self.lengths else {}
         if self.curriculum:
             further["curriculum"] = [list(stage) for stage in self.curriculum]
@@ -84,13 +84,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What is run, and what bare mixer names stand for.
+    """What is run, and how bare mixer names become architectures.
 
     header     of their architectures
     head_dim   of attention
     inner      width of SwiGLU
     state      numbers of fixed state in all, where there is one
-    settings   the most telling task first
+    settings   the most informative task first
     """
 
     name: str
@@ -134,8 +134,8 @@ def full(names: Sequence[str] = (), variant: str = "paper") -> Protocol:
     for name in names or tasks.SUITES["mad"]:
         for task in _varied(tasks.load_task(name), variant).grid():
             an_epoch = -(-task.train_size // BATCH)
-            # The authors' code looks after every epoch and stops at this accuracy. Recall is solved within ten; later,
-            # looking so often would cost more than it saves.
+            # The authors' code evaluates after every epoch and stops at this accuracy. Recall is solved within ten
+            # epochs; later, evaluating so often would cost more than it saves.
             training = Training(
                 EPOCHS * an_epoch, BATCH, grid, EVALUATION, an_epoch, solved=0.999, first_ends=True,
                 eval_most=10 * an_epoch,
@@ -152,7 +152,7 @@ class Quick:
     steps: int
 
 
-#: What a budget of minutes is spent on, the most telling first. Why these: docs/howto/probe.md.
+#: The tasks of the quick protocol, the most informative first. Why these: docs/howto/probe.md.
 QUICK: dict[str, Quick] = {
     "in-context-recall": Quick({"vocab": 16, "length": 48}, steps=600),
     "compression": Quick({"vocab": 8, "length": 8}, steps=600),
@@ -161,14 +161,14 @@ QUICK: dict[str, Quick] = {
     "noisy-in-context-recall": Quick({"vocab": 12, "length": 48, "noise_vocab": 4}, steps=600),
     "memorization": Quick({"vocab": 512, "length": 16}, steps=200),
 }
-#: Scaled embeddings: drawn like the other weights they are drowned by the first layer's output, and attention needs
-#: thousands of steps to find out that the token before the present one matters.
+#: Scaled embeddings: initialised like the other weights, they would be dominated by the first layer's output, and
+#: attention would need thousands of steps to learn that the previous token matters.
 QUICK_HEADER = Header(d=32, vocab=16, init=0.15, embed_scale=True)
 QUICK_BATCH = 8
 QUICK_GRID = ((3e-3, 0.0), (6e-3, 0.0))
 QUICK_EVALUATION = 256
 QUICK_EVALUATIONS = 4  # of each run
-#: Suites beside MAD's: sizes at which mixers differ after minutes on two cores.
+#: Suites other than MAD's, at sizes at which mixers differ after minutes on two cores.
 QUICK_SUITES: dict[str, Quick] = {
     "parity": Quick({"length": 32}, steps=1200),
     "word-problem": Quick({"length": 16, "group": "S3"}, steps=2000),
@@ -187,15 +187,15 @@ QUICK_SUITES: dict[str, Quick] = {
     "mano": Quick({"vocab": 5, "length": 8}, steps=2000),
 }
 QUICK_LENGTHS = (2, 4, 8)
-#: Where every prefix of a sequence is one of the task's, an eighth of it comes first, then a quarter, then half: learnt
-#: from whole sequences alone, whether a seed ever finds the rule is luck.
-CURRICULUM = ((0.15, 8), (0.3, 4), (0.5, 2))  # (up to this share of the steps, part of the length)
+#: A curriculum for tasks in which every prefix of a sequence is itself a valid sequence: an eighth of it first, then a
+#: quarter, then half. With whole sequences alone, it depends on the seed whether the rule is found at all.
+CURRICULUM = ((0.15, 8), (0.3, 4), (0.5, 2))  # (up to this fraction of the steps, divisor of the length)
 OWN_TASK = Quick({}, steps=400)  # a user's task, at its own baseline
 
 
 def quick(names: Sequence[str] = (), variant: str = "paper", *, longer: bool = False) -> Protocol:
-    """The protocol for a budget on these tasks (all six, if none is named). `longer`: a user's own are scored at longer
-    lengths too, as far as they have any."""
+    """The protocol for a budget on these tasks (all six, if none is named). `longer`: a user's own tasks are also
+    scored at longer lengths, as far as they support them."""
     settings = []
     for name in names or QUICK:
         task = _varied(tasks.load_task(name), variant)
@@ -211,12 +211,12 @@ def quick(names: Sequence[str] = (), variant: str = "paper", *, longer: bool = F
 
 
 def curriculum(task: Task) -> tuple[tuple[float, int], ...]:
-    """The stages of learning a task, the same for all mixers; none where only whole sequences are sequences."""
+    """The curriculum of a task, the same for all mixers; empty if prefixes are not valid sequences."""
     return tuple((share, max(2, task.length // part)) for share, part in CURRICULUM) if task.prefixes else ()
 
 
-#: What runs beside a candidate on a task suite: attention, which recalls; a decay without a turn; the delta rule, which
-#: recalls; and the delta rule that can turn its state over, which tracks.
+#: Baselines for a candidate on a task suite: attention, which is good at recall; a decay with positive eigenvalues
+#: only; the delta rule, also good at recall; and the delta rule with negative eigenvalues, which can track state.
 CONTROLS = ("attn", "mamba2", "deltanet", "deltanet[neg_eigval]")
 
 
@@ -252,9 +252,9 @@ PAPER_BLOCKS = {
     "mamba": "mad-mamba",
     **{name: f"mad-{name}-swiglu" for name in ("hyena", "mh-hyena", "hyena-experts", "gla", "attn")},
 }
-#: Mixers that stand for a whole block: no channel mixer beside them.
+#: Mixers that are a whole block: no channel mixer is added.
 WHOLE_BLOCKS = ("mamba",)
-#: Options that grow with the width, so that head dimensions and ratios stay the paper's.
+#: Options that scale with the width, so that head dimensions and ratios stay those of the paper.
 _WITH_WIDTH = ("heads", "head_dim", "inner", "width")
 NOTHING: Mapping[str, object] = MappingProxyType({})
 
@@ -322,8 +322,8 @@ def parse_candidate(text: str, protocol: Protocol) -> Candidate:
 
 
 def _around(layer: Layer, protocol: Protocol) -> Architecture:
-    """Two blocks around one mixer. Without options of its own it has those of the paper, and the paper's block has the
-    channel mixer of every other mixer's."""
+    """Two blocks around one mixer. A mixer given without options gets those of the paper; the channel mixer is the same
+    for all mixers."""
     as_in_paper = not layer.options and layer.name in PAPER_BLOCKS
     block = parse(presets.describe(PAPER_BLOCKS[layer.name if as_in_paper else "attn"]).text).layers[:2]
     if not as_in_paper:
@@ -355,8 +355,8 @@ def _scaled(options: MixerOptions, d: int, protocol: Protocol, keep: Mapping[str
 
 
 def _matched(candidate: Candidate, protocol: Protocol) -> Candidate:
-    """The same state as the paper's recurrent architectures, the same parameters as its Transformer; where that cannot
-    be, the note says so. A spec written out and a preset are left alone: their sizes are the user's or the paper's."""
+    """Match the state of the paper's recurrent architectures and the parameters of its Transformer; if that is
+    impossible, the note says so. Full specs and presets are not changed: their sizes are the user's or the paper's."""
     if candidate.preset:
         return candidate
     if has_header(candidate.name):
@@ -368,7 +368,7 @@ def _matched(candidate: Candidate, protocol: Protocol) -> Candidate:
         except UserError:
             notes.append(f"state not matched ({total_state(arch):,} against {protocol.state:,})")
     target = decoder_params(_around(parse("attn").layers[0], protocol))
-    if _has_inner(arch):  # else only expansions could change, and those change what the mixer is
+    if _has_inner(arch):  # otherwise only expansion factors could change, which would make it a different mixer
         with suppress(UserError):
             arch = match(arch, params=target, tolerance=TOLERANCE)
     if abs(decoder_params(arch) / target - 1) > TOLERANCE:

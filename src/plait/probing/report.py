@@ -21,10 +21,10 @@ class TaskEstimate(Summary):
     seeds: int
     ceiling: float  # the best possible accuracy
     diverged: bool  # at every seed and learning rate
-    chance: float | None  # the accuracy of the most frequent answer, where lengths were asked for
+    chance: float | None  # the accuracy of the most frequent answer, if longer sequences were scored
     scaled: float | None  # (accuracy - chance) / (ceiling - chance)
     lengths: dict[str, float]  # accuracy on longer sequences, by how many times as long
-    exact: dict[str, float]  # share of sequences in which every answer is right, by how many times as long; 1: as here
+    exact: dict[str, float]  # fraction of sequences without a mistake, by how many times as long; 1: the task's length
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class ProbeResult(Result):
     protocol: str
     device: str
     architectures: tuple[ProbedArchitecture, ...]  # the best first
-    noise: dict[str, float | None]  # standard deviation from seed to seed, by task, and of the mean
+    noise: dict[str, float | None]  # standard deviation between seeds, by task, and of the mean
     by_task: tuple[BestAtTask, ...]
     asked: Asked
     ran: Ran
@@ -80,7 +80,7 @@ class ProbeResult(Result):
         return self.verdict
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row per architecture: accuracy by task and in the mean."""
+        """A row per architecture: accuracy by task and on average."""
         return [
             {
                 "architecture": architecture.name,
@@ -150,7 +150,7 @@ def _architectures(outcome: Outcome, comparison: Comparison) -> tuple[ProbedArch
 
 def _on_task(comparison: Comparison, name: str, task: str, seeds: Sequence[SeedResult]) -> TaskEstimate:
     estimate = summary(comparison, name, task)
-    # Only with longer sequences are these recorded, and exact matches only since they are counted.
+    # Recorded only if longer sequences were scored; exact matches are missing from older records.
     chance = _mean([seed["chance"] for seed in seeds]) if "lengths" in seeds[0] else None
     ceiling = _mean([seed["ceiling"] for seed in seeds])
     return TaskEstimate(
@@ -170,7 +170,7 @@ def _mean(numbers: Sequence[float]) -> float:
 
 
 def _mean_by_length(per_seed: Sequence[dict[str, float] | None]) -> dict[str, float]:
-    """By how many times as long sequences are, the mean over seeds; empty unless all seeds have it."""
+    """The mean over seeds by relative sequence length; empty unless all seeds have it."""
     known = [scores for scores in per_seed if scores is not None]
     return {f: _mean([scores[f] for scores in known]) for f in known[0]} if len(known) == len(per_seed) else {}
 
@@ -190,7 +190,7 @@ def _shortfall(asked: Asked, ran: Ran) -> list[str]:
 
 
 def _notes(outcome: Outcome) -> list[str]:
-    """Notes beside the table: sizes that could not be matched, shortened trainings, changed plans, divergence."""
+    """Notes for the table: sizes that could not be matched, shortened trainings, changed plans, divergence."""
     same: dict[str, list[str]] = {}
     for candidate in outcome.work.candidates:
         if candidate.note:
@@ -217,7 +217,7 @@ def _notes(outcome: Outcome) -> list[str]:
 
 
 def changes(replans: Sequence[Replan]) -> str:
-    """How the plan was changed on the way, for example
+    """How the plan was changed during the run, for example
 
     'trainings took 1.40 times as long as measured at the start: 2 instead of 4 seeds for compression, memorization'
     """

@@ -1,5 +1,5 @@
-"""Run a plan: trials that the store has are not trained again, the others are trained by a pool of workers. An
-interruption costs at most the seconds since the last checkpoint."""
+"""Run a plan: trials in the store are not trained again; the others are trained by a pool of workers. An interruption
+loses at most the seconds since the last checkpoint."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from plait.records import Record, Store
 from plait.records.database import file_of, resolve
 from plait.workers.pool import Place, Pool, Setup, Task
 
-TIMING = 0.1  # of a budget, at most, for the first steps that are timed
+TIMING = 0.1  # largest fraction of a budget for timing the first steps
 
 
 @dataclass
 class Progress:
-    """How far a probe has come; `on_progress` is called whenever this changes."""
+    """The progress of a probe; `on_progress` is called whenever it changes."""
 
     work: Work | None = None
     phase: str = "starting"
     started: float = field(default_factory=time.perf_counter)
     done: dict[str, float] = field(default_factory=dict)  # key → test accuracy
     running: dict[str, FleetProgress] = field(default_factory=dict)  # by key
-    found_before: int = 0  # how many of those done were in the store
+    found_before: int = 0  # how many of those were already in the store
     where: str = ""  # the cluster's machines; empty: this one
 
     def share(self, trials: Iterable[Trial]) -> float:
-        """The share of these trials' steps that is done."""
+        """The fraction of these trials' steps that is done."""
         total = done = 0
         for trial in trials:
             total += trial.training.steps
@@ -56,7 +56,7 @@ class Outcome:
     records: dict[str, Record]  # by key
     seconds: float  # of this call
     fresh: int  # trials trained by this call
-    replans: tuple[Replan, ...] = ()  # of the plan, on the way
+    replans: tuple[Replan, ...] = ()  # during the run
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Machine:
 
     @property
     def processes(self) -> int:
-        """How many train at once: on this machine, or the number requested on a cluster."""
+        """How many trials train at once: on this machine, or the number requested on a cluster."""
         workers = self.place.workers or 1
         if self.device == "cpu" or self.place.cluster:
             return workers
@@ -104,7 +104,7 @@ def run_budget(
 ) -> Outcome:
     """Train as much as fits into `budget` seconds, counted from `started` (a value of `time.perf_counter()`).
 
-    If not even the shortest trainings fit, they are run all the same; with `overrun=False` a `UserError` is raised.
+    If not even the shortest trainings fit, they are run anyway; with `overrun=False` a `UserError` is raised.
     """
     began = time.perf_counter() if started is None else started
     if machine.place.cluster and machine.place.workers is None:
@@ -137,7 +137,7 @@ def expected(
     on_progress: OnProgress,
     seeds: int = 1,
 ) -> dict[str, float]:
-    """The core-seconds that each architecture would take at most, by name."""
+    """An upper bound of the core-seconds of each architecture, by name."""
     with _Trials(candidates, store, machine) as pool:
         speed = _measured(pool, to_time(candidates, protocol, machine.device), Progress(), on_progress)
     work = plan.with_seeds(candidates, protocol, [seeds] * len(protocol.settings), machine.device)
@@ -162,7 +162,7 @@ def compare(outcome: Outcome) -> Comparison:
 
 
 def _room(candidates: Sequence[Candidate], store: Store, machine: Machine) -> int:
-    """How many trainings the cluster has room for now."""
+    """How many trainings the cluster can currently run at once."""
     with _Trials(candidates, store, machine) as pool:
         return pool.workers
 
@@ -176,7 +176,7 @@ class _Trials:
         folder = path.parent if path is not None else Path("runs")
         self._checkpoints, self._seconds = str(folder.resolve() / "checkpoints"), machine.checkpoint_seconds
         setup = Setup.of(store, tuple(mixers.values()))
-        # A worker process even where there is only one, so that it is timed as it will train.
+        # A worker process even if there is only one, so that it is timed under the same conditions as it trains.
         self._pool = Pool(machine.place, setup, store, local_workers=machine.processes, apart=True)
 
     @property
@@ -203,8 +203,8 @@ class _Trials:
         return Task(trial.key, "plait.probing.worker:train_trial", args, (trial.key,), words)
 
     def time(self, trials: Sequence[Trial], on_timed: Callable[[str], object], most: float) -> dict[str, float]:
-        """Seconds per step of each trial, by key, while as many run at once as will train at once, timed for about
-        `most` seconds in all."""
+        """Seconds per step of each trial, by key, timed with as many processes as will train at once, for about `most`
+        seconds in total."""
         per_trial = most * self.workers / self._pool.times(len(trials)) / len(trials)
         tasks = [Task(trial.key, "plait.probing.worker:time_trial", (trial, per_trial)) for trial in trials]
         return dict(zip([trial.key for trial in trials], self._pool.timed(tasks, on_timed, most), strict=True))
@@ -232,7 +232,7 @@ def _measured(
 
 
 def _follow(scheduler: Scheduler, pool: _Trials, progress: Progress, store: Store, on_progress: OnProgress) -> None:
-    """Train task after task; seeds and steps of the next are decided when a worker has nothing left to start."""
+    """Train task after task; seeds and steps of the next task are decided when a worker runs out of trials."""
 
     def begun(trials: Sequence[Trial]) -> Sequence[Trial]:
         progress.work, progress.phase = scheduler.plan.work, "training"

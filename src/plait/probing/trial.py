@@ -1,14 +1,14 @@
 """A trial: one architecture on one task setting, with one or more seeds; and a prediction of how long it takes.
 
-Each seed has a data set of its own and a run for every point of the grid; the best of these by validation accuracy
-(ties: lower validation loss) is scored on the test split. All runs of a trial are one fleet: at these sizes most of a
-step is spent on launching operations, so that three seeds cost little more than one.
+Each seed has its own data set and a run for every point of the grid; the best of these by validation accuracy (ties:
+lower validation loss) is scored on the test split. All runs of a trial are one fleet: at these sizes most of a step is
+spent on launching operations, so three seeds cost little more than one.
 
-A trial is plain data that can be sent to worker processes, and its key finds its result in the store.
+A trial is plain data that can be sent to worker processes; its result is stored under its key.
 
 A step of a fleet takes a fixed time (every operation is launched once, however many replicas it serves) plus a time for
 each token of each replica. `Speed` fits these two numbers for every architecture to a few timed steps of different
-sizes. Steps of the paper's protocol would take a CPU a minute each, so there smaller batches are timed.
+sizes. A step of the paper's protocol would take a minute on a CPU, so smaller batches are timed there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KIND = "probe"
 
 
 class FleetProgress(TypedDict):
-    """How far the fleet of a trial has come."""
+    """The progress of a trial's fleet."""
 
     step: int
     seconds: float
@@ -44,26 +44,26 @@ class FleetProgress(TypedDict):
 
 
 class LongerScores(TypedDict, total=False):
-    """Where longer sequences are scored, too: by how many times as long they are."""
+    """Scores on longer sequences, by how many times as long they are."""
 
     chance: float
     lengths: dict[str, float]
-    exact: dict[str, float]  # share of sequences in which every answer is right
+    exact: dict[str, float]  # fraction of sequences without a mistake
     note: str
 
 
 class SeedResult(LongerScores):
-    """What is stored of one seed: the test scores of the run that counts."""
+    """The stored result of one seed: the test scores of the selected run."""
 
     seed: int
     ceiling: float
     accuracy: float
     loss: float | None
-    chosen: int | None  # which replica; None: every one diverged
+    chosen: int | None  # the selected replica; None: all diverged
 
 
 class ReplicaResult(TypedDict):
-    """What is stored of one run of the grid: its curves, null where a number is not finite."""
+    """The stored result of one run of the grid: its curves, with null for non-finite numbers."""
 
     seed: int
     lr: float
@@ -76,7 +76,7 @@ class ReplicaResult(TypedDict):
 
 
 class TrialResult(TypedDict):
-    """What is stored of a trained trial."""
+    """The stored result of a trial."""
 
     accuracy: float
     seeds: list[SeedResult]
@@ -106,7 +106,7 @@ class Trial:
         )  # fmt: skip
 
     def __getstate__(self) -> dict[str, object]:
-        """What is pickled: not the cached task, whose class may come from a user's file, nor its data."""
+        """Leave the cached task, whose class may come from a user's file, and its data out of the pickle."""
         return {part.name: getattr(self, part.name) for part in fields(self)}
 
     @cached_property
@@ -115,7 +115,8 @@ class Trial:
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
-        """Everything that decides the result. fp32 and bf16 differ in the third digit, so the precision is in."""
+        """Everything that determines the result. fp32 and bf16 differ in the third digit, so the precision is
+        included."""
         return {
             "protocol": VERSION,
             "spec": self.spec,
@@ -136,7 +137,8 @@ class Trial:
 
         t = self.training
         replicas = [
-            # Every run starts from weights of its own: a restart is as likely to help as another rate.
+            # Every run has its own initial weights: another initialisation is as likely to help as another learning
+            # rate.
             Replica(lr, decay, seed * len(t.grid) + i, data)
             for data, seed in enumerate(self.seeds)
             for i, (lr, decay) in enumerate(t.grid)
@@ -148,14 +150,14 @@ class Trial:
         )
         splits = [_split(self.data, name) for name in ("train", "validation", "test")]
         accuracy = metric(self.task.variant)
-        # The fleet counts right tokens itself, where it computes.
+        # The fleet counts correct tokens itself, on its device.
         return Fleet(
             architecture(self.spec), replicas, plan, *splits, device=self.device,
             metric=accuracy if accuracy is macro_accuracy else None, others=self.longer(),
         )  # fmt: skip
 
     def longer(self) -> dict[str, Split]:
-        """Test sequences so many times as long, by the factor's text."""
+        """Longer test sequences, by the factor as text."""
         t = self.training
         tasks = {str(factor): self.task.longer(factor) for factor in t.lengths}
         return {
@@ -186,7 +188,7 @@ _PARTS = ("inputs_NT", "targets_NT", "allowed_NTK")
 
 
 def result(trial: Trial, records: Sequence[ReplicaRecord]) -> TrialResult:
-    """What is stored of a trained trial: plain JSON, in which a number that is not finite is null."""
+    """The result of a trained trial as plain JSON, with null for non-finite numbers."""
     seeds: list[SeedResult] = []
     for data, seed in enumerate(trial.seeds):
         mine = [i for i, record in enumerate(records) if record.replica.data == data]
@@ -215,7 +217,7 @@ def result(trial: Trial, records: Sequence[ReplicaRecord]) -> TrialResult:
 
 
 def _selected(records: Sequence[ReplicaRecord], replicas: Sequence[int]) -> tuple[float, float | None, int | None]:
-    """Test accuracy and loss of the best of these replicas, and which it is; None where all have diverged."""
+    """Test accuracy and loss of the best of these replicas, and its index; None if all diverged."""
     place = best([None if records[i].stopped == "diverged" else records[i].validation[-1][1:] for i in replicas])
     if place is None:
         return 0.0, None, None
@@ -237,9 +239,10 @@ def _described(record: ReplicaRecord, seeds: Sequence[int]) -> ReplicaResult:
 
 
 def best(validation: Sequence[tuple[float, float] | None]) -> int | None:
-    """Which point of the grid counts: the highest validation accuracy, then the lowest loss; diverged ones are None."""
+    """The index of the selected grid point: the highest validation accuracy, then the lowest loss; diverged ones are
+    None."""
     alive = [
-        (scores[0], -scores[1] if math.isfinite(scores[1]) else -math.inf, -i)  # nothing compares with NaN
+        (scores[0], -scores[1] if math.isfinite(scores[1]) else -math.inf, -i)  # NaN cannot be ordered
         for i, scores in enumerate(validation)
         if scores is not None
     ]
@@ -255,12 +258,12 @@ def _finite(number: float) -> float | None:
 
 
 MANY_SEEDS = 3
-MOST_TOKENS = 2**13  # in a timed step on a CPU
+MOST_TOKENS = 2**13  # most tokens in a timed step on a CPU
 
 
 def to_time(candidates: Sequence[Candidate], protocol: Protocol, device: str) -> list[Trial]:
-    """The trials to time: each architecture on its shortest sequences with one seed, on its longest with one and with
-    several."""
+    """The trials to time: each architecture on its shortest sequences with one seed, and on its longest with one and
+    with several."""
     timed = []
     for candidate in candidates:
         trials = [Trial.of(candidate, setting, (0,), device) for setting in protocol.settings]
@@ -276,20 +279,21 @@ def to_time(candidates: Sequence[Candidate], protocol: Protocol, device: str) ->
 
 
 def _smaller(trial: Trial, most: int) -> Trial:
-    """The trial with smaller batches, so that a step reads no more tokens than that."""
+    """The trial with smaller batches, so that a step has at most `most` tokens."""
     per_sequence = tokens(trial) // trial.training.batch
     batch = max(1, min(trial.training.batch, most // per_sequence))
     return replace(trial, training=replace(trial.training, batch=batch))
 
 
 def tokens(trial: Trial) -> int:
-    """Tokens that one step of a trial reads, all replicas together."""
+    """Tokens per step of a trial, over all replicas."""
     return len(trial.training.grid) * len(trial.seeds) * trial.training.batch * trial.task.input_length
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Predicts a trial's seconds from its architecture's line: seconds of a step, fixed and for each token."""
+    """Predicts a trial's seconds from a linear model of its architecture: a fixed time per step plus a time per
+    token."""
 
     lines: Mapping[str, tuple[float, float]]  # by the architecture's name
 
@@ -307,14 +311,14 @@ class Speed:
         return fixed + per_token * tokens(trial)
 
     def trial(self, trial: Trial) -> float:
-        """All steps and evaluations; evaluating a sequence is about a third of learning from it."""
+        """Seconds of all steps and evaluations; evaluating a sequence costs about a third of training on it."""
         t = trial.training
-        evaluations = len(t.evaluations) + 1  # the test split's, too
+        evaluations = len(t.evaluations) + 1  # plus the test split's
         return self.step(trial) * (t.steps + evaluations * t.evaluation / t.batch / 3)
 
 
 def _line(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
-    """Fixed and proportional part, neither negative. Points count by their relative, not absolute, error."""
+    """Fit a non-negative intercept and slope, minimising relative rather than absolute errors."""
     x, y = np.array(sizes, dtype=float), np.array(seconds)
     if len(set(sizes)) > 1:
         fixed, slope = np.linalg.lstsq(np.stack([1 / y, x / y], axis=1), np.ones_like(y), rcond=None)[0]

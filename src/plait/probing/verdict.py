@@ -2,16 +2,16 @@
 
 For one seed, an architecture's accuracy on a task is its mean over the task's settings, and its overall accuracy the
 mean over tasks. Intervals are Student's t over seeds. Differences are paired by seed, since both architectures learn
-from the same data. Seeds that some task lacks count in the overall mean, but not in its interval. With one seed there
-is no interval and no verdict.
+from the same data. Seeds that are missing on some task contribute to the overall mean, but not to its interval. With
+one seed there is no interval and no verdict.
 
 A verdict compares one architecture with all others, overall and on every task. Holm's correction over all these
 comparisons keeps the probability of any false statement at 5 %, half of it for the overall statements and half for
-those about tasks. Where the architecture was picked by these very results (the best of many), all pairs count as
+those about tasks. If the architecture was selected by these same results (the best of many), all pairs count as
 comparisons.
 
 `findings` and `by_task` check what the MAD paper reports (Sec. 3.4): its findings 1 to 3 as paired differences over the
-21 architectures, and who is best at which task.
+21 architectures, and the best architecture for each task.
 
 Letters: A architectures, S seeds.
 """
@@ -67,11 +67,11 @@ class Comparison:
             for task in tasks
         }
         self._accuracy_AS: dict[str, np.ndarray] = {}  # by task
-        self._sequences: dict[str, int] = {}  # of a task with all its settings and seeds
+        self._sequences: dict[str, int] = {}  # by task, over all its settings and seeds
         for task in tasks:
             self._add(task, scores)
         shared = set.intersection(*(set(seeds) for seeds in self.seeds.values()))
-        self.shared_seeds = sorted(shared)  # those that every task has
+        self.shared_seeds = sorted(shared)  # seeds that all tasks have
 
     def _add(self, task: str, scores: Sequence[Score]) -> None:
         settings = list(dict.fromkeys(s.setting for s in scores if s.task == task))
@@ -82,7 +82,7 @@ class Comparison:
                 right[self.names.index(s.architecture), settings.index(s.setting), seeds.index(s.seed)] = s.accuracy
         assert not np.isnan(right).any(), f"{task}: an architecture lacks a setting or a seed"
         self._accuracy_AS[task] = right.mean(axis=1)
-        # A sequence counts as one observation however many of its tokens are scored: they stand or fall together.
+        # A sequence counts as one observation, however many of its tokens are scored, because they are correlated.
         self._sequences[task] = sum(s.sequences for s in scores if s.task == task and s.architecture == self.names[0])
 
     # ---- estimates
@@ -102,7 +102,7 @@ class Comparison:
         return self.contrast([name], [other], task)
 
     def contrast(self, names: Sequence[str], others: Sequence[str], task: str | None = None) -> Estimate:
-        """The mean of some architectures minus the mean of others (of none: 0), seeds paired."""
+        """The mean of some architectures minus the mean of others (0 if there are none), paired by seed."""
         weight_A = np.zeros(len(self.names))
         for group, sign in ((names, 1.0), (others, -1.0)):
             for name in group:
@@ -123,19 +123,20 @@ class Comparison:
         return self._accuracy_AS[task][:, [self.seeds[task].index(seed) for seed in seeds]]
 
     def deviation(self, name: str, task: str | None = None) -> float | None:
-        """The standard deviation from seed to seed; None from one seed."""
+        """The standard deviation between seeds; None with one seed."""
         tasks = [task] if task else self.tasks
         values_S = np.mean([self._at_shared_seeds(t, tasks)[self.names.index(name)] for t in tasks], axis=0)
         return float(values_S.std(ddof=1)) if len(values_S) > 1 else None
 
     def noise(self, task: str | None = None) -> float | None:
-        """The same of all architectures together: the root of their mean variance."""
+        """The same, pooled over all architectures: the root of their mean variance."""
         deviations = [self.deviation(name, task) for name in self.names]
         known = [deviation for deviation in deviations if deviation is not None]
         return float(np.sqrt(np.mean(np.square(known)))) if known else None
 
     def signs(self, name: str, *, chosen: bool = False) -> Signs:
-        """Whom `name` differs from significantly. `chosen`: it was picked by these results, so that all pairs count."""
+        """Which architectures `name` differs from significantly. `chosen`: it was selected by these results, so all
+        pairs count."""
         others = [other for other in self.names if other != name]
         pairs = list(itertools.combinations(self.names, 2)) if chosen else [(name, other) for other in others]
         level = (1 - CONFIDENCE) / (2 if len(self.tasks) > 1 else 1)
@@ -148,7 +149,7 @@ class Comparison:
 
     def _significant(self, pairs: Sequence[Pair], level: float) -> dict[Pair, int]:
         """The sign of each difference that is significant after Holm's correction over all of them and larger than the
-        standard deviation from seed to seed; 0 for the others."""
+        standard deviation between seeds; 0 for the others."""
         differences = [self.difference(*pair) for pair in pairs]
         significant = holm([difference.p for difference in differences], level)
         floor = {task: self.noise(task) or 0.0 for _, _, task in pairs}
@@ -158,7 +159,7 @@ class Comparison:
         }
 
     def rank(self, name: str, task: str | None = None) -> int:
-        """1 is best; equal accuracy is decided by loss."""
+        """1 is best; ties in accuracy are broken by loss."""
 
         def place(n: str) -> tuple[float, float]:
             loss = self.loss(n, task)
@@ -167,7 +168,7 @@ class Comparison:
         return 1 + sum(place(other) < place(name) for other in self.names)
 
     def loss_rank(self, name: str, task: str | None = None) -> int:
-        """1 has the lowest loss; who diverged is last (the paper's other ranking, Fig. B.1)."""
+        """1 has the lowest loss; diverged models are last (the paper's other ranking, Fig. B.1)."""
         losses = {n: self.loss(n, task) for n in self.names}
         places = {n: np.inf if loss is None else loss for n, loss in losses.items()}
         return 1 + sum(places[other] < places[name] for other in self.names)
@@ -178,13 +179,13 @@ class Comparison:
 
 
 def _sign(signs: Mapping[Pair, int], name: str, other: str, task: str | None) -> int:
-    """Of the difference between two, whichever of them was named first."""
+    """The sign of the difference between two, for either order of the pair."""
     return signs[name, other, task] if (name, other, task) in signs else -signs[other, name, task]
 
 
 def verdict(comparison: Comparison, subjects: Sequence[str], *, chosen: bool = False) -> str:
-    """For each subject, in sentences: whom it beats, overall and by task, and which task decided it. `chosen`: the
-    subjects were picked by these results."""
+    """For each subject, in sentences: which architectures it beats, overall and by task, and which task was decisive.
+    `chosen`: the subjects were selected by these results."""
     return " ".join(_sentences(comparison, name, chosen) for name in subjects)
 
 
@@ -203,7 +204,7 @@ def _sentences(c: Comparison, name: str, chosen: bool) -> str:
     known = len(c.shared_seeds) > 1
     clauses = _grouped(signs.overall, " overall") if known else []
     for task in c.tasks:
-        # Only what the overall comparison does not already say.
+        # Only what the overall comparison does not already imply.
         new = {o: sign for o, sign in signs.by_task[task].items() if sign and not (known and sign == signs.overall[o])}
         clauses += _grouped(new, f" on {task}")
     if clauses:
@@ -249,7 +250,7 @@ class Summary:
 
     accuracy: float
     interval: tuple[float, float] | None  # 95 %; None with one seed
-    std: float | None  # from seed to seed
+    std: float | None  # between seeds
     loss: float | None
     rank: int
     loss_rank: int
@@ -345,12 +346,12 @@ class BestAtTask:
     best: str
     best_by_loss: str
     best_mixer: str
-    mixers: dict[str, float]  # mean accuracy of the architectures that hold it
+    mixers: dict[str, float]  # mean accuracy of the architectures that contain it
 
 
 def by_task(comparison: Comparison, architectures: Mapping[str, Architecture]) -> list[BestAtTask]:
     """For every task the best architecture by accuracy and by loss, and the mean accuracy of every sequence mixer over
-    the architectures that hold it."""
+    the architectures that contain it."""
     c = comparison
     holding: dict[str, list[str]] = {}
     for name in c.names:

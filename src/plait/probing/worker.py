@@ -61,14 +61,14 @@ def _train(worker: Worker, trial: Trial, path: Path, checkpoint_seconds: float) 
             saved_at = time.perf_counter()
         if stop:
             raise Stopped
-    seconds = time.perf_counter() - began  # making data and saving included: they count in a budget, too
+    seconds = time.perf_counter() - began  # includes making data and saving, which also count towards the budget
     worker.store.put(Record.of(KIND, trial.config, result(trial, fleet.records), provenance_of(started, seconds)))
     checkpoint.remove_state(path)
 
 
 def _release_memory() -> None:
-    """Give a GPU's memory back for other processes: a fleet and its captured graph refer to each other, and so hold
-    theirs until somebody looks for such circles."""
+    """Free GPU memory for other processes: a fleet and its captured graph refer to each other, so their memory is not
+    freed until the garbage collector finds the cycle."""
     import gc
 
     import torch
@@ -82,7 +82,7 @@ def time_trial(worker: Worker, trial: Trial, most: float) -> float:
 
 
 def _next_width(steps: int, seconds: float) -> int:
-    """How many steps take about `SLICE_SECONDS`. (It does not change what the fleet computes.)"""
+    """How many steps take about `SLICE_SECONDS`. (This does not affect results.)"""
     wanted = steps * SLICE_SECONDS / max(seconds, 1e-3)
     return max(1, min(round(wanted), 4 * steps))
 
@@ -98,8 +98,8 @@ def _progress(fleet: Fleet, seconds: float) -> FleetProgress:
 
 
 def step_seconds(trial: Trial, most: float = math.inf) -> float:
-    """Seconds per step of a trial's fleet, after one to warm up, measured on a few steps: on a CPU on as many as end
-    within `most` seconds, at least one."""
+    """Seconds per step of a trial's fleet, measured on a few steps after one warm-up step: on a CPU on as many as fit
+    into `most` seconds, at least one."""
     t = trial.training
     small = replace(trial.task, train_size=min(trial.task.train_size, 4 * t.batch))
     training = replace(t, evaluation=t.batch, eval_every=t.steps)

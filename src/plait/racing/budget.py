@@ -1,10 +1,10 @@
 """How many tokens each contender gets (equal tokens, FLOPs or time), and how long the whole comparison takes.
 
-A comparison in a given time is planned before it begins, from a few timed steps of every contender, and again after
-the search of learning rates, which shows how fast each contender really trains. On a CPU, whose speed changes with what
-else runs there, all contenders and seeds then train in stages, and before the next one the budgets of all are scaled to
-the time that is left. Every plan is stored (`planning`), so that an interrupted comparison resumes with the same
-budgets. Durations are found by scheduling the legs on the workers: nine equal legs on two workers take as long as ten.
+A comparison with a time limit is planned before it starts, from a few timed steps of every contender, and replanned
+after the learning-rate search, which shows how fast each contender really trains. On a CPU, whose speed depends on the
+load, all contenders and seeds then train in stages, and before each stage all budgets are rescaled to the remaining
+time. Every plan is stored (`planning`), so that an interrupted comparison resumes with the same budgets. Durations come
+from simulating the schedule of legs on the workers: nine equal legs on two workers take as long as ten.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from plait.racing.rates import rate_steps
 from plait.racing.workers import seconds_of_all
 
 EQUAL = ("tokens", "flops", "time")
-SHARES = tuple(2.0**-k for k in range(4, -1, -1))  # of a budget, at which the learning curve is measured
-STAGES = (0.125, 0.5, 1.0)  # of a budget: how far all train before the rest is planned again
-APART = 1.25  # between two points of a learning curve, at least
-MOST_SCALED = 8.0  # times the planned budget, on a machine that was busy when it was timed
+SHARES = tuple(2.0**-k for k in range(4, -1, -1))  # fractions of a budget at which the learning curve is measured
+STAGES = (0.125, 0.5, 1.0)  # fractions of a budget after which the rest is replanned
+APART = 1.25  # smallest ratio of two consecutive points of a learning curve
+MOST_SCALED = 8.0  # largest factor by which a budget may grow, if the machine was busy when it was timed
 SCORING = 1 / 3  # cost of scoring a token, relative to training on it
-TIMED_SLACK, TRAINED_SLACK = 1.12, 1.04  # margins for speeds from a few steps, and from a search of rates
-LAST_SECONDS = 2.0  # for computing the verdict and ending processes
-LEAST_STEPS = 32  # of the shortest budget that makes sense
+TIMED_SLACK, TRAINED_SLACK = 1.12, 1.04  # margins for speeds from a few steps, and from a rate search
+LAST_SECONDS = 2.0  # reserved for computing the verdict and stopping processes
+LEAST_STEPS = 32  # fewest steps of a meaningful budget
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Workload:
     held_out: int
 
     def training(self, budget: float, shares: Sequence[float] = SHARES, reached: float = 0.0) -> float:
-        """Cost of training one seed from the share `reached` of a budget to these and measuring its learning curve
-        there, in trained tokens."""
+        """Cost of training one seed from the fraction `reached` of a budget to `shares` of it and scoring it at each,
+        in trained tokens."""
         trunk = (1 - self.decay) * (shares[-1] - reached)
         return (trunk + self.decay * sum(shares)) * budget + SCORING * self.held_out * len(shares)
 
@@ -65,7 +65,7 @@ class Plan:
     workers: int = 1
 
     def searching(self, budgets: Mapping[str, float]) -> float:
-        """Seconds of the search of rates: all of them, and one further rate for each contender."""
+        """Seconds of the rate search: all its rates, plus one more for each contender."""
         if self.workload.rates < 2:
             return 0.0
         steps = {name: rate_steps(tokens, self.course) for name, tokens in budgets.items()}
@@ -75,7 +75,7 @@ class Plan:
         return seconds_of_all(seconds * self.workload.rates, self.workers) + seconds_of_all(seconds, self.workers)
 
     def training(self, budgets: Mapping[str, float], shares: Sequence[float] = SHARES, reached: float = 0.0) -> float:
-        """Seconds of training all seeds of all contenders from one share of their budgets to others."""
+        """Seconds of training all seeds of all contenders from one fraction of their budgets to others."""
         seconds = [
             self.seconds_per_token[name] * self.workload.training(tokens, shares, reached)
             for name, tokens in budgets.items()
@@ -83,8 +83,8 @@ class Plan:
         return seconds_of_all(seconds * self.workload.seeds, self.workers)
 
     def scale(self, budgets: Mapping[str, float], reached: float, seconds: float) -> float:
-        """What to multiply the budgets by, of which the share `reached` is trained, so that training ends within
-        `seconds`; `reached` if there is no time for more, but at least what makes `LEAST_STEPS` steps."""
+        """The factor for all budgets, of which the fraction `reached` is trained, so that training ends within
+        `seconds`; `reached` if there is no time for more, but always enough for `LEAST_STEPS` steps."""
         least = LEAST_STEPS / min(map(self.course.steps, budgets.values()))
         tried = [reached * APART]
         while tried[-1] < MOST_SCALED:
@@ -97,7 +97,8 @@ class Plan:
         return max([reached, least, *fitting])
 
     def budgets(self, seconds: float, spent: float = 0.0) -> dict[str, float]:
-        """Tokens for each contender such that search and training end within `seconds`, of which `spent` are gone."""
+        """Tokens for each contender such that search and training end within `seconds`, of which `spent` have
+        passed."""
         least, slack = self._budgets(self._least), TIMED_SLACK
         takes = slack * (self.searching(least) + self.training(least)) + LAST_SECONDS
         if takes > seconds - spent:
@@ -166,12 +167,12 @@ def require_equal(equal: str) -> None:
 
 
 def further_shares(scale: float, reached: float) -> list[float]:
-    """Where learning curves are measured beyond `reached`, both shares of the planned budget, if it is `scale` times as
-    large; the last is all of it."""
+    """Points beyond `reached` at which learning curves are measured if the budget becomes `scale` times as large, as
+    fractions of the planned budget; the last is the whole new budget."""
     return [share for share in (scale * part for part in SHARES) if share >= 0.999 * APART * reached]
 
 
 def rungs(tokens: float, course: Course, shares: Sequence[float] = SHARES, after: int = 0) -> list[int]:
-    """Steps at which the learning curve of a budget is measured, those beyond `after`; the last is the whole budget."""
+    """Steps beyond `after` at which the learning curve of a budget is measured; the last is the whole budget."""
     steps = course.steps(tokens)
     return sorted({rung for share in shares if (rung := max(4, round(share * steps))) > after})

@@ -1,10 +1,10 @@
 """Compare architectures by training them: same text, same batches, same held-out windows, several seeds, each at a
 learning rate that suits it.
 
-1. The rate: one seed at a few rates around the usual one, for an eighth of the budget (`rates`).
-2. The training: every seed to the full budget; annealed branches on the way give the learning curve. Where the time
-   is given, budgets follow the machine's speed on the way (`planning`).
-3. The verdict: paired differences over seeds and windows (`analysis.paired`), and who would be best at other budgets
+1. Learning rates: one seed at a few rates around the default one, for an eighth of the budget (`rates`).
+2. Training: every seed to the full budget; branches with a decayed learning rate give the points of the learning curve.
+   With a time limit, budgets are adapted to the machine's speed as training proceeds (`planning`).
+3. Verdict: paired differences over seeds and windows (`analysis.paired`), and the best architecture at other budgets
    (`analysis.foresight`).
 """
 
@@ -59,7 +59,7 @@ class Comparison:
     terms: Terms
     rows: list[Row]
     seconds: float  # of this call
-    trained_seconds: float  # of all trainings, when they were done
+    trained_seconds: float  # of all trainings, including those reused from the store
 
     @cached_property
     def compared(self) -> Compared:
@@ -74,8 +74,9 @@ class Comparison:
 
     @cached_property
     def foresight(self) -> Foresight | None:
-        """Who is best, from the shortest observed budget beyond the warm-up to `REACH` times the longest. None if
-        budgets are not equal in tokens, fewer than two contenders have a finite loss, or none trained that far."""
+        """The best architecture at each budget, from the shortest observed one beyond the warm-up to `REACH` times the
+        longest. None if budgets are not equal in tokens, fewer than two contenders have a finite loss, or none trained
+        beyond the warm-up."""
         observations = {
             row.contender.name: {
                 seed: [(at[seed].result["tokens"], loss_of(at[seed])) for at in row.records]
@@ -107,7 +108,8 @@ def compare(
     on_stage: OnStage = lambda stage, share: None,
     started: float | None = None,
 ) -> Comparison:
-    """Train what the store lacks, and compare. `started`: when `terms.seconds` began, as `time.perf_counter` counts."""
+    """Train what is not in the store, and compare. `started`: the `time.perf_counter()` at which `terms.seconds`
+    began."""
     began = time.perf_counter() if started is None else started
     sources = {s.hash: s for c in contenders for s in c.arch.mixer_sources.values()}
     with Workers(course, store, place, tuple(sources.values()), log) as pool:

@@ -1,7 +1,7 @@
-"""Contenders: the architectures to compare, with one vocabulary, distinct names and, if asked, matched sizes.
+"""Contenders: the architectures to compare, with one vocabulary, distinct names and, if requested, matched sizes.
 
-A mixer's name alone (or the file of a user's own mixer) stands for a small model: blocks of the mixer and a SwiGLU, or
-layers of the mixer alone, with as many parameters, if it has its own channel mixing.
+A bare mixer name (or the file of a user's mixer) means a small model: blocks of the mixer and a SwiGLU, or, if the
+mixer includes channel mixing, layers of the mixer alone with the same number of parameters.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _read(source: str | Architecture, vocab: int, runs: Path, width: int) -> tup
     if _is_mixer(source):
         name, spec = _around(source, width, vocab)
         return name, architecture(spec)
-    # `os.path`, here and elsewhere: to `pathlib`, a spec longer than a file's name may be is an error.
+    # `os.path`, here and elsewhere: `pathlib` raises on a spec that is longer than a file name may be.
     if source == "latest" or any(os.path.exists(folder / "run.json") for folder in (runs / source, Path(source))):
         run = open_run(source, runs)
         return run.name, with_vocab(run.arch, vocab, run.name)

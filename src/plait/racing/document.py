@@ -135,7 +135,7 @@ def race_result(raced: Raced, prediction: Prediction, tokens: Mapping[str, float
 
 
 def _against(prediction: Prediction, pick: str, other: str) -> PairedDifference:
-    """The forecast difference between the pick and another candidate; none is called better where nothing is known."""
+    """The forecast difference between the pick and another candidate; a blind forecast calls neither better."""
     places = [prediction.names.index(name) for name in (pick, other)]
     gap_D = prediction.loss_DC[:, places[0]] - prediction.loss_DC[:, places[1]]
     gap_D = gap_D[np.isfinite(gap_D)]

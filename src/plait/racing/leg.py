@@ -28,11 +28,11 @@ from plait.training.sinks import Logged, Sinks, opened_sinks
 from plait.training.track import SLICE, SLICE_SECONDS, Replica, Text, Track
 
 KIND = "track"
-PROTOCOL = 1  # raised when the same settings come to give another loss
-SCREENING = 3  # likewise, of a screening
+PROTOCOL = 1  # raised when the same settings give a different loss
+SCREENING = 3  # the same for screenings
 FOLDER = "tracks"  # below the folder of runs
 SAVE_SECONDS = 30.0
-WARMUPS = 3  # trainings of fewer steps than so many warm-ups say nothing about who will be best
+WARMUPS = 3  # trainings shorter than this many warm-ups do not predict which architecture will be best
 WARM_SHARE = 0.05  # users are warned when the warm-up is more than this share of a training
 
 
@@ -46,10 +46,10 @@ class Course:
     data: str
     tokenizer: str | None
     fingerprint: str
-    recipe: Recipe  # of `track_recipe`; its rate is each candidate's own
+    recipe: Recipe  # from `track_recipe`; the learning rate is replaced by each candidate's own
     held_out: int  # tokens
     device: str = "cpu"
-    screening: float = 0.0  # of a screening: the share of its text's pieces that have a copy (`racing.screening`)
+    screening: float = 0.0  # for screenings: the fraction of the text's pieces that are repeated
 
     @property
     def tokens_per_step(self) -> int:
@@ -66,8 +66,8 @@ class Course:
         )
 
     def starved(self, tokens: float) -> bool:
-        """Whether so few tokens hardly reach beyond the warm-up: what such losses tell of architectures was never
-        measured, and forecasts from them are too sure."""
+        """Whether a training of so few tokens hardly gets beyond the warm-up. How well such losses predict later ones
+        was not measured, and forecasts from them are overconfident."""
         return self.steps(tokens) < WARMUPS * self.recipe.warmup
 
     def steps(self, tokens: float) -> int:
@@ -102,7 +102,7 @@ class Leg:
     course: Course
     arch: Architecture
     replicas: tuple[Replica, ...]
-    budgets: tuple[int, ...]  # steps, rising
+    budgets: tuple[int, ...]  # steps, ascending
     runs: Path
     after: int = 0  # steps that an earlier leg has trained: this one resumes from there
 
@@ -213,7 +213,7 @@ class Leg:
         return max(steps)
 
     def _save(self, track: Track, longest: int) -> None:
-        """Save the trunks, unless longer ones are saved already."""
+        """Save the trunks, unless longer ones have been saved already."""
         if track.step > longest:
             for m, replica in enumerate(self.replicas):
                 checkpoint.save_state(self.course.trunk(self.arch, replica, self.runs), track.state(m))

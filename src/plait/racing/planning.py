@@ -1,7 +1,7 @@
 """How many tokens each contender of a comparison gets, decided from measured times and stored for resuming.
 
-On a CPU all train in stages (`train_in_stages`). Before each the budgets of all are scaled to the time that is left,
-and a stage that would end far beyond it is given up: the answer is then that of the stage before.
+On a CPU all contenders train in stages (`train_in_stages`). Before each stage, all budgets are rescaled to the
+remaining time. A stage that would finish far too late is abandoned, and the result is that of the previous stage.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from plait.training.track import Replica
 
 PLAN = "compare-plan"
 PROTOCOL = 4
-TIMING = 0.05  # of the time given, at most, for the first steps that are timed
+TIMING = 0.05  # largest fraction of the time limit for timing the first steps
 #: Called with the share of all training that is done, from 0 to 1.
 OnShare = Callable[[float], object]
-LATE = 1.1  # times the time given: a stage that will not end before that is given up
+LATE = 1.1  # a stage that would end after this multiple of the time limit is abandoned
 
 
 @dataclass(frozen=True)
 class Terms:
     """The terms of a comparison. One of `tokens` (of the largest budget), `flops` and `seconds` (of the whole
-    comparison) sets its length; `equal` says which quantity is the same for all contenders. `lr`: the learning rate of
-    all, or the middle of the search (None: the usual one for the width)."""
+    comparison) sets its length; `equal` names the quantity that is the same for all contenders. `lr`: the learning rate
+    of all, or the middle of the search (None: the default for the width)."""
 
     seeds: int = 5
     search_rates: bool = True
@@ -55,7 +55,7 @@ class Planner:
     terms: Terms
     store: Store
     pool: Workers
-    began: float  # as `time.perf_counter` counts
+    began: float  # a value of `time.perf_counter()`
 
     def first(self) -> dict[str, float]:
         """The budgets before anything is trained."""
@@ -74,13 +74,14 @@ class Planner:
 
     @property
     def searches(self) -> bool:
-        """Whether rates are searched: if asked for, and if the time allows it."""
+        """Whether learning rates are searched: if requested, and if there is enough time."""
         if self.terms.seconds is None:
             return self.terms.search_rates
         return bool(self._kept({}, self._timed)["search"])
 
     def search_share(self, budgets: Mapping[str, float]) -> float:
-        """The share of all training that the search of rates takes, with one rate beyond its range for each."""
+        """The fraction of all training that the rate search takes, with one rate beyond its range for each
+        contender."""
         work, course = self._workload, self.course
         costs = [
             (work.search(rate_steps(tokens, course), course), work.training(tokens)) for tokens in budgets.values()
@@ -89,27 +90,27 @@ class Planner:
         return searching / (searching + self.terms.seeds * sum(training for _, training in costs))
 
     def after(self, search: Search) -> dict[str, float]:
-        """The budgets after the search of rates, from its measured speed; those that do not depend on time stay."""
+        """The budgets after the rate search, from its measured speed; unchanged if they do not depend on time."""
         if self.terms.seconds is None:
             return self.first()
         return dict(self._kept({"steps": search.steps}, partial(self._searched, search))["tokens"])
 
     def scale(self, budgets: Mapping[str, float], so_far: Sequence[Stage], searching: float) -> float:
-        """What to multiply the budgets by after some stages, from how long those took. `searching`: seconds that the
-        search of rates took."""
+        """The factor for all budgets after some stages, from their durations. `searching`: seconds of the rate
+        search."""
         reached = [stage.shares[-1] for stage in so_far]
         after = {"tokens": dict(budgets), "reached": reached}
         return float(self._kept(after, partial(self._rescaled, budgets, so_far, searching))["scale"])
 
     def gave_up(self, budgets: Mapping[str, float], so_far: Sequence[Stage], scale: float) -> None:
-        """Note that the stage after these ended too late at this scale: they are all that there is."""
+        """Record that the stage after these was abandoned at this scale, so these stages are the result."""
         self._kept(self._given_up(budgets, so_far, scale), lambda: {"given_up": True})
 
     def given_up(self, budgets: Mapping[str, float], so_far: Sequence[Stage], scale: float) -> bool:
         return self.store.get(self._key(self._given_up(budgets, so_far, scale))) is not None
 
     def is_late(self, stage_began: float, share: float) -> bool:
-        """Whether a stage of which this share is done will end much later than all should."""
+        """Whether a stage of which this fraction is done will end long after the time limit."""
         if self.terms.seconds is None or perf_counter() - self.began < self.terms.seconds:
             return False
         now = perf_counter()
@@ -131,8 +132,8 @@ class Planner:
         return {"tokens": budgets, "seconds_per_token": speed, "seconds": spent, "search": search}
 
     def _affordable(self, speed: Mapping[str, float], spent: float) -> tuple[dict[str, float], bool]:
-        """Budgets that fit into the time, and whether rates are searched: only if every budget still has the steps
-        needed to compare rates."""
+        """Budgets that fit into the time, and whether rates are searched: only if every budget then still has enough
+        steps to compare rates."""
         assert self.terms.seconds is not None
         plan = self._plan(speed)
         if self.terms.search_rates:
@@ -165,7 +166,8 @@ class Planner:
         return {"scale": scale, "seconds_per_token": speed, "seconds": spent}
 
     def _left(self, spent: float) -> float:
-        """Seconds, where trainings tell that so many are gone: of an interrupted comparison, the clock tells less."""
+        """Seconds left, given the time that the trainings took: after an interruption the clock alone would undercount
+        it."""
         assert self.terms.seconds is not None
         return self.terms.seconds - max(spent, perf_counter() - self.began)
 
@@ -200,7 +202,7 @@ class Planner:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the training of all contenders: `shares` of the planned budgets at which curves were measured, and the
+    """A stage in the training of all contenders: `shares` of the planned budgets at which curves were measured, and the
     seconds of every training of each contender."""
 
     shares: list[float]
@@ -208,13 +210,13 @@ class Stage:
 
 
 class _TooLate(Exception):
-    """A stage was given up."""
+    """A stage was abandoned."""
 
 
 @dataclass(frozen=True)
 class _StageProgress:
-    """Reports the progress of a stage, from the share `begin` of all training to `end`; stops it where it `may_stop`
-    and is late."""
+    """Reports the progress of a stage, from the fraction `begin` of all training to `end`; abandons a stage that is
+    late, if it `may_stop`."""
 
     planner: Planner
     on_share: OnShare
@@ -233,10 +235,10 @@ def train_in_stages(
     planner: Planner, budgets: Mapping[str, float], rates: Mapping[str, float], searching: float, runs: Path,
     on_share: OnShare,
 ) -> dict[str, list[list[Record]]]:  # fmt: skip
-    """Train all seeds of all contenders to their budgets, or to what the time allows; records by contender, budget and
-    seed. `searching`: seconds that the search of rates took."""
+    """Train all seeds of all contenders to their budgets, or as far as time allows; records by contender, budget and
+    seed. `searching`: seconds of the rate search."""
     pool, course, seeds = planner.pool, planner.course, planner.terms.seeds
-    # On a GPU or a cluster every stage would start, and compile, all trainings again; there speeds change less.
+    # Not on a GPU or a cluster: every stage would restart and recompile all trainings, and speeds vary less there.
     local = course.device == "cpu" and not pool.place.cluster
     cuts = STAGES if planner.terms.seconds is not None and local else STAGES[-1:]
     records: dict[str, list[list[Record]]] = {c.name: [] for c in planner.contenders}

@@ -1,18 +1,19 @@
-"""The race: many candidates train in rounds of growing budgets, and further training goes where it tells most.
+"""The race: candidates train in rounds of growing budgets, and further training goes where it is most informative.
 
 After every round each learning curve is extrapolated to the target budget, with its uncertainty
-(`analysis.learning_curve`). Candidates that are best there with negligible probability stop, and a policy chooses who
-trains on (`analysis.race_policy`; the defaults did best on complete trainings, see `benchmarks/verdict.py`). Trainings
-are paused and resumed, never repeated. The answer depends only on the losses and on speeds that are measured once and
-stored, so a race that was killed continues as if nothing had happened.
+(`analysis.learning_curve`). Candidates with a negligible probability of being best there are stopped, and a policy
+chooses which ones continue (`analysis.race_policy`; its defaults performed best on complete trainings, see
+`benchmarks/verdict.py`). Trainings are paused and resumed, never repeated. The result depends only on the losses and on
+speeds that are measured once and stored, so a race that was killed resumes with the same decisions.
 
-Before the first rung a screening (`screening`): all of the steps with a part of their tokens, if the race is long
-enough and the limit allows for it. Then everybody takes the first rung only, which tells the level of the text.
+If the race is long enough and the cost limit allows it, a screening (`screening`) comes first: training for all steps
+with a fraction of their tokens. All candidates then train to the first rung only, which determines the loss level of
+the text.
 
 Learning rates: each candidate's is chosen among three at the first rung that has enough steps to compare them, if the
-limit allows for that; otherwise each trains at the usual rate for its width (`rates`). Where the best of the three is
-the smallest or the largest, the next one beyond is tried, too: of the truth table's architectures those of attention
-did best at half the usual rate, and may do better below it.
+cost limit allows it; otherwise each trains at the default rate for its width (`rates`). If the best of the three is the
+smallest or the largest, the next one beyond it is tried as well: among the reference architectures, those with
+attention did best at half the default rate, and may do better below it.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ from plait.training.track import Replica
 
 SPEED = "race-speed"
 PROTOCOL = 1
-DOUBLINGS = 7  # at most, from the first rung to the target
-FIRST_STEPS = 16  # at least, of the first rung
-RATES_AT_MOST = 0.35  # share of the race's cost that a search of rates may take; otherwise there is none
-BEYOND_AT_MOST = 0.55  # with the rates beyond the three: always enough for one of them
-SLACK = 1.25  # for time in which workers wait for the last one of a round
+DOUBLINGS = 7  # largest number, from the first rung to the target
+FIRST_STEPS = 16  # fewest steps of the first rung
+RATES_AT_MOST = 0.35  # largest fraction of the race's cost for a rate search; otherwise there is none
+BEYOND_AT_MOST = 0.55  # the same including rates beyond the first three; always enough for one of them
+SLACK = 1.25  # margin for workers that wait for the last training of a round
 REACH = 4.0  # how far beyond the target foresight goes, in multiples of it
 
 #: Called with the name of the stage and the share of the race that is done, from 0 to 1.
@@ -65,8 +66,8 @@ OnStage = Callable[[str, float], object]
 
 @dataclass(frozen=True)
 class Raced:
-    """A finished race. `records`: those of every candidate, by rung. `cost`: with the search of rates, as a share of
-    training all candidates to the target."""
+    """A finished race. `records`: those of every candidate, by rung. `cost`: as a fraction of training all candidates
+    to the target, including the rate search."""
 
     course: Course
     contenders: list[Contender]
@@ -78,7 +79,7 @@ class Raced:
     decision: Decision
     cost: float
     seconds: float
-    slowdown: float = 1.0  # of the last round: seconds over those expected by the timing before the race
+    slowdown: float = 1.0  # of the last round: seconds relative to those expected from the timing before it
     unscreened: str = ""  # why there was no screening; empty if there was one
 
     @property
@@ -97,8 +98,8 @@ class Raced:
 
     @property
     def reach(self) -> float:
-        """The largest budget, in tokens, that forecasts may speak about. A screening has taken all steps of the target,
-        and was held against trainings to it (`benchmarks/verdict.py`)."""
+        """The largest budget, in tokens, for which forecasts are valid. A screening trains for all steps of the target,
+        and its forecasts were validated on trainings to the target (`benchmarks/verdict.py`)."""
         return max(CALIBRATION.reach * self.longest, self.target if self.known.tested else 0.0)
 
     @property
@@ -128,7 +129,7 @@ class Raced:
         return replace(forecast, blind=True) if self.starved else forecast
 
     def prediction_at(self, tokens: Mapping[str, float]) -> Prediction:
-        """Every candidate's loss at a budget of its own: what equal time or equal FLOPs mean in its tokens."""
+        """Every candidate's loss at its own number of tokens, for budgets of equal time or equal FLOPs."""
         budgets = sorted(set(tokens.values()))
         forecast = self._extrapolate(budgets)
         places = [budgets.index(tokens[name]) for name in forecast.names]
@@ -143,7 +144,7 @@ class Raced:
 
 
 def known_of(course: Course, contenders: Sequence[Contender], screened: Mapping[str, Record]) -> Known:
-    """What the library of complete learning curves tells about these candidates, and their screenings."""
+    """Prior knowledge about these candidates from the library of complete learning curves and from their screenings."""
     archs = {c.name: c.arch for c in contenders}
     known = known_after(contenders, screened) if screened else reference_known(archs)
     data = course.data if course.tokenizer is None else ""
@@ -173,8 +174,9 @@ def race(
     rates: Mapping[str, float] | None = None,
     on_stage: OnStage = lambda stage, share: None,
 ) -> Raced:
-    """Race to `target` tokens at `limit` times the cost of training all candidates to it, or, if `seconds` are given,
-    within that time. `speed`: seconds per token of each candidate, by `speeds`. Given `rates` are used as they are."""
+    """Race to `target` tokens at `limit` times the cost of training all candidates to it, or, if `seconds` is given,
+    within that time. `speed`: seconds per token of each candidate, from `speeds`. If `rates` is given, there is no rate
+    search."""
     if not contenders:
         raise UserError("a race needs a candidate.")
     began, course, rungs = time.perf_counter(), pool.course, rungs_to(target, pool.course)
@@ -197,7 +199,7 @@ def race(
 
 
 def rungs_to(target: float, course: Course) -> list[int]:
-    """Numbers of steps that double up to the target's."""
+    """Numbers of steps, doubling up to the target's."""
     steps = course.steps(target)
     doublings = max(2, min(DOUBLINGS, int(math.log2(max(1.0, steps / FIRST_STEPS)))))
     return sorted({max(4, round(steps / 2**k)) for k in range(doublings + 1)})
@@ -207,7 +209,7 @@ def speeds(
     contenders: Sequence[Contender], pool: Workers, course: Course | None = None, most: float | None = None
 ) -> dict[str, float]:
     """Seconds per token of each candidate, timed with all workers busy for about `most` seconds; stored, so that a
-    resumed race plans alike."""
+    resumed race makes the same plan."""
     course = course or pool.course
     config = {
         "protocol": PROTOCOL,
@@ -239,14 +241,15 @@ class _Race:
         on_stage: OnStage,
         timed: bool = False,
     ) -> None:
-        """`timed`: the limit stands for a time, so that it falls if trainings take longer than `speed` says."""
+        """`timed`: the cost limit represents a time limit, so it is lowered if trainings take longer than `speed`
+        predicts."""
         course = pool.course
         self.contenders, self.course, self.rungs, self.pool, self.runs = contenders, course, rungs, pool, runs
         self.on_stage, self.timed = on_stage, timed
-        self.taken, self.slowdown = 0.0, 1.0  # seconds of all trainings; of the last round over those expected
+        self.taken, self.slowdown = 0.0, 1.0  # seconds of all trainings; actual over expected seconds of the last round
         self.rates = {c.name: usual_rate(c, course) for c in contenders}
         self.searched = False
-        self.searched_at: tuple[int, dict[str, Record]] = 0, {}  # rungs up to the search of rates; its best trainings
+        self.searched_at: tuple[int, dict[str, Record]] = 0, {}  # rungs up to the rate search; its best trainings
         self.screened: dict[str, Record] = {}
         self.unscreened = ""
         self.records: dict[str, list[list[Record]]] = {c.name: [] for c in contenders}
@@ -255,8 +258,8 @@ class _Race:
         self.state = RaceState(budgets, reached, speed, limit, course.recipe.decay, batch=max(1, pool.workers))
 
     def search_rates(self) -> None:
-        """Compare rates at an early rung with one seed. The best goes on; the cost of the others counts towards the
-        limit."""
+        """Compare learning rates at an early rung with one seed. The best training continues; the cost of the others
+        counts towards the limit."""
         enough = [steps for steps in self.rungs[:-1] if steps >= RATE_STEPS]
         share = enough[0] / self.rungs[-1] if enough else math.inf
         if (len(FACTORS) - 1) * share > RATES_AT_MOST * self.state.limit:
@@ -276,12 +279,12 @@ class _Race:
         expected = (
             sum(len(losses) * share * cost[name] for name, losses in search.losses.items()) * self.state.rungs[-1]
         )
-        self.taken += max(0.0, search.seconds * self.pool.workers - SLACK * expected)  # what was not allowed for
+        self.taken += max(0.0, search.seconds * self.pool.workers - SLACK * expected)  # beyond the allowance
         self.state = replace(self.state, limit=self.state.limit - spent / sum(cost.values()))
 
     def screen(self) -> None:
-        """Train every candidate for all of the steps with a part of their tokens, where that was measured to tell;
-        elsewhere `unscreened` says why not."""
+        """Train every candidate for all steps with a fraction of their tokens, in cases for which this was validated;
+        otherwise `unscreened` says why not."""
         steps, names = self.rungs[-1], [c.name for c in self.contenders]
         course = screening_course(self.course, steps)
         known = reference_known({c.name: c.arch for c in self.contenders})
@@ -296,7 +299,7 @@ class _Race:
             self.unscreened = too_dear(share, most)
         if self.unscreened:
             return
-        # Small steps may take longer per token, on a GPU much longer: what counts is measured.
+        # Small steps may take longer per token, on a GPU much longer, so their real cost is measured.
         speed, cost = speeds(self.contenders, self.pool, course), self.state.cost
         share *= sum(speed.values()) / sum(cost.values())
         if share > most:
@@ -329,8 +332,8 @@ class _Race:
             self._report("racing")
 
     def _take_searched(self, decision: Decision) -> bool:
-        """Where time ran out before the rung at which rates were searched: what was trained there tells more than the
-        first rungs, and is paid for. Whether there was any."""
+        """Use the trainings of the rate search if time ran out before its rung: they tell more than the first rungs and
+        have been paid for. Returns whether there were any."""
         rungs, best = self.searched_at
         later = [name for name in best if self.state.reached[name] < rungs and name not in decision.stopped]
         if not (self.timed and self.slowdown > SLACK and later):
@@ -341,7 +344,7 @@ class _Race:
         return True
 
     def _note_slowdown(self, round_: Mapping[str, Sequence[Record]]) -> None:
-        """From the records alone, so that a race that was killed goes on alike."""
+        """Computed from the records alone, so that a killed race resumes with the same decisions."""
         cost, scoring = self.state.cost, SCORING * self.course.held_out
         results = [(name, record.result) for name, records in round_.items() for record in records]
         taken = sum(float(result["seconds"]) for _, result in results)
@@ -351,8 +354,8 @@ class _Race:
         self.taken += taken - sum(cost[name] * scoring for name, _ in results)
 
     def _in_time(self) -> RaceState:
-        """The state with a lower limit if trainings take so much longer than expected that the rest would not end in
-        time."""
+        """The state, with a lower cost limit if trainings are so much slower than expected that the rest would miss the
+        deadline."""
         state = self.state
         if not self.timed or self.slowdown <= SLACK:
             return state
@@ -360,7 +363,7 @@ class _Race:
         return replace(state, limit=min(state.limit, (state.spent + left / self.slowdown) / state.whole))
 
     def _next_leg(self, name: str, arch: Architecture) -> Leg:
-        """To the next rung from the one that was reached."""
+        """The leg from the current rung to the next one."""
         rungs = [0, *self.rungs]
         after, steps = rungs[self.state.reached[name] :][:2]
         return Leg(self.course, arch, (Replica(self.rates[name], 0),), (steps,), self.runs, after)
@@ -369,6 +372,6 @@ class _Race:
         self._report("racing", cost * done / total)
 
     def _report(self, stage: str, more: float = 0.0) -> None:
-        """`more`: what was spent in a round that has not ended."""
+        """Report progress. `more`: cost spent so far in the current round."""
         limit = self.state.limit * self.state.whole
         self.on_stage(stage, min(1.0, (self.state.spent + more) / limit) if limit else 1.0)

@@ -1,10 +1,10 @@
-"""A learning rate for every architecture: judged at a bad rate, an architecture is judged wrongly.
+"""A learning rate for every architecture, because one trained at a bad rate is judged unfairly.
 
-The usual rate falls with the width. A search trains one seed at half, one and two times the usual rate, for an eighth
-of the budget and at least 96 steps. If the best rate is the smallest or the largest tried, the next one beyond it is
-tried too. The best rate is then used for the whole budget. This transfers well: for 29 architectures, the rate that was
-best after 128 steps lost 0.002 nats on average after 512 steps. After fewer than 100 steps too large rates look best,
-which costs 0.03 to 0.06 nats (benchmarks/results).
+The default rate decreases with the width. A search trains one seed at half, one and two times the default rate, for an
+eighth of the budget and at least 96 steps. If the best rate is the smallest or the largest tried, the next one beyond
+it is tried too. The best rate is then used for the whole budget. This transfers well: for 29 architectures, the rate
+that was best after 128 steps lost 0.002 nats on average after 512 steps. After fewer than 100 steps, rates that are too
+large look best, which costs 0.03 to 0.06 nats (benchmarks/results).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from plait.racing.workers import Workers, seconds_of_all
 from plait.records import Record
 from plait.training.track import Replica
 
-FACTORS = (0.5, 1.0, 2.0)  # of the usual rate
+FACTORS = (0.5, 1.0, 2.0)  # of the default rate
 FURTHER = 2  # rates that a search may try beyond its range
-RATE_SHARE = 1 / 8  # the rate is chosen after this share of the budget
+RATE_SHARE = 1 / 8  # the rate is chosen after this fraction of the budget
 RATE_STEPS = 96  # fewest steps after which rates are compared
-USUAL_WIDTH, WIDEST = 128, 2.0  # the width the recipe's rate is for; narrower models get at most 2 times it
+USUAL_WIDTH, WIDEST = 128, 2.0  # the width that the recipe's rate is for; narrower models get at most twice that rate
 
 
 def usual_rate(contender: Contender, course: Course) -> float:
@@ -41,8 +41,8 @@ def rate_steps(tokens: float, course: Course) -> int:
 
 
 def stacks(replicas: Sequence[Replica], course: Course) -> list[tuple[Replica, ...]]:
-    """Groups of replicas that train as one: all together on a GPU, where stacking is faster; one by one on a CPU, where
-    workers share the cores."""
+    """Groups of replicas that train as one stack: all of them on a GPU, where stacking is faster; single replicas on a
+    CPU, where workers run in parallel."""
     alone = course.device == "cpu" or not replicas
     return [(replica,) for replica in replicas] if alone else [tuple(replicas)]
 
@@ -68,8 +68,8 @@ def search_rates(
     further: int = FURTHER,
     on_share: Callable[[float], object] = lambda share: None,
 ) -> Search:
-    """Try rates around each contender's `usual` one, training one seed for `steps`; while the best rate is the smallest
-    or largest tried, try the next one, at most `further` times."""
+    """Try rates around each contender's `usual` (default) one, training one seed for `steps`; while the best rate is
+    the smallest or largest tried, try the next one, at most `further` times."""
     course = pool.course
     trainings: dict[str, dict[float, Record]] = {c.name: {} for c in contenders}
     losses: dict[str, dict[float, float]] = {c.name: {} for c in contenders}
@@ -81,7 +81,7 @@ def search_rates(
         legs = [Leg(course, c.arch, stack, (steps[c.name],), runs) for c, stack in asked]
         if not legs:
             break
-        first = len(FACTORS) / (len(FACTORS) + 1)  # of the search, by its first round
+        first = len(FACTORS) / (len(FACTORS) + 1)  # fraction of the search that is its first round
         begin, end = [(0.0, first), (first, 1.0), (1.0, 1.0)][min(round_, 2)]
         trained = pool.run(legs, partial(_report_share, on_share, begin, end))
         for (c, stack), (records,) in zip(asked, trained, strict=True):
@@ -109,5 +109,5 @@ def _rates_beyond(losses: Mapping[float, float]) -> list[float]:
 
 
 def best_rate(losses: Mapping[float, float], usual: float) -> float:
-    """The rate of the lowest loss (the smaller of equally good ones), or `usual` if no rate was tried."""
+    """The rate with the lowest loss (the smaller of equally good ones), or `usual` if no rate was tried."""
     return min(sorted(losses), key=lambda lr: losses[lr]) if losses else usual

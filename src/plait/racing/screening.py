@@ -1,19 +1,19 @@
-"""The screening: before a race, every candidate trains all of its steps with a sixteenth of their tokens, on copies.
+"""The screening: before a race, every candidate trains for all steps with a sixteenth of the tokens, on repeated text.
 
-What decides between architectures at the end is learnt late, after many optimizer steps, and a race that may spend a
-tenth sees only the first ones. A sixteenth of a step's tokens takes all of the steps at a sixteenth of the cost: a part
-of the batch, or, where one sequence is more than that, a shorter one. The text is full of copies (pieces of 8 to 32
-tokens come twice), on which copying from the context is learnt sooner. The score is the loss of held-out tokens of the
-plain text that repeat the context.
+What separates architectures in the end is often learnt late, after many optimizer steps, and a race that may spend a
+tenth of the full cost sees only the first steps. A screening takes all of them at a sixteenth of the cost: with fewer
+sequences per step or, if one sequence is more than a sixteenth of a step, a shorter sequence. Pieces of 8 to 32 tokens
+of its text are repeated, so that copying from the context is learnt sooner. The score is the loss on held-out tokens of
+the original text that repeat the context.
 
-A screening tells the ranking after sixteen times its tokens. Of the truth table's 29 architectures on three texts its
-Spearman correlation with the losses after 34 million tokens is 0.83 to 0.91, seed by seed (two sequences of 256 tokens
-per step, every second piece copied; 0.74 to 0.89 with all copied); as many tokens of the full training have about 0.4
-(benchmarks/results/2026-11-18-screening.md; what it adds to a race is in 2026-11-18-verdict.md). With half of the
-tokens copies of all pieces tell more. The library of curves has screenings of its architectures
-(`analysis.curve_screening`) with 512 tokens per step, and others are placed among them by their tokens: those of 128
-tokens and 4096 steps correlate with those of 512 tokens and 1024 steps by 0.95 and 0.94. Races of fewer than 1024 steps
-have none.
+A screening predicts the ranking after sixteen times as many tokens. For the 29 reference architectures on three texts,
+its Spearman correlation with the losses after 34 million tokens is 0.83 to 0.91 for single seeds (two sequences of 256
+tokens per step, every second piece repeated; 0.74 to 0.89 with all repeated), against about 0.4 for the same number of
+tokens of the full training (benchmarks/results/2026-11-18-screening.md; its effect on a race is in
+2026-11-18-verdict.md). In a screening of half as many tokens, repeating all pieces is more informative. The curve
+library contains screenings of its architectures with 512 tokens per step (`analysis.curve_screening`); a screening with
+other steps is compared with those of the same number of tokens: screenings of 128 tokens and 4096 steps correlate with
+those of 512 tokens and 1024 steps by 0.95 and 0.94. Races of fewer than 1024 steps have no screening.
 """
 
 from __future__ import annotations
@@ -38,19 +38,20 @@ from plait.training.track import Text
 
 PART = 16  # the tokens of a step are divided by this
 SHORTEST = 128  # tokens of a sequence
-RATE = 0.35  # of a candidate's learning rate, for a sixteenth of the tokens: what the library's were trained with
+RATE = 0.35  # factor on the learning rate for a sixteenth of the tokens, as in the library's screenings
 LIBRARY_TOKENS = 512  # per step of the library's screenings
-ALL_HALF = (2048, 4096)  # of its steps: up to where all pieces have a copy, and from where every second has
-FEWEST_STEPS = 1024  # that a screening was measured at
-AT_MOST = 0.7  # of what a race may cost; where a screening takes more, there is none
-PIECES = (8, 33)  # tokens of a piece, from and below
-SOURCE = 4_000_000  # tokens of the text that are copied, at most
+ALL_HALF = (2048, 4096)  # library steps up to which all pieces are repeated, and from which on every second one is
+FEWEST_STEPS = 1024  # the shortest screening that was validated
+AT_MOST = 0.7  # largest fraction of a race's cost limit; a screening that would cost more is skipped
+PIECES = (8, 33)  # tokens of a piece: lower end, and upper end (exclusive)
+SOURCE = 4_000_000  # most tokens of the text that are used
 CONTEXT = 3  # tokens that must match for a token to repeat the context
-SEED = 7  # of the pieces
+SEED = 7  # for drawing the pieces
 
 
 def screening_course(course: Course, steps: int) -> Course:
-    """The same text and held-out tokens for so many steps, with smaller steps on copies."""
+    """The screening's course: the same data and held-out tokens, but fewer tokens per step, on text with repeated
+    pieces."""
     batch, seq_len = course.recipe.batch, course.recipe.seq_len
     fewer = max(1, batch // PART)
     shorter = min(seq_len, max(SHORTEST, batch * seq_len // (PART * fewer)))
@@ -59,21 +60,22 @@ def screening_course(course: Course, steps: int) -> Course:
 
 
 def copies_share(tokens: float) -> float:
-    """Of the pieces of a text that have a copy, in a screening of so many tokens. In a short one all have, so that
-    somebody begins to copy at all; in a long one every second, so that whoever copies only what has just been said is
-    told from who finds what to copy."""
+    """The fraction of pieces that are repeated in a screening of so many tokens. In a short one all are, so that some
+    architectures learn to copy at all; in a long one every second, which separates models that merely repeat the last
+    piece from models that find what to copy."""
     first, last = (math.log(steps * LIBRARY_TOKENS) for steps in ALL_HALF)
     return float(np.interp(math.log(tokens), [first, last], [1.0, 0.5]))
 
 
 def screening_rate(rate: float, course: Course) -> float:
-    """For the screening's steps: between the rate of a sixteenth and the race's own by a power law."""
+    """The learning rate for the screening's step size, interpolated by a power law between the race's rate and the
+    factor `RATE` at a sixteenth of the tokens."""
     small = screening_course(course, FEWEST_STEPS).tokens_per_step / course.tokens_per_step
     return rate * math.pow(RATE, math.log(small) / math.log(1 / PART))
 
 
 def screening_text(text: Text, share: float) -> Text:
-    """With copies of this share of its pieces, to be scored by its repeats."""
+    """The text with this fraction of its pieces repeated, scored on held-out tokens that repeat the context."""
     repeats_NT = repeats(text.inputs_NT, text.targets_NT)
     if not repeats_NT.any():
         raise UserError("none of the held-out tokens repeat the context: the text is too short.")
@@ -82,7 +84,7 @@ def screening_text(text: Text, share: float) -> Text:
 
 
 def copied(tokens: np.ndarray, share: float) -> np.ndarray:
-    """The text in pieces, of which this share, drawn at random, is followed by a copy."""
+    """The text cut into pieces, of which a random fraction `share` is followed by a copy of itself."""
     source = np.asarray(tokens[:SOURCE])
     rng = np.random.default_rng(SEED)
     lengths = rng.integers(*PIECES, size=len(source) // PIECES[0] + 1)
@@ -94,7 +96,7 @@ def copied(tokens: np.ndarray, share: float) -> np.ndarray:
 
 
 def repeats(inputs_NT: np.ndarray, targets_NT: np.ndarray) -> np.ndarray:
-    """Which targets, with the tokens before them, occur earlier in their window."""
+    """Which targets occur earlier in their window after the same preceding tokens."""
     found_NT = np.zeros(targets_NT.shape, bool)
     for row, (inputs, targets) in enumerate(zip(inputs_NT.tolist(), targets_NT.tolist(), strict=True)):
         seen: set[tuple[int, ...]] = set()
@@ -106,7 +108,7 @@ def repeats(inputs_NT: np.ndarray, targets_NT: np.ndarray) -> np.ndarray:
 
 
 def known_after(contenders: Sequence[Contender], records: Mapping[str, Record]) -> Known:
-    """What the library tells of candidates with these screenings; of a diverged one there is none."""
+    """Prior knowledge from the library given these screenings; diverged ones are left out."""
     losses = {name: loss_of(record) for name, record in records.items()}
     finite = {name: math.log(loss) for name, loss in losses.items() if math.isfinite(loss) and loss > 0}
     tokens = max(float(record.result["tokens"]) for record in records.values())

@@ -3,9 +3,9 @@
     with Workers(course, store, Place(workers=2), mixers=…) as pool:
         pool.run(legs, on_progress)          # trains only what the store does not hold
 
-Losses go into the store as soon as they are known. On Ctrl-C or a scheduler's signal the workers save their trainings
-and stop, and likewise when their parent process dies. A worker that is killed loses at most half a minute of training.
-On a GPU of this machine, and with a single worker, legs run in this process.
+Losses are stored as soon as they are known. On Ctrl-C, on a scheduler's signal, or when their parent process dies, the
+workers save their trainings and stop. A worker that is killed loses at most half a minute of training. On a GPU of this
+machine, and with a single worker, legs run in this process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from plait.workers.worker import Worker
 
 TIMED = 3  # steps that are timed, after one warm-up step
 LOOK = 0.2  # seconds between progress reports
-CLAIM_SECONDS = 20.0  # after which the leg of a machine that died may be taken by another
+CLAIM_SECONDS = 20.0  # after which another machine may take over the leg of one that died
 #: Called with the training tokens done so far and those of all legs.
 OnTokens = Callable[[float, float], object]
 
@@ -65,14 +65,14 @@ def run_leg(
 
 
 def time_step(worker: Worker, spec: str, course: Course, most: float) -> float:
-    """Seconds of one training step of one replica, after one to warm up: the mean of several, or of as many as end
-    within `most` seconds, at least one."""
+    """Seconds per training step of one replica, after one warm-up step: the mean of several steps, or of as many as fit
+    into `most` seconds, at least one."""
     track = Track(
         architecture(spec), [Replica(course.recipe.lr, 0)], [_text(worker, course)], course.recipe, device=course.device
     )
     track.advance_to(1)
     first = track.seconds
-    track.advance_to(1 + TIMED, most - first)  # one step, if no time is left
+    track.advance_to(1 + TIMED, most - first)  # one step if no time is left
     return (track.seconds - first) / (track.step - 1)
 
 
@@ -85,7 +85,7 @@ def _text(worker: Worker, course: Course) -> Text:
     return text
 
 
-# ---- where they are asked for
+# ---- in the parent process
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Workers:
     place: Place = field(default_factory=Place)
     mixers: tuple[MixerSource, ...] = ()
     log: tuple[str, ...] = ()  # names of sinks
-    #: Seconds per token of specs, where they are known: the legs that take longest begin first.
+    #: Seconds per token by spec, where known, for starting the longest legs first.
     speeds: dict[str, float] = field(default_factory=dict)
 
     def __enter__(self) -> Workers:
@@ -115,8 +115,8 @@ class Workers:
     def step_seconds(
         self, archs: Sequence[Architecture], course: Course | None = None, most: float | None = None
     ) -> list[float]:
-        """Seconds of a training step of each architecture, on this course or that of all, timed with all workers busy
-        as in training, for about `most` seconds in all."""
+        """Seconds per training step of each architecture on this course (default: the pool's), timed with all workers
+        busy as in training, for about `most` seconds in total."""
         limit = math.inf if most is None else most * self.workers / self._pool.times(len(archs)) / len(archs)
         tasks = [
             Task(f"time {place}", f"{__name__}:time_step", (arch.text, course or self.course, limit), what=arch.text)
@@ -125,8 +125,8 @@ class Workers:
         return self._pool.timed(tasks, most=math.inf if most is None else most)
 
     def run(self, legs: Iterable[Leg], on_tokens: OnTokens = lambda done, total: None) -> list[list[list[Record]]]:
-        """Train what the store lacks; returns the records of every leg, by budget and replica. Raises
-        `KeyboardInterrupt`, with everything saved, when asked to stop."""
+        """Train what is not in the store; returns the records of every leg, by budget and replica. When asked to stop,
+        saves everything and raises `KeyboardInterrupt`."""
         legs = list(legs)
         left: dict[str, Leg] = {}
         for leg in legs:
@@ -173,7 +173,7 @@ class _Meter:
         self._last = -math.inf
 
     def at(self, key: str, step: Any) -> None:
-        # After a branch's decay the trunk goes on from before it.
+        # After a branch has decayed, the trunk resumes from the step before the decay.
         self._done[key] = max(self._done.get(key, 0.0), self._legs[key].tokens_at(step))
         if time.perf_counter() - self._last > LOOK:
             self._last = time.perf_counter()

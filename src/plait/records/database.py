@@ -1,9 +1,8 @@
-"""The database behind a store: connecting to a URL, transactions, the tables and their version, and errors as clear
-messages.
+"""The database behind a store: connections, transactions, the tables and their version, and clear error messages.
 
-SQLite runs with a write-ahead log: readers and one writer work at once, and a process killed at any moment leaves the
-file as the last commit left it. `synchronous=FULL` holds even when the power fails; its price is one fsync per
-commit, which is little compared with the seconds of work behind a record.
+SQLite runs with a write-ahead log: readers and one writer work concurrently, and a process killed at any moment leaves
+the file as of the last commit. `synchronous=FULL` also protects against power failures; it costs one fsync per commit,
+which is little compared with the seconds of work behind a record.
 """
 
 from __future__ import annotations
@@ -50,17 +49,17 @@ from plait.core.errors import UserError
 DEFAULT = "sqlite:///runs/plait.db"
 VARIABLE = "PLAIT_STORE"
 BUSY_SECONDS = 60  # how long a writer waits for the others
-RESTART_SECONDS = 120.0  # how long a server that was there before is waited for
+RESTART_SECONDS = 120.0  # how long to wait for a server that was reachable before
 SWITCH_SECONDS = 60  # how long a new store waits to switch to its write-ahead log
 POSTGRES = "postgresql+psycopg"
 DRIVERS = {"sqlite": "sqlite", "postgresql": POSTGRES, "postgres": POSTGRES, POSTGRES: POSTGRES}
 
 Done = TypeVar("Done")
 
-#: Whether an insert took place is told by its number of rows, which SQLAlchemy drops unless asked to keep it.
+#: Whether an insert took place is known from its row count, which SQLAlchemy drops unless asked to keep it.
 COUNTED = {"preserve_rowcount": True}
 
-#: What SQLite says, and what to do about it. PostgreSQL's own messages say enough.
+#: SQLite's messages, and what to do about them. PostgreSQL's own messages are clear enough.
 REMEDIES = {
     "disk is full": "Nothing stored so far is lost: free some space and run again.",
     "not a database": "It is damaged, or not a database. It was left unchanged: move it away, or choose another store.",
@@ -77,13 +76,13 @@ REMEDIES = {
 
 
 def resolve(url: str | None) -> URL:
-    """The URL of the store: the one given, else $PLAIT_STORE, else a file in the working folder."""
+    """The URL of the store: the given one, otherwise $PLAIT_STORE, otherwise a file in the working folder."""
     text = url or os.environ.get(VARIABLE) or DEFAULT
     allowed = f"A store is {DEFAULT} (a file) or postgresql://user@host/database."
     try:
         parsed = make_url(text)
     except ArgumentError:
-        # A password may stand in what is no URL, so it is repeated only where it looks like a file's name.
+        # Even text that is not a URL may contain a password, so it is repeated only if it looks like a file name.
         hint = f" Did you mean sqlite:///{text}?" if "@" not in text else ""
         raise UserError(f"this is not the URL of a store.{hint} {allowed}") from None
     if parsed.drivername not in DRIVERS:
@@ -93,7 +92,7 @@ def resolve(url: str | None) -> URL:
         return parsed
     if parsed.database in (None, "", ":memory:"):
         raise UserError(f"'{text}' names no file. {allowed}")
-    # Absolute, so that a later change of the working folder does not begin a second store.
+    # Absolute, so that a later change of the working folder does not create a second store.
     return parsed.set(database=os.path.abspath(os.path.expanduser(str(parsed.database))))
 
 
@@ -103,8 +102,8 @@ def file_of(url: URL) -> Path | None:
 
 
 def is_missing(path: Path) -> bool:
-    """Whether the file does not exist. If we may not look, it may exist: opening the database will say what is
-    wrong."""
+    """Whether the file does not exist. Without permission to look, it may exist: opening the database will report the
+    problem."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -127,7 +126,7 @@ def make_engine(url: URL) -> Engine:
         event.listen(engine, "connect", _durable)
         return engine
     try:
-        # An idle connection may be gone by the time a long computation ends: try it before use.
+        # An idle connection may be closed by the time a long computation ends: test it before use.
         return create_engine(url, pool_pre_ping=True, execution_options=COUNTED)
     except ModuleNotFoundError as missing:
         raise UserError(f"PostgreSQL needs {missing.name}: pip install 'plait[postgresql]'.") from None
@@ -150,7 +149,7 @@ def explained(url: URL) -> Iterator[None]:
 
 
 def is_away(wrong: BaseException | None) -> bool:
-    """Whether a server does not answer just now, as while it restarts."""
+    """Whether a server is temporarily unreachable, for example while it restarts."""
     if not isinstance(wrong, OperationalError | InterfaceError):
         return False
     text = str(wrong.orig)
@@ -162,7 +161,7 @@ AWAY = (
     "Connection refused", "could not connect", "connection failed", "connection is lost", "is not connected",
 )  # fmt: skip
 REPAIR = "It was left unchanged: `plait runs repair` saves what can be read, or put a backup in its place."
-CHECKED_BYTES = 16 * 2**20  # a file up to this size is checked when it is opened, which takes a tenth of a second
+CHECKED_BYTES = 16 * 2**20  # files up to this size are checked when opened, which takes a tenth of a second
 
 
 def _require_whole(connection: Connection, store: str) -> None:
@@ -176,19 +175,19 @@ def _require_whole(connection: Connection, store: str) -> None:
 
 
 VERSION = 1
-CREATION_LOCK = 0x706C616974  # "plait": a PostgreSQL advisory lock is a number
+CREATION_LOCK = 0x706C616974  # "plait" as a number, as PostgreSQL's advisory locks require
 
 tables = MetaData()
-# Names begin with plait_: a PostgreSQL database may hold other people's tables.
+# Names begin with plait_, because a PostgreSQL database may contain other tables.
 versions = Table("plait_schema", tables, Column("version", Integer, primary_key=True))
 records = Table(
     "plait_records",
     tables,
-    # Counts up, so that "newest first" needs no clock. SQLite counts only in its own INTEGER.
+    # Increments, so that "newest first" needs no clock. SQLite increments only its own INTEGER.
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("key", Text, nullable=False, unique=True),
     Column("kind", Text, nullable=False, index=True),
-    Column("config", Text, nullable=False),  # JSON, as result and about
+    Column("config", Text, nullable=False),  # JSON, like result and about
     Column("result", Text, nullable=False),
     Column("about", Text, nullable=False),
     sqlite_autoincrement=True,
@@ -200,7 +199,7 @@ claims = Table(
     Column("owner", Text, nullable=False, index=True),
     Column("expires", Double, nullable=False),  # seconds since 1970
 )
-#: Progress of long commands while they run. Added after the first stores were made: it may be missing.
+#: Progress of running commands. Added later: stores of earlier versions may lack it.
 jobs = Table(
     "plait_jobs",
     tables,
@@ -212,8 +211,8 @@ jobs = Table(
 
 
 def is_there(connection: Connection, store: str) -> bool:
-    """Whether the database holds our tables; a UserError if a newer plait made them."""
-    there = tables.tables.keys() & set(inspect(connection).get_table_names())  # one question: all made at once, or none
+    """Whether the database contains our tables; a UserError if a newer plait created them."""
+    there = tables.tables.keys() & set(inspect(connection).get_table_names())  # all were created at once, or none
     if versions.name not in there:
         if there:
             raise UserError(f"the store {store} is damaged: it has no table {versions.name}. {REPAIR}")
@@ -232,8 +231,8 @@ def is_there(connection: Connection, store: str) -> bool:
 
 
 def create(connection: Connection, store: str) -> None:
-    """Create our tables if the database lacks them. Of several processes that try at once, one succeeds."""
-    if is_there(connection, store):  # nothing is changed before this is known
+    """Create our tables if they are missing. If several processes try at once, one succeeds."""
+    if is_there(connection, store):  # change nothing before this check
         return
     if connection.dialect.name == "sqlite":
         _use_write_ahead_log(connection)
@@ -247,14 +246,14 @@ def create(connection: Connection, store: str) -> None:
 
 
 def _use_write_ahead_log(connection: Connection) -> None:
-    """The file remembers it."""
+    """Switch to the write-ahead log; the file stores this setting."""
     deadline = time.monotonic() + SWITCH_SECONDS
     while not _switched(connection, deadline):
         time.sleep(0.01)
 
 
 def _switched(connection: Connection, deadline: float) -> bool:
-    # Of two processes that switch at the same moment SQLite refuses one at once, whatever its timeout.
+    # If two processes switch at the same moment, SQLite refuses one immediately, whatever its timeout.
     try:
         connection.exec_driver_sql("PRAGMA journal_mode=WAL")
     except OperationalError as wrong:
@@ -265,20 +264,20 @@ def _switched(connection: Connection, deadline: float) -> bool:
 
 
 class Database:
-    """Connections to the database at a URL. A server that answered once is waited for when it restarts."""
+    """Connections to the database at a URL. If a server that was reachable restarts, operations wait for it."""
 
     def __init__(self, url: str | None = None) -> None:
         self._url = resolve(url)
         self._engine = make_engine(self._url)
         self._process = os.getpid()
         self._created = False
-        self._reached = False  # a server that answered once is waited for when it restarts
-        # The two dialects spell "insert unless it is there" alike, but not with the common insert.
+        self._reached = False  # whether the server was reachable before; then operations wait for it
+        # Both dialects support "insert unless it exists" in the same way, but not with SQLAlchemy's generic insert.
         self._insert = sqlite.insert if self._url.drivername == "sqlite" else postgresql.insert
 
     @property
     def url(self) -> str:
-        """The URL with which another process opens this store. It may hold a password: not for display."""
+        """The URL with which another process opens this store. It may contain a password: not for display."""
         return self._url.render_as_string(hide_password=False)
 
     @property
@@ -302,7 +301,7 @@ class Database:
         self._write(lambda connection: connection.execute(delete(claims).where(claims.c.key == "")))
 
     def _now(self) -> ColumnElement[Any]:
-        # Machines that share a server go by its clock: theirs differ. A file's users share one clock anyway.
+        # Machines that share a server use its clock, because theirs differ. Users of a file share one clock anyway.
         if self._url.drivername == "sqlite":
             return literal(time.time())
         return extract("epoch", func.clock_timestamp())
@@ -320,7 +319,7 @@ class Database:
         return self._answered(read)
 
     def _write(self, work: Callable[[Connection], Done]) -> Done:
-        """In one transaction: all of it is stored at the end, or nothing."""
+        """Run in one transaction: either everything is stored at the end, or nothing."""
 
         def write(connection: Connection) -> Done:
             with connection.begin():
@@ -331,7 +330,7 @@ class Database:
         return self._answered(write)
 
     def _answered(self, ask: Callable[[Connection], Done]) -> Done:
-        """Ask; a server that is restarting is asked again until it answers."""
+        """Run a query; if the server is restarting, retry until it answers."""
         deadline = time.monotonic() + RESTART_SECONDS
         while True:
             try:

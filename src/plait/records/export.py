@@ -1,7 +1,7 @@
 """Records, and rows of any result, as one file for other programs: CSV and Parquet with a column per field, or JSON.
 
-However many there are, a few hundred are held at a time: they go to a scratch file first, while the columns are found
-out, and from there into the file.
+At most a few hundred are in memory at a time: they are first written to a temporary file, while the columns are
+determined, and from there to the output file.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from plait.core.files import atomic_write, writing
 from plait.records.record import Record, flat
 
 AT_ONCE = 500
-EXACT = 2**53  # whole numbers up to here are exact as floats, too
+EXACT = 2**53  # integers up to this are exact as floats
 
 
 def export(records: Iterable[Record], path: Path, overwrite: bool = False) -> int:
-    """Write the records and return how many there were. The file appears when it is complete, or not at all."""
+    """Write the records and return how many there were. The file is written atomically."""
     require_format(path)
     if path.exists() and not overwrite:
         raise UserError(f"{path} exists already; overwrite it with --force, or choose another name.")
@@ -56,7 +56,7 @@ def write_json_list(documents: Iterable[Any], file: TextIO) -> int:
 
 
 def _write_json(documents: Iterable[Mapping[str, Any]], path: Path) -> int:
-    # A file's name that is no UTF-8 comes with surrogates, which JSON can only hold escaped.
+    # File names that are not UTF-8 contain surrogates, which JSON can only represent escaped.
     with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         return write_json_list(documents, file)
 
@@ -144,7 +144,7 @@ def _kind(value: Any) -> str:
     if isinstance(value, int):
         return "int" if abs(value) <= EXACT else "large" if -(2**63) <= value < 2**63 else "json"
     if isinstance(value, dict) or any(isinstance(inner, (list, dict)) for inner in value):
-        return "json"  # Parquet has lists of its own, but nothing for an empty dict
+        return "json"  # Parquet supports lists, but not empty dicts
     inner = ""
     for element in value:
         inner = _merged(inner, _kind(element))
@@ -169,7 +169,7 @@ def _merged(left: str, right: str) -> str:
 
 
 def _ordered(names: Iterable[str]) -> list[str]:
-    """Of a record in the order config, result, about, and then of first sight."""
+    """Columns in the order config, result, about, and then of first appearance."""
     parts = {part: place for place, part in enumerate(("key", "kind", "config", "result", "about"))}
     return sorted(names, key=lambda name: parts.get(name.partition(".")[0], len(parts)))
 

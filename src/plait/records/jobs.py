@@ -1,9 +1,9 @@
-"""Long-running commands (probe, search, compare, design, studies …) in the store: how far each is, published for the
-dashboard, and the answer it gave (`keep_answer`).
+"""Long-running commands (probe, search, compare, design, studies …) in the store: their progress, published for the
+dashboard, and their answers (`keep_answer`).
 
-The command only sets what is new; one of its threads writes that to the store, at most once per second, and says that
-the command is alive when nothing is new. The row is removed when the command ends. A command that was killed leaves its
-row: its process is gone or silent, so it is listed as stopped, until the same command runs again or a day has passed.
+The command only sets its new state; a background thread writes it to the store, at most once per second, and sends
+heartbeats when nothing changes. The row is removed when the command ends. A killed command leaves its row: its process
+is gone or silent, so it is listed as stopped, until the same command runs again or a day has passed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from plait.records.record import Record, provenance_of, this_machine
 from plait.records.store import Store, has_died, writable_store
 
 UPDATE = 1.0  # seconds between two writes
-HEARTBEAT = 15.0  # seconds between two writes while nothing is new
+HEARTBEAT = 15.0  # seconds between two writes while nothing changes
 SILENT = 60.0  # seconds without a write after which a job of another machine counts as stopped
-END = 2.0  # seconds that the end of a command waits for its job to be taken out
+END = 2.0  # seconds that an ending command waits for its job to be removed
 FORGOTTEN = 86_400.0  # seconds after which a stopped job is no longer listed
 
 
@@ -42,8 +42,8 @@ class JobState:
     host: str
     process: int
     stage: str = "starting"
-    detail: str = ""  # in words, such as "3 of 12 trials"
-    share: float | None = None  # of the stage that is done, 0 to 1; None: not known
+    detail: str = ""  # such as "3 of 12 trials"
+    share: float | None = None  # progress of the stage, 0 to 1; None: unknown
     seconds: float = 0.0  # since it began
     seconds_left: float | None = None  # of the stage; None: too early to tell
 
@@ -60,7 +60,8 @@ class Job:
 
 
 class Publisher:
-    """Of one command. Its methods only note what is new; `write_if_due` is called by a thread of `published`."""
+    """Publishes one command. Its methods only set the new state; `write_if_due` is called by a thread of
+    `published`."""
 
     def __init__(self, store: Store, verb: str, title: str) -> None:
         self._store = store
@@ -81,7 +82,7 @@ class Publisher:
         """An `on_progress` that publishes and then calls the given one."""
 
         def both(what: str, done: float, total: float | None) -> None:
-            counts = total is not None and total > 1  # else it is a share
+            counts = total is not None and total > 1  # otherwise it is a fraction
             amount = f"{done:,.0f}" if float(done).is_integer() else f"{done:,.1f}"
             self.update(what, done / total if total else None, f"{amount} of {total:,.0f}" if counts else "")
             on_progress(what, done, total)
@@ -106,15 +107,15 @@ class Publisher:
 
 @contextmanager
 def published(store: Store, verb: str, title: str) -> Iterator[Publisher]:
-    """Publish the progress of what runs inside, from the first `update` on. A command that is refused before, or ends
-    within a second, leaves no trace: not even a store."""
+    """Publish the progress of the block, from the first `update` on. A command that fails before, or ends within a
+    second, leaves no trace, not even a store."""
     publisher, ended = Publisher(store, verb, title), threading.Event()
 
     def write() -> None:
         while not ended.wait(UPDATE):
             if not publisher.updated:
                 continue
-            with suppress(UserError):  # a store that is away or read-only for a while costs no work
+            with suppress(UserError):  # a store that is temporarily unreachable does not affect the command
                 publisher.write_if_due()
 
     def remove() -> None:
@@ -130,20 +131,20 @@ def published(store: Store, verb: str, title: str) -> Iterator[Publisher]:
         ended.set()
         remover = threading.Thread(target=remove, daemon=True, name="plait job end")
         remover.start()
-        remover.join(END)  # a store that does not answer must not keep the command from ending
+        remover.join(END)  # a store that does not answer must not block the end of the command
 
 
 @contextmanager
 def published_store(
     store: str | Store | None, verb: str, title: str, on_progress: OnProgress
 ) -> Iterator[tuple[Store, OnProgress]]:
-    """A store that can be written to, and an `on_progress` that also publishes there how far the command is."""
+    """A writable store, and an `on_progress` that also publishes the command's progress there."""
     with writable_store(store) as opened, published(opened, verb, title) as job:
         yield opened, job.alongside(on_progress)
 
 
 def read_jobs(store: Store) -> list[Job]:
-    """Those that run first, then those that stopped within a day; damaged rows are left out."""
+    """All jobs: running ones first, then those that stopped within a day; damaged rows are skipped."""
     here, jobs = this_machine(), []
     for row in store.job_rows():
         with suppress(TypeError, ValueError, RecursionError):
@@ -154,7 +155,7 @@ def read_jobs(store: Store) -> list[Job]:
 
 
 def _state(fields: Mapping[str, Any]) -> JobState:
-    """A state that can be shown; `TypeError` or `ValueError` where the row holds something else."""
+    """A state that can be displayed; `TypeError` or `ValueError` if the row contains something else."""
     state = JobState(**fields)
     texts = {name: getattr(state, name) for name in ("verb", "title", "host", "stage", "detail")}
     numbers = {name: getattr(state, name) for name in ("share", "seconds", "seconds_left")}
@@ -169,13 +170,13 @@ def _state(fields: Mapping[str, Any]) -> JobState:
         raise TypeError("seconds are missing")
     if numbers["share"] is not None:
         numbers["share"] = min(1.0, numbers["share"])
-    # A file name that is no UTF-8 comes with surrogates, which no page can hold.
+    # File names that are not UTF-8 contain surrogates, which no page can represent.
     printable = {name: text.encode("utf-8", "replace").decode() for name, text in texts.items()}
     return replace(state, **printable, **numbers)
 
 
 def _remove_stopped(store: Store, new: JobState) -> None:
-    """Stopped jobs that the new one takes up again, and those that nobody asks for any more."""
+    """Remove stopped jobs that the new one resumes, and expired ones."""
     again = (new.verb, new.title)
     gone = [job for job in read_jobs(store) if not job.running and (job.state.verb, job.state.title) == again]
     old = [row.id for row in store.job_rows() if row.age > FORGOTTEN]
@@ -190,9 +191,9 @@ def keep_answer(
 ) -> str:
     """Store an answer that was computed from many records (a comparison's verdict, a design) and return its key.
 
-    `asked` is everything that decides the answer, `document` is what `--json` prints. The same question gives the same
-    key; a stored answer is replaced only if another version of the code made it. If the store cannot be written the
-    answer is not lost: the key is then empty.
+    `asked` is everything that determines the answer, `document` is what `--json` prints. The same question gives the
+    same key; a stored answer is replaced only if it was made by another version of the code. If the store cannot be
+    written, the key is empty and the answer is not lost.
     """
     config = {"protocol": ANSWER_PROTOCOL, **_plain(asked)}
     record = Record.of(kind, config, _plain(document), provenance_of(started, seconds))

@@ -1,10 +1,10 @@
 """Records: a result together with its config and provenance, and the key under which it is stored.
 
-The key is the hash of everything that decides the result: what was asked for, fully resolved, and the version of the
-protocol that answers. The protocol version is a small integer in the config, which the producer raises by hand when its
-results change meaning. Source code, library versions and hardware are recorded in `provenance` but are not part of the
-key: otherwise every edited comment, new library or other machine would compute everything again, and machines could not
-share a store.
+The key is the hash of everything that determines the result: the fully resolved request, and the protocol version of
+the code that computes it. The protocol version is a small integer in the config, which the producer raises by hand when
+its results change meaning. Source code, library versions and hardware are recorded in `provenance` but are not part of
+the key: otherwise every edited comment, new library or other machine would compute everything again, and machines could
+not share a store.
 
 Fields of nested JSON have dotted names: `task.name` is the `name` in `task`.
 
@@ -36,7 +36,7 @@ from plait.core.files import CHECKSUM, DIGITS
 
 
 class Provenance(TypedDict):
-    """What surrounded a computation."""
+    """The circumstances of a computation."""
 
     started: str  # ISO 8601, UTC
     seconds: float
@@ -76,7 +76,7 @@ def code_hash() -> str:
     total = hashlib.sha256()
     for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".txt", ".json")):
         content = path.read_bytes()
-        # Name and length go in front, or moving a line from one file to the next would go unnoticed.
+        # Name and length come first; otherwise moving a line from one file to the next would go unnoticed.
         total.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
         total.update(content)
     return total.hexdigest()[:16]
@@ -84,7 +84,7 @@ def code_hash() -> str:
 
 @cache
 def cpu_model() -> str:
-    """The processor's model name; an empty string if the system does not say."""
+    """The processor's model name; an empty string if unknown."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # not Linux
@@ -116,7 +116,7 @@ def _version(package: str) -> str | None:
 
 
 def _threads() -> int | None:
-    """The number of torch's threads: sums over several threads may differ in the last digits."""
+    """The number of torch's threads, because sums over several threads may differ in the last digits."""
     torch = sys.modules.get("torch")
     return None if torch is None else int(torch.get_num_threads())
 
@@ -147,9 +147,9 @@ class Document(TypedDict):
 class Record:
     key: str  # record_key(kind, config)
     kind: str  # what produced it, such as "probe"
-    config: dict[str, Any]  # all that decides the result, resolved
+    config: dict[str, Any]  # everything that determines the result, resolved
     result: dict[str, Any]  # plain JSON: numbers, curves
-    provenance: dict[str, Any]  # a `Provenance`, of which older records lack fields; stored and exported as `about`
+    provenance: dict[str, Any]  # a `Provenance` (older records lack fields); stored and exported as `about`
 
     @classmethod
     def of(
@@ -159,7 +159,7 @@ class Record:
         return cls(record_key(kind, config), kind, dict(config), dict(result), dict(provenance))
 
     def document(self) -> Document:
-        """As one JSON document."""
+        """The record as one JSON document."""
         return {
             "key": self.key,
             "kind": self.kind,
@@ -185,8 +185,8 @@ def record_key(kind: str, config: Mapping[str, Any]) -> str:
 def json_text(value: Any, name: str, canonical: bool = False) -> str:
     """`value` as compact JSON in ASCII; floats as Python's repr, which gives the same float back.
 
-    What JSON would silently change (tuples, keys that are no strings) or cannot hold (NaN, infinities) is refused;
-    messages call the value `name`. In canonical form fields are sorted.
+    What JSON would silently change (tuples, keys that are not strings) or cannot represent (NaN, infinities) is
+    refused; messages call the value `name`. In canonical form fields are sorted.
     """
     _check(value, name)
     return json.dumps(value, sort_keys=canonical, separators=(",", ":"), allow_nan=False)
@@ -210,9 +210,9 @@ def _check(value: Any, name: str) -> None:
 
 
 def flat(document: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Every field that holds no other fields, by its dotted name. Lists stay whole.
+    """Every leaf field by its dotted name. Lists are not flattened.
 
-    A name that has a dot of its own is quoted, so that no two fields share a name: `models."gpt2-1.5b".loss`.
+    A name that contains a dot is quoted, so that no two fields share a name: `models."gpt2-1.5b".loss`.
     """
     fields: dict[str, Any] = {}
     _flatten(document, before, fields)
@@ -222,7 +222,7 @@ def flat(document: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 def _flatten(document: Mapping[str, Any], before: str, fields: dict[str, Any]) -> None:
     for plain, value in document.items():
         name = before + (json.dumps(plain) if "." in plain or '"' in plain else plain)
-        # Whether something is a Mapping takes long to find out: hardly any value needs the question.
+        # isinstance(…, Mapping) is slow, and hardly any value needs it.
         if type(value) not in _LEAVES and isinstance(value, Mapping) and value:
             _flatten(value, f"{name}.", fields)
         else:
@@ -244,7 +244,7 @@ def _equal(value: Any, wanted: Any) -> bool:
             wanted = json.loads(wanted)
         except ValueError:
             return False
-    # Python holds True and 1 equal; JSON does not.
+    # True and 1 are equal in Python, but not in JSON.
     return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)
 
 
@@ -259,7 +259,7 @@ def key_of(kind: str, config: str) -> str:
 
 
 def seal(key: str, kind: str, config: str, result: str, about: str) -> str:
-    """`about`, a JSON object's text, with the checksum of all of the record in front."""
+    """`about`, a JSON object's text, with the checksum of the whole record as its first field."""
     rest = about[1:]
     return f'{{"{CHECKSUM}":"{_checksum(key, kind, config, result, about)}"{"" if rest == "}" else ","}{rest}'
 
@@ -276,7 +276,7 @@ def damage(row: Any) -> str:
         if sealed[1] != _checksum(key, kind, config, result, "{" + about[sealed.end() :]):
             return "its checksum is not the one written down"
         return ""
-    for name, text in (("result", result), ("about", about)):  # of before: at least it is JSON
+    for name, text in (("result", result), ("about", about)):  # older records: check at least that it is JSON
         try:
             whole = isinstance(json.loads(text), dict)
         except (ValueError, RecursionError):
@@ -290,7 +290,7 @@ def record_of(row: Any, store: str) -> Record:
     """The record of a stored row, after checking that it is undamaged."""
     if wrong := damage(row):
         raise UserError(f"the record {str(row.key)[:KEY_DIGITS]} in {store} is damaged: {wrong}. {REMEDY}")
-    # What the checksum covers was written by `put`: numbers need no second look.
+    # What the checksum covers was written by `put`, so numbers need no further check.
     about = json.loads(row.about)
     about.pop(CHECKSUM, None)
     return Record(row.key, row.kind, json.loads(row.config), json.loads(row.result), about)

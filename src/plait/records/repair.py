@@ -1,8 +1,8 @@
 """Checking a store, and repairing a damaged one: every record is read, and the undamaged ones are saved.
 
-`verify` reads all records, and lets SQLite look at its own pages. `repair` makes a new file of the whole records beside
-a damaged one, which is kept under another name; on a server it takes damaged rows out and keeps them in a file. What is
-taken out is computed again when it is next asked for. Nobody else should be using the store meanwhile.
+`verify` reads all records, and lets SQLite check its own pages. `repair` writes the intact records to a new file and
+keeps the damaged one under another name; on a server it removes damaged rows and keeps them in a file. Removed records
+are computed again when they are next needed. No other process should use the store meanwhile.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from plait.records.database import records
 from plait.records.record import damage
 from plait.records.store import Store
 
-MAGIC = b"SQLite format 3\x00"  # how a file begins
+MAGIC = b"SQLite format 3\x00"  # the first bytes of a file
 FIELDS = ("key", "kind", "config", "result", "about")
 AT_ONCE = 500
-MOST_UNREADABLE = 2000  # rows in a row, until the rest is given up
+MOST_UNREADABLE = 2000  # consecutive rows, after which the rest is abandoned
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Damaged:
 class Verified(Result):
     ROWS = "damaged"
     store: str
-    records: int  # whole ones
+    records: int  # intact
     damaged: tuple[Damaged, ...]
-    unreadable: int  # rows of which not even the key can be read
-    file: tuple[str, ...] = ()  # what SQLite says of the file itself
+    unreadable: int  # rows whose key cannot be read
+    file: tuple[str, ...] = ()  # SQLite's messages about the file itself
 
     @property
     def whole(self) -> bool:
@@ -57,9 +57,9 @@ class Verified(Result):
 class Repaired(Result):
     store: str
     records: int  # kept
-    damaged: tuple[Damaged, ...]  # taken out
+    damaged: tuple[Damaged, ...]  # removed
     unreadable: int
-    backup: str  # where the store as it was, or what was taken out of it, is kept; empty where nothing was wrong
+    backup: str  # where the original store, or what was removed from it, is kept; empty if nothing was wrong
 
 
 @dataclass
@@ -87,8 +87,8 @@ def verify(store: Store) -> Verified:
 
 
 def repair(store: Store) -> Repaired:
-    """Save the undamaged records to a new store, and keep the damaged one under another name. A store without damage is
-    left as it is."""
+    """Save the undamaged records to a new store, and keep the damaged one under another name. An undamaged store is not
+    changed."""
     seen = verify(store)
     if seen.whole:
         return Repaired(store.name, seen.records, (), 0, "")
@@ -108,7 +108,7 @@ def _rewrite(path: Path, name: str, seen: Verified) -> Path:
         with Store(f"sqlite:///{draft}") as fresh, _copy_of(path) as connection:
             for rows in _file_rows(connection, _Tally()):
                 fresh.restore(rows)
-        # The log belongs to the file it was written for: both move.
+        # The write-ahead log belongs to its file, so both are moved.
         for ending in ("-wal", "-shm"):
             beside = path.with_name(path.name + ending)
             if beside.exists():
@@ -126,7 +126,7 @@ def _free_name(path: Path) -> Path:
 
 
 class _copy_of:
-    """A connection to a copy of the file, which begins as it should: reading must not change the original."""
+    """A connection to a copy of the file with a valid header, because reading must not change the original."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -166,7 +166,7 @@ def _problems(connection: sqlite3.Connection) -> list[str]:
 
 
 def _file_rows(connection: sqlite3.Connection, tally: _Tally) -> Iterator[list[dict[str, object]]]:
-    """The whole rows, some at a time, by way of the table alone: an index may be damaged. What is wrong goes into
+    """The intact rows, in batches, read from the table without an index, which may be damaged. Problems are added to
     `tally`."""
     asked = f"SELECT id, {', '.join(FIELDS)} FROM {records.name} NOT INDEXED WHERE id > ? ORDER BY id LIMIT ?"
     last, size, failed = -1, AT_ONCE, 0
@@ -183,7 +183,7 @@ def _file_rows(connection: sqlite3.Connection, tally: _Tally) -> Iterator[list[d
             yield _whole([SimpleNamespace(**dict(zip(("id", *FIELDS), row, strict=True))) for row in rows], tally)
             last, failed = rows[-1][0], 0
         elif size > 1:
-            size = 1  # up to the one that cannot be read
+            size = 1  # one by one, up to the row that cannot be read
         else:
             tally.unreadable += last >= 0
             last, failed = last + 1, failed + 1

@@ -1,5 +1,5 @@
-"""The store: records by key, in SQLite or PostgreSQL, written by many processes at once; and claims, by which processes
-share work.
+"""The store: records by key, in SQLite or PostgreSQL, written by many processes concurrently; and claims, by which
+processes share work.
 
     with open_store() as store:
         for key in keys:
@@ -9,7 +9,7 @@ share work.
 Nothing is created before the first write: a store that does not exist reads as empty.
 
 A process that computes a record holds a claim on its key (`held`), so that two processes do not compute it twice. The
-claim is renewed in the background and released at the end, also after an error. If the process dies, others on the same
+claim is renewed in the background and released at the end, even after an error. If the process dies, others on the same
 machine take the claim over at once, those on other machines when it expires.
 """
 
@@ -42,19 +42,19 @@ from plait.records.record import (
     this_machine,
 )
 
-AT_ONCE = 500  # keys in one statement; SQLite has a limit
-CLAIM_SECONDS = 60.0  # that a claim outlives a process of another machine
+AT_ONCE = 500  # keys per statement, because SQLite has a limit
+CLAIM_SECONDS = 60.0  # how long a claim outlives a process of another machine
 
 
 def open_store(url: str | Store | None = None) -> Store:
-    """The store at `url`, else at $PLAIT_STORE, else `runs/plait.db` in the working folder. A store that is open
-    already is returned as it is."""
+    """The store at `url`, otherwise at $PLAIT_STORE, otherwise `runs/plait.db` in the working folder. A store that is
+    already open is returned unchanged."""
     return url if isinstance(url, Store) else Store(url)
 
 
 @contextmanager
 def opened_store(store: str | Store | None) -> Iterator[Store]:
-    """The store at a URL, closed at the end; one that is open already stays open."""
+    """The store at a URL, closed at the end; a store that is already open stays open."""
     if isinstance(store, Store):
         yield store
         return
@@ -64,7 +64,7 @@ def opened_store(store: str | Store | None) -> Iterator[Store]:
 
 @contextmanager
 def writable_store(store: str | Store | None) -> Iterator[Store]:
-    """The same, for work whose results are to be kept: one that cannot be written to is told of before."""
+    """The same, for work whose results are stored: raises before the work if the store is not writable."""
     with opened_store(store) as opened:
         opened.require_writable()
         yield opened
@@ -80,12 +80,12 @@ class Store(Database):
         return record_of(rows[0], self.name) if rows else None
 
     def has(self, keys: Iterable[str]) -> set[str]:
-        """Those of the keys that are in the store."""
+        """The keys that are in the store."""
         asked = select(records.c.key)
         return {row.key for some in _batches(keys) for row in self._rows(asked.where(records.c.key.in_(some)))}
 
     def put(self, record: Record) -> bool:
-        """Store a record and end any claim on its key. The first writer wins: False if the key was stored already.
+        """Store a record and end any claim on its key. The first writer wins: False if the key was already stored.
 
         When this returns, the record survives whatever happens to the process or the machine.
         """
@@ -109,8 +109,8 @@ class Store(Database):
         return self._write(insert)
 
     def computed(self, kind: str, config: Mapping[str, Any], compute: Callable[[], Mapping[str, Any]]) -> Record:
-        """The record of this config; if it is not there, `compute` gives its result, which is stored. Where another
-        process has computed it meanwhile, theirs counts."""
+        """The record of this config; if there is none, `compute` gives its result, which is stored. If another process
+        has stored it meanwhile, that record is returned."""
         key, started = record_key(kind, config), time.time()
         record = self.get(key)
         if record is None:
@@ -133,7 +133,7 @@ class Store(Database):
         Inner fields are named with dots: `{"task.name": "compression"}`. A string also matches the number, boolean or
         null that it spells, so that text from a command line can be passed on.
         """
-        name = self.name  # computed once: it takes as long as reading a record
+        name = self.name  # computed once, because it takes as long as reading a record
         if not where:
             for row in islice(self._newest_first(select(records.c.id, *_RECORD), kind, limit), limit):
                 yield record_of(row, name)
@@ -202,7 +202,7 @@ class Store(Database):
         def take(connection: Connection) -> bool:
             if connection.execute(taken).rowcount != 1:
                 return False
-            # Checked only now that the claim is ours: an earlier holder has stored its record by now, if ever.
+            # Checked after the claim is ours: an earlier holder would have stored its record by now.
             if connection.execute(select(records.c.id).where(records.c.key == key)).first() is None:
                 return True
             connection.execute(delete(claims).where(claims.c.key == key))
@@ -221,7 +221,7 @@ class Store(Database):
         return self._write(renew)
 
     def release(self, key: str, owner: str) -> None:
-        """Give a claim up without a record. Nothing happens if another owner has taken it over."""
+        """Release a claim without a record. Nothing happens if another owner has taken it over."""
         given_up = delete(claims).where(claims.c.key == key, claims.c.owner == owner)
         self._write(lambda connection: connection.execute(given_up))
 
@@ -234,7 +234,7 @@ class Store(Database):
         """Whether an unexpired claim on the key is held."""
         return bool(self._rows(select(claims.c.owner).where(claims.c.key == key, claims.c.expires > self._now())))
 
-    # ---- jobs: how far the commands that run now are (`plait.records.jobs` publishes and reads them)
+    # ---- jobs: progress of running commands (published and read by `plait.records.jobs`)
 
     def put_job(self, id: str, owner: str, state: str) -> None:
         """Insert or replace the state (JSON) of a running command."""
@@ -243,7 +243,7 @@ class Store(Database):
         put = row.on_conflict_do_update(index_elements=[jobs.c.id], set_=replaced)
 
         def write(connection: Connection) -> None:
-            jobs.create(connection, checkfirst=True)  # a store of an earlier version has no such table
+            jobs.create(connection, checkfirst=True)  # stores of earlier versions have no such table
             connection.execute(put)
 
         self._write(write)
@@ -265,7 +265,7 @@ class Store(Database):
         path = file_of(self._url)
         return [] if path is not None and is_missing(path) else self._answered(read)
 
-    # ---- rows as they are, for `plait.records.repair`
+    # ---- raw rows, for `plait.records.repair`
 
     def raw_rows(self, asked: Select[Any]) -> Sequence[Row[Any]]:
         return self._rows(asked)
@@ -274,7 +274,7 @@ class Store(Database):
         self._write(lambda connection: connection.execute(doomed))
 
     def restore(self, rows: Sequence[Mapping[str, object]]) -> None:
-        """Put rows of another store, known to be whole, under the numbers they had."""
+        """Insert rows of another store, known to be intact, with their original numbers."""
         if rows:
             self._write(lambda connection: connection.execute(self._insert(records).on_conflict_do_nothing(), rows))
 
@@ -316,7 +316,7 @@ def held(store: Store, key: str, what: str, ttl: float = CLAIM_SECONDS) -> Itera
 
     def renew() -> None:
         while not done.wait(ttl / 4):
-            with suppress(UserError):  # the store does not answer now; the next renewal may succeed
+            with suppress(UserError):  # the store does not answer; the next renewal may succeed
                 store.heartbeat(owner, ttl)
 
     thread = threading.Thread(target=renew, daemon=True)
@@ -331,7 +331,7 @@ def held(store: Store, key: str, what: str, ttl: float = CLAIM_SECONDS) -> Itera
 
 
 def is_open(store: Store, key: str) -> bool:
-    """Whether a key may be claimed: nobody holds it, or its holder has died on this machine."""
+    """Whether a key may be claimed: it is not held, or its holder has died on this machine."""
     if not store.is_claimed(key):
         return True
     owner = store.owner_of(key)

@@ -1,5 +1,5 @@
-"""An architecture as a picture: its blocks from input to output, repeats folded, with what each has of the parameters
-and of the FLOPs. An SVG document that needs nothing else; what is pointed at says its numbers.
+"""A diagram of an architecture: its blocks from input to output, repeats folded, with each one's share of parameters
+and FLOPs. A self-contained SVG document with numbers as tooltips.
 
 After Figure 5 of the PAR Transformer (Mandava et al. 2020, arXiv:2009.04534), for any spec.
 """

@@ -1,5 +1,5 @@
 """Charts of a page: marks over two axes, and curves, in the page's colours (`plait.reporting.page`), light and dark.
-Every mark with a hint says it when it is pointed at."""
+Marks with a hint show it as a tooltip."""
 
 from __future__ import annotations
 

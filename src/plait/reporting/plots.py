@@ -1,6 +1,5 @@
-"""Interactive charts: the static drawing, and beside it the numbers from which the page's script (`web/`)
-draws it again, as wide as its place, zoomed, with series hidden or the limit moved. Without the script the drawing
-stays."""
+"""Interactive charts: the static drawing, together with the numbers from which the page's script (`web/`) redraws it to
+fit its container, zoomed, with series hidden or the limit moved. Without the script, the static drawing remains."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Records of a store as one page: each kind its section, the records that were asked for from close, then how all of it
-was made and what to cite. The sections and the views are those of the live dashboard (`plait.serving`)."""
+"""Records of a store as one page: a section per kind, the requested records in detail, then how everything was made and
+what to cite. The sections and the views are those of the live dashboard (`plait.serving`)."""
 
 from __future__ import annotations
 

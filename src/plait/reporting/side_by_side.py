@@ -1,5 +1,4 @@
-"""Two records or more beside each other: what differs in what was asked for, what came out, and their curves in one
-chart."""
+"""Two or more records side by side: the differences of their configs, their results, and their curves in one chart."""
 
 from __future__ import annotations
 

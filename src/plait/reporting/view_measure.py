@@ -1,4 +1,5 @@
-"""The view of a measurement: latency, memory and energy of one model, how sure they are, and what memory is made of."""
+"""The view of a measurement: latency, memory and energy of one model, their uncertainty, and the components of
+memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The view of a training: its loss while it trained, what it came to, and by which recipe."""
+"""The view of a training: its loss curves, its result, and its recipe."""
 
 from __future__ import annotations
 

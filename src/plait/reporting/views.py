@@ -1,4 +1,4 @@
-"""What one record looks like: a view per kind, the same in the live dashboard and in a report.
+"""Views of single records, one per kind, the same in the live dashboard and in a report.
 
 A view is plain parts of a page and, beside them, its figures as SVG documents and its numbers as rows, so that all that
 shows a record shows the same. Packages add views of their own kinds by entry points of the group `plait.views`: a
@@ -37,7 +37,7 @@ MOST_SOURCES = 60  # records of an answer that are named
 
 @dataclass(frozen=True)
 class Context:
-    """What a view may ask for beside its record: other records, and their addresses ("" where there is none)."""
+    """What a view may use besides its record: other records, and their addresses ("" if there is none)."""
 
     get: Callable[[str], Record | None] = lambda key: None
     address: Callable[[str], str] = lambda key: ""

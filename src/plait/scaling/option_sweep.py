@@ -26,10 +26,10 @@ from plait.model.architecture import Architecture
 from plait.records import Record
 from plait.scaling.run import trained_architecture
 
-#: By kind of record: what its result calls the quality, and 1 where more of it is better.
+#: By kind of record: the name of the quality in its result, and 1 if higher is better.
 QUALITY = {"train": ("loss", -1.0), "probe": ("accuracy", 1.0)}
 
-ERRORS = 2.0  # a difference of more standard errors than this counts as one
+ERRORS = 2.0  # differences of more standard errors than this are significant
 
 ByTask = dict[str, list[float]]
 

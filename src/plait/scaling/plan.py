@@ -34,7 +34,7 @@ from plait.training.recipe import Recipe
 
 VERSION = 1
 PER_PARAMETER = 20.0
-DECADES = 12  # between the smallest and the largest budget, at most
+DECADES = 12  # largest range between the smallest and the largest budget
 VALIDATION_TOKENS = 2**17
 
 
@@ -112,7 +112,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def tokens_per_byte(corpus: Corpus) -> float | None:
-    """The factor that turns a loss per token into a loss per byte; None if the tokens do not stand for text."""
+    """The factor that turns a loss per token into a loss per byte; None if the tokens do not represent text."""
     size = corpus.bytes("validation")
     return len(corpus.tokens("validation")) / size if size else None
 

@@ -28,10 +28,10 @@ from plait.core.errors import UserError
 from plait.training.recipe import Recipe
 
 TABLE_FLOPS, TABLE_BATCH = 4e18, 2**19
-SMALL_BATCH, BATCH_POWER = 2**13, 0.25  # tokens per step from which on the best rate goes with the batch, and how
-#: The learning rate, and the width it was found at, of models far smaller than the tables'.
+SMALL_BATCH, BATCH_POWER = 2**13, 0.25  # tokens per step above which the rate depends on the batch, and the power
+#: The learning rate of models far smaller than those of the tables, and the width it was found at.
 SMALL_RATE, SMALL_WIDTH = 4e-3, 64
-LEAST_STEPS = 500  # runs with fewer lie above the law of longer ones
+LEAST_STEPS = 500  # runs with fewer have a higher loss than the law of longer ones
 
 #: Active parameters, FLOPs and tokens of a sequence → a recipe.
 PaperRule = Callable[[float, float, int], Recipe]

@@ -1,10 +1,10 @@
-"""Trains the runs of a plan, each once, with the trainer of `plait train` and a record of its own.
+"""Trains the runs of a plan, each once, with the trainer of `plait train` and its own record.
 
 Every run is one task of a worker pool. Several programs on machines that share a store may work on one plan: each
 claims a run before training it and skips runs that another one has claimed. After an interruption the same call
 resumes.
 
-The trainings in a store, as the table of runs that scaling laws are fitted to.
+Also reads the trainings in a store as the table of runs to which scaling laws are fitted.
 
 If the store has records of `plait scale run`, these are the runs they list, of all studies on the same text as the
 newest one. Otherwise all trainings of the store are taken, each architecture named by its pattern of mixers.
@@ -44,7 +44,7 @@ OnProgress = Callable[[float, int, str], None]
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """A planned run and what training it gave; None where it diverged or is being trained elsewhere."""
+    """A planned run and its result; None if it diverged or is being trained elsewhere."""
 
     run: PlannedRun
     key: str
@@ -114,7 +114,8 @@ def _label(run: PlannedRun) -> str:
 
 
 def train_planned(worker: Worker, run: PlannedRun, plan: Plan, runs: Path, device: str, log: tuple[str, ...]) -> str:
-    """Train one run in a worker process. Returns `DIVERGED` if its loss did, so that the other runs go on; else ""."""
+    """Train one run in a worker process. Returns `DIVERGED` if its loss diverged, so that the other runs continue;
+    otherwise ""."""
     from plait.data import open_corpus
     from plait.training.fit import fit_alone
     from plait.training.trainer import Diverged
@@ -124,7 +125,7 @@ def train_planned(worker: Worker, run: PlannedRun, plan: Plan, runs: Path, devic
         kept = ((plan.data, plan.tokenizer), open_corpus(plan.data, tokenizer=plan.tokenizer))
         worker.kept["corpus"] = kept
     job = job_of(run, plan, kept[1])
-    if worker.store.has([job.key]):  # also where the weights have gone since
+    if worker.store.has([job.key]):  # even if the weights were deleted since
         return ""
     try:
         fit_alone(job, worker.store, runs, device=device, log=log, on_progress=worker.tell, stopping=worker.stopping)

@@ -24,7 +24,7 @@ from plait.spec import Header, presets
 HEADS = ("heads", "kv_heads")
 WIDTHS = ("inner", "width", "dt_rank")
 DEPTH_POWER = 0.5
-MOST_WIDTHS = 64  # sizes of a grown family at most
+MOST_WIDTHS = 64  # most sizes of a grown family
 _SIZED = re.compile(r"(?P<family>.+)-(?P<millions>\d+)m")
 
 
@@ -137,7 +137,7 @@ def _period(layers: tuple[MixerOptions, ...]) -> tuple[MixerOptions, ...]:
 
 
 def attention_share(arch: Architecture) -> float:
-    """The share of sequence mixers whose cache grows with the text."""
+    """The fraction of sequence mixers whose cache grows with the text."""
     mixers = [options for options in arch.layers if options.kind == "sequence"]
     growing = [options for options in mixers if options.cost(arch.header.d, 2).kv_cache]
     return len(growing) / len(mixers) if mixers else 0.0

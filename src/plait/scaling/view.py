@@ -20,8 +20,8 @@ from plait.reporting.scaling_page import laws_parts, laws_title, power_of_ten
 from plait.reporting.views import Context, View
 from plait.scaling.run import RunRow, run_row
 
-DRAWS = 100  # of the bootstrap, so that the page appears at once; `plait scale fit` draws a thousand
-BEYOND = 10.0  # the target of the forecast is so many times the largest budget trained
+DRAWS = 100  # of the bootstrap, so that the page loads quickly; `plait scale fit` uses a thousand
+BEYOND = 10.0  # the forecast's target, as a multiple of the largest budget trained
 FEWEST = 6  # runs, below which no surface is fitted
 
 

@@ -86,7 +86,7 @@ class Request:
     supernet: SupernetJob | None = None
     corpus: Corpus | None = None
     scoring: Scoring | None = None  # workers that compute the proxies; None: this process
-    cut: int | None = None  # ends after so many of its iterations; None: after all
+    cut: int | None = None  # end after this many iterations; None: after all
 
     def __post_init__(self) -> None:
         METHODS.load(self.method)
@@ -131,7 +131,7 @@ class Request:
         return any(name in on_device() for name in (*self.names(), penalty))
 
     def check_possible(self, *, profiled: bool = False) -> None:
-        """Raise a `UserError` if no candidate satisfies the constraints that need no profile: before one is made."""
+        """Raise a `UserError` if no candidate satisfies the constraints that need no profile, before one is made."""
         if not profiled:
             require_measurable(self.names(), self.setting)
         known = self.without_predictions()
@@ -218,8 +218,8 @@ def search_front(
     ended: Callable[[Search], bool] = lambda search: False,
 ) -> Record:
     """Run a search and return its record, from the store if it is there. Ctrl-C raises `Interrupted`; the same call
-    then resumes. Where `ended` says so after an iteration, the search ends there, and its record is that of a search of
-    so many iterations."""
+    then resumes. If `ended` returns true after an iteration, the search ends there, and its record is that of a search
+    with so many iterations."""
     search = request.search(predictor, store)
     stored = store.get(search.key)
     if stored is not None:

@@ -31,7 +31,8 @@ MAX_MEASURED = 8  # models measured to find the best one within the limits
 
 
 def value_of(row: Row, name: str) -> Any:
-    """The value of a column; of a quantity of the device, the measured value if there is one, else the predicted."""
+    """The value of a column; for a quantity of the device, the measured value if there is one, otherwise the
+    predicted."""
     if name not in on_device():
         return row[name]
     entry = row.get(quantity(name).column, UNKNOWN)
@@ -47,7 +48,7 @@ def is_here(record: Record, known: Measurements) -> bool:
     from plait.device.profile import SAME, Profile
 
     here = Profile.here(known.setting).device
-    theirs = (record.result["profile"] or {}).get("machine", here)  # older records do not say
+    theirs = (record.result["profile"] or {}).get("machine", here)  # absent from older records
     return all(theirs.get(name) == here.get(name) for name in SAME)
 
 

@@ -81,7 +81,7 @@ def validate(
     ended: Callable[[int], bool] = lambda done: False,
 ) -> Validated:
     """Measure `count` candidates of the front (0: all). `on_progress` gets the number done and the total. `ended`:
-    whether to end after so many."""
+    whether to stop after this many."""
     scaled_NM = _scaled(front)
     chosen = spread(scaled_NM, count or len(front))
     measurements, result = _FrontMeasurements(front, limits, measure, set(chosen)), Validated()

@@ -1,4 +1,5 @@
-"""The state of trainings, read from their run folders (`plait.training.run` writes them): which run now, and how far.
+"""The state of trainings, read from their run folders (written by `plait.training.run`): which are running, and their
+progress.
 
 Reads only, and without torch. A folder that is being written or is damaged is read as far as possible.
 """

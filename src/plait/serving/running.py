@@ -1,4 +1,4 @@
-"""Page parts for what runs now: commands, from the progress they publish in the store, and trainings, from their
+"""Page parts for running work: commands, from the progress they publish in the store, and trainings, from their
 folders."""
 
 from __future__ import annotations

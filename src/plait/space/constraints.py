@@ -237,8 +237,8 @@ class Limits:
 
     @classmethod
     def read(cls, tokens_per_second: float | None = None, /, **limits: str | float | None) -> Limits:
-        """As a user gives them: 40ms, 300MB, or numbers of seconds and bytes. `tokens_per_second`, at least, is one of
-        the time per token."""
+        """From the user's options: 40ms, 300MB, or numbers of seconds and bytes. `tokens_per_second` is a lower bound,
+        converted to a limit on the time per token."""
         if tokens_per_second is not None:
             if limits.get("token_time") is not None:
                 raise UserError("--tokens-per-second and --token-time mean the same: give one of them.")

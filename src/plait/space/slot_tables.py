@@ -224,7 +224,7 @@ def decoder_sums(
 
 
 def around_layers(space: str, headers: Sequence[Header | None], seq: int, memory: int) -> NDArray[np.int64]:
-    """Of every header: parameters of one pre-layer norm, of the final norm and of the embeddings; FLOPs outside the
+    """For every header: parameters of one pre-layer norm, of the final norm and of the embeddings; FLOPs outside the
     layers. Zeros for a header that is not allowed."""
     rows = [_embedding_and_head_cost(header, seq, memory) if header else (0,) * 4 for header in headers]
     if max(max(row) for row in rows) > MAX_COUNT:

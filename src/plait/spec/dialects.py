@@ -1,19 +1,19 @@
 """Placement patterns: a few numbers in, a pattern of blocks out.
 
 PAR (Mandava et al. 2020, arXiv:2009.04534, section 2.3) for n blocks and the coefficient p:
-  1. attention is needed only among the first 2n/3 blocks, 2. one attention block for p blocks suffices, and these are
-  placed uniformly.
-Read as: a = n/p attention blocks, rounded (a half goes down, since few is the point), the first at block 1, the others
-at the widest even spacing that keeps all of them within the first ⌊2n/3⌋. With p = 5 this gives the published
+  1. attention is needed only among the first 2n/3 blocks, 2. one attention block per p blocks suffices, and these are
+     placed uniformly.
+This is interpreted as: a = n/p attention blocks, rounded (halves down, since the aim is few), the first at block 1, the
+others at the widest even spacing that keeps all of them within the first ⌊2n/3⌋. With p = 5 this gives the published
 patterns of 32 blocks, (sfff)x6 (f)x8, and of 24, (sff)x5 (f)x9. For 36 it gives (sff)x7 (f)x15, whereas the paper
-trained (sfff)x7 (f)x8: there the seventh attention is block 25, outside the first 24, so the paper breaks its own
-first rule. To have that model, write `par:(sfff)x7 (f)x8`.
-Other searches find other shares than the first two thirds: `within` says which (`plait.analysis.placement` fits it).
+trained (sfff)x7 (f)x8: there the seventh attention is block 25, outside the first 24, so the paper breaks its own first
+rule. For that model, write `par:(sfff)x7 (f)x8`. Other searches find other fractions than the first two thirds:
+`within` sets it (`plait.analysis.placement` fits it).
 
 Sandwich (Press et al. 2020, arXiv:1911.03864) with n pairs and the coefficient k: k attention blocks, n - k pairs of
 attention and feed-forward, k feed-forward blocks.
 
-Stripe: a ratio such as 1A:3H repeated until there are n blocks, cut off there.
+Stripe: a ratio such as 1A:3H repeated and truncated to n blocks.
 
 Dialects: other people's notations for architectures, read as groups of layers.
 
@@ -25,9 +25,10 @@ Dialects: other people's notations for architectures, read as groups of layers.
                           a learned index, + latent attention, - MLP, E experts.
 `rule:par(n=32,p=5)`      a placement pattern that gives such a string (`plait.spec.dialects`).
 
-What a letter stands for can be said in place: `par[s=attn[heads=8],f=swiglu]:(sf)x6`, with several layers in
-parentheses: `mad[A=(attn mlp)]:6A`. A par or mad pattern runs to the end of the text or of the parenthesis it stands
-in, so what follows it needs one around it: `(par:(sf)x3) attn`. A placement pattern ends with its own parenthesis.
+The meaning of a letter can be defined in place: `par[s=attn[heads=8],f=swiglu]:(sf)x6`, with several layers in
+parentheses: `mad[A=(attn mlp)]:6A`. A par or mad pattern extends to the end of the text or of the enclosing
+parenthesis, so put parentheses around it if something follows: `(par:(sf)x3) attn`. A placement pattern ends with its
+own parenthesis.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ from plait.spec.header import parse_int
 from plait.spec.nodes import Layer, Node, Repeat
 from plait.spec.parser import Scanner, read_sequence
 
-# name -> (arguments that must be given, arguments that may be)
+# name -> (required arguments, optional arguments)
 PLACEMENT_PATTERNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "par": (("n",), ("p", "within")),
     "sandwich": (("k", "n"), ()),
     "stripe": (("n",), ()),
 }
-FRACTIONAL = ("p", "within")  # the arguments that need not be whole numbers
+FRACTIONAL = ("p", "within")  # the arguments that need not be integers
 TWO_THIRDS = 2 / 3
 
 
 def par_pattern(n: int, p: float = 5, within: float = TWO_THIRDS) -> str:
-    """n letters s (attention) and f (feed-forward) by the two PAR rules, the first with this share of the blocks."""
+    """n letters s (attention) and f (feed-forward) by the two PAR rules, the first with this fraction of the blocks."""
     _check_blocks(n)
     if p <= 0:
         raise UserError(f"p={p:g}: must be greater than 0")
@@ -76,8 +77,8 @@ def par_attention(n: int, p: float) -> int:
 
 
 def par_room(n: int, within: float) -> int:
-    """How many of the first blocks may hold attention."""
-    # The fraction that was meant: 0.7 and 2/3 are, as floats, a little less.
+    """How many of the first blocks may be attention."""
+    # The intended fraction: as floats, 0.7 and 2/3 are slightly smaller.
     share = Fraction(within).limit_denominator(MAX_LAYERS)
     return max(1, int(n * share))
 
@@ -91,7 +92,7 @@ def sandwich_pattern(k: int, n: int) -> str:
 
 
 def stripe_blocks(ratio: list[tuple[int, str]], n: int) -> list[str]:
-    """n letters: the (count, letter) pairs of the ratio over and over, cut off after n."""
+    """n letters: the (count, letter) pairs of the ratio, repeated and truncated to n."""
     _check_blocks(n)
     once: list[str] = []
     for count, letter in ratio:
@@ -118,7 +119,7 @@ _MAD_BLOCKS = {
     "h": (Layer("hyena"), _SWIGLU),
     "mh": (Layer("mh-hyena"), _SWIGLU),
     "g": (Layer("gla"), _SWIGLU),
-    # Mamba mixes channels by itself: two of it make a block as deep as the others.
+    # Mamba includes channel mixing: two of them make a block as deep as the others.
     "m": (Layer("mamba"), Layer("mamba")),
 }
 _MEGATRON_BLOCKS = {
@@ -135,7 +136,7 @@ _TERM = re.compile(r"([0-9][0-9_]*)?([A-Za-z]{1,8})(?![A-Za-z0-9_.-])")
 
 
 def read_dialect(scan: Scanner, name: str, start: int, read_item: ItemReader) -> Node:
-    """The rest of `par…`, `mad…` or `rule…`, the cursor behind the name that began at `start`."""
+    """Read the rest of `par…`, `mad…` or `rule…`, with the cursor after the name, which started at `start`."""
     defined = _read_definitions(scan, name, read_item) if scan.peek() == "[" else {}
     if not scan.take(":"):
         example = {
@@ -169,7 +170,7 @@ def _letters(defaults: Mapping[str, tuple[Layer, ...]], where: Where, defined: L
 
 
 def _read_definitions(scan: Scanner, dialect: str, read_item: ItemReader) -> dict[str, Node]:
-    """`[s=attn[heads=8], f=(swiglu mlp)]`, the cursor at its bracket."""
+    """`[s=attn[heads=8], f=(swiglu mlp)]`, with the cursor at its bracket."""
     opening = scan.at
     scan.at += 1
     defined: dict[str, Node] = {}
@@ -208,7 +209,7 @@ def _read_mad_term(scan: Scanner, letters: Letters) -> Repeat[Layer]:
 
 
 def _read_term(scan: Scanner) -> tuple[int, str]:
-    """`4A` as (4, 'a'); the count may be left out."""
+    """`4A` as (4, 'a'); the count is optional."""
     match = _TERM.match(scan.text, scan.at)
     if match is None:
         raise scan.error(f"expected a count and a letter such as 4A, found {scan.found()}")
@@ -254,7 +255,7 @@ def _blocks(name: str, ratio: list[tuple[int, str]], values: Mapping[str, float]
 
 
 def _read_ratio(scan: Scanner) -> tuple[list[tuple[int, str]], list[int]]:
-    """`1A:3H` at the head of a stripe's arguments, and where each term stands."""
+    """`1A:3H` at the start of a stripe's arguments, and the position of each term."""
     terms: list[tuple[int, str]] = []
     places: list[int] = []
     while True:

@@ -1,6 +1,6 @@
-"""What a spec may not exceed. Every bound is checked before the work it bounds, so hostile text is refused at once.
+"""Limits of specs, checked before the work that they bound, so that hostile text is refused immediately.
 
-Errors that show the place: the line with a caret for text, the path (`layers[3].heads`) for JSON and YAML.
+Errors show the position: the line with a caret for text, the path (`layers[3].heads`) for JSON and YAML.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 from plait.core.errors import UserError
 
-MAX_TEXT = 200_000  # characters of a spec, canonical text included
-MAX_JSON = 20 * MAX_TEXT  # JSON says the same at greater length; YAML is slow to read and gets MAX_TEXT
-MAX_NESTING = 50  # parentheses within parentheses
+MAX_TEXT = 200_000  # characters of a spec, including its canonical text
+MAX_JSON = 20 * MAX_TEXT  # characters of JSON, which is more verbose; YAML is slow to parse and limited to MAX_TEXT
+MAX_NESTING = 50  # levels of nested parentheses
 MAX_LAYERS = 10_000  # after all groups are expanded
-MAX_OPTIONS = 64  # a layer
+MAX_OPTIONS = 64  # options of a layer
 MAX_ITEMS = 64  # numbers in a list value
 MAX_NAME = 64  # characters of a name
 MAX_NUMBER = 40  # characters of a number, before conversion
-MAX_DIGITS = 30  # digits of a whole number, before conversion
+MAX_DIGITS = 30  # digits of an integer, before conversion
 MAX_INT = 10**12
 
 
@@ -26,14 +26,14 @@ _SHOWN = 100  # characters of a long source line shown around the caret
 
 @dataclass(frozen=True)
 class Where:
-    """A place in the text, both counted from 1."""
+    """A position in the text, line and column counted from 1."""
 
     line: int
     column: int
 
 
 class SpecError(UserError):
-    """A spec that cannot be read: what is wrong, and where."""
+    """A spec that cannot be parsed: what is wrong, and where."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class SpecError(UserError):
 
 
 class HeaderError(UserError):
-    """A header that makes no sense. `keys` are the keys involved, the one to change first."""
+    """An inconsistent header. `keys` are the keys involved, the one to change first."""
 
     def __init__(self, message: str, *keys: str) -> None:
         super().__init__(message)
@@ -72,13 +72,13 @@ class HeaderError(UserError):
 
 
 def quoted(text: str) -> str:
-    """The user's own text for a message: on one line, short, and nothing a terminal would act on."""
+    """The user's own text for a message: on one line, short, and without terminal control characters."""
     clipped = text if len(text) <= 40 else text[:39] + "…"
     return "'" + _printable(clipped) + "'"
 
 
 def _excerpt(source: str, line: int, column: int) -> tuple[str, str]:
-    """The source line and the caret line under it; a long line is cut to a window around the column."""
+    """The source line and the caret line under it; a long line is shortened to a window around the column."""
     content = source.split("\n")[line - 1].rstrip("\r")
     start = max(0, column - 1 - _SHOWN // 2)
     window = content[start : start + _SHOWN]

@@ -1,8 +1,8 @@
 """The header of a spec: everything about a model that is not a layer, one documented field per key.
 
 Also the values that header keys and layer options take: `512`, `1_000`, `1e-5`, `true`, `bias-only`,
-`19997/39997/199997`. Text and value map one to one (`19997/` is a list of one number), which is what makes the
-canonical text canonical.
+`19997/39997/199997`. The mapping between text and values is one-to-one (`19997/` is a list of one number), which the
+canonical text requires.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from plait.spec.errors import MAX_DIGITS, MAX_INT, MAX_ITEMS, MAX_NAME, MAX_NUMB
 
 Value = bool | int | float | str | tuple[int, ...]
 
-# ASCII only: \d and \w would let in digits and letters that look alike but are not.
+# ASCII only: \d and \w would also match look-alike digits and letters.
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _INT = re.compile(r"[+-]?[0-9]+(?:_[0-9]+)*")
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -37,7 +37,7 @@ def parse_name(text: str) -> str:
 
 
 def parse_int(text: str) -> int:
-    """A whole number of bounded size; underscores may group its digits."""
+    """An integer of bounded size; underscores may group its digits."""
     if not _INT.fullmatch(text):
         raise UserError(f"{quoted(text)} is not a whole number")
     if len(text) > MAX_DIGITS:
@@ -66,7 +66,7 @@ def parse_value(text: str) -> Value:
 
 
 def format_value(value: Value) -> str:
-    """The one text that `parse_value` turns back into exactly this value."""
+    """The text that `parse_value` converts back to exactly this value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
@@ -156,7 +156,7 @@ class Header:
         return cls().replace(values)
 
     def with_vocabulary(self, vocab: int) -> Header:
-        """For another vocabulary; bands of an adaptive softmax that a smaller one does not reach are left out."""
+        """The header for another vocabulary size, without adaptive-softmax bands beyond it."""
         changes: dict[str, Value] = {"vocab": vocab}
         if self.cutoffs:
             kept = tuple(cut for cut in self.cutoffs if cut < vocab)
@@ -169,7 +169,7 @@ class Header:
         return dataclasses.replace(self, **changed)
 
     def check(self) -> None:
-        """Every rule that one key alone cannot state; the message names the key to change."""
+        """Check rules that involve several keys; the message names the key to change."""
         for key, least in (("d", 1), ("vocab", 2), ("max_len", 0), ("div", 1), ("d_embed", 0), ("segments", 0)):
             _require(getattr(self, key) >= least, f"{key}={getattr(self, key)}: must be at least {least}", key)
         _require(self.eps > 0, f"eps={self.eps}: must be greater than 0", "eps")
@@ -181,7 +181,7 @@ class Header:
         adaptive = self.embed == "adaptive"
         _require(adaptive or not self.cutoffs, "cutoffs=… needs embed=adaptive", "cutoffs")
         _require(adaptive or self.div == 1, f"div={self.div} needs embed=adaptive", "div")
-        # One band alone is a plain table with projections of its own, and only div > 1 gives it those.
+        # A single band is a plain table with its own projection, which it has only if div > 1.
         one_band = adaptive and not self.cutoffs and self.div == 1
         _require(not one_band, "embed=adaptive needs cutoffs=…, such as 2000/10000", "embed")
         bounds = (0, *self.cutoffs, self.vocab)
@@ -193,7 +193,7 @@ class Header:
         )
         width = self.d_embed or self.d
         _require(
-            # Checked band by band: div ** bands may be astronomically large.
+            # Checked band by band, because div ** bands may be astronomically large.
             adaptive is False or _narrowest(width, self.div, len(self.cutoffs)) >= 1,
             f"div={self.div} leaves no width for the last of {len(self.cutoffs) + 1} bands of {width}",
             "div",
@@ -209,7 +209,7 @@ class Header:
 
     @cached_property
     def text(self) -> str:
-        """The canonical text: d, vocab and whatever differs from its default, in the order of the fields."""
+        """The canonical text: d, vocab and everything that differs from its default, in the order of the fields."""
         return " ".join(f"{key}={format_value(value)}" for key, value in self.given().items())
 
     def given(self) -> dict[str, Value]:
@@ -237,7 +237,7 @@ _TAKES = {bool: "true or false", int: "a whole number", float: "a number", tuple
 
 
 def coerce(key: str, raw: object) -> Value:
-    """`raw` as the type of the key's default; an int may stand for a float or for a list of one."""
+    """`raw` as the type of the key's default; an int is accepted for a float or for a list of one."""
     if key not in _FIELDS:
         hint = did_you_mean(key, _FIELDS) or f" Known keys: {', '.join(_FIELDS)}."
         raise HeaderError(f"unknown header key {quoted(key)}.{hint}", key)
@@ -250,7 +250,7 @@ def coerce(key: str, raw: object) -> Value:
     except UserError as error:
         raise HeaderError(f"{key}: {error}", key) from None
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value) + 0.0  # turns -0.0 into 0.0: one zero, one text
+        return float(value) + 0.0  # turns -0.0 into 0.0, so that zero has one text
     if kind is tuple and isinstance(value, int) and not isinstance(value, bool):
         return (value,)
     if kind is str and value not in choices:

@@ -1,13 +1,13 @@
-"""What a spec is: a header and a flat sequence of layers, frozen and comparable, with one canonical text.
+"""Specs: a header and a flat sequence of layers, frozen and comparable, with one canonical text.
 
-The canonical text is the one way to write a given spec: grouped or written out, with options in any order, the same
-header and layers give the same text. Its hash is the identity of every result.
+The canonical text is the only text for a given spec: grouped or expanded, with options in any order, the same header
+and layers give the same text. Its hash identifies the architecture in every result.
 
-Two specs are equal if their texts are, so `k=1`, `k=1.0` and `k=true` differ although Python holds the three values
-equal.
+Two specs are equal if their texts are, so `k=1`, `k=1.0` and `k=true` differ, although the three values are equal in
+Python.
 
 `Repeat` is a group such as `(a b)x3`; `expand` turns a tree of groups into a flat list, `compress` a flat list into a
-tree. A tree's size is known before it is expanded, so a spec of absurd size is refused at no cost.
+tree. A tree's size is known before it is expanded, so an absurdly large spec is refused at no cost.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from plait.core.errors import UserError
 from plait.spec.errors import MAX_LAYERS, MAX_OPTIONS, MAX_TEXT, SpecError, Where, quoted
 from plait.spec.header import Header, Value, check_value, format_value, parse_name
 
-DIALECTS = ("par", "mad", "megatron", "rule")  # other people's notations, read by `plait.spec.dialects`
-RESERVED_NAMES = (*DIALECTS, "preset")  # what begins something else, so that no layer can bear the name
-RESERVED_KEY = "mixer"  # the key of the layer's name in JSON and YAML
-BRANCHES_KEY = "parallel"  # and of the mixers of a layer that has several side by side
+DIALECTS = ("par", "mad", "megatron", "rule")  # published notations, parsed by `plait.spec.dialects`
+RESERVED_NAMES = (*DIALECTS, "preset")  # these start other constructs and cannot be names of layers
+RESERVED_KEY = "mixer"  # the key of a layer's name in JSON and YAML
+BRANCHES_KEY = "parallel"  # and of the branches of a parallel layer
 BAR = "|"
 
-#: Mixer → another word for one of its options → the option; the canonical text has the option's own name.
+#: Mixer → alias of one of its options → the option; the canonical text uses the option's own name.
 OPTION_ALIASES: dict[str, dict[str, str]] = {name: {"d_ff": "inner"} for name in ("mlp", "swiglu", "moe")}
 
 Default = TypeVar("Default")
@@ -42,11 +42,11 @@ def option_key(layer: str, key: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One layer: a mixer's name and the options given for it, sorted by key. Whether the mixer exists and knows the
-    options is for the mixer table to say; `where` and `option_where` let it point at the text.
+    """One layer: a mixer's name and its given options, sorted by key. The mixer table checks whether the mixer and the
+    options exist; `where` and `option_where` let it point at the text.
 
-    `branches` are the mixers of a layer that has several side by side, `(attn | mamba2)`: its name is theirs, joined by
-    bars, and `Layer("attn|mamba2")` is the one whose branches have no options.
+    `branches` are the mixers of a parallel layer, `(attn | mamba2)`: its name joins theirs by bars, and
+    `Layer("attn|mamba2")` is the one whose branches have no options.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Layer:
         return replace(self, options=tuple({**dict(self.options), **changed}.items()))
 
     def at(self, where: Where | None) -> Layer:
-        """The same layer, all of it standing at one place in the text."""
+        """The same layer, with all its parts at one position in the text."""
         return replace(self, where=where, option_where={}, branches=tuple(branch.at(where) for branch in self.branches))
 
     @cached_property
@@ -105,7 +105,7 @@ class Layer:
         mixers = f"({' | '.join(branch.text for branch in self.branches)})" if self.branches else self.name
         if not self.options:
             return mixers
-        # A value that is true needs no writing out.
+        # A true value is not written.
         pairs = [key if value is True else f"{key}={format_value(value)}" for key, value in self.options]
         return f"{mixers}[{','.join(pairs)}]"
 
@@ -133,7 +133,7 @@ class Spec:
             raise SpecError("there are no layers")
         if len(self.layers) > MAX_LAYERS:
             raise SpecError(f"the spec has {len(self.layers):,} layers; at most {MAX_LAYERS:,} are allowed")
-        # The canonical text must be readable again. Only a spec whose plain listing is too long needs a closer look.
+        # The canonical text must be parseable. Only a spec whose plain listing is too long needs the full check.
         written_out = len(self.header.text) + sum(len(layer.text) + 1 for layer in self.layers)
         if written_out > MAX_TEXT // 2 and len(self.text) > MAX_TEXT:
             raise SpecError(f"the canonical text has {len(self.text):,} characters; at most {MAX_TEXT:,} are allowed")
@@ -154,7 +154,7 @@ class Spec:
 
 T = TypeVar("T")
 
-MAX_PERIOD = 256  # longest repeated stretch that `compress` looks for
+MAX_PERIOD = 256  # longest period that `compress` looks for
 
 
 @dataclass(frozen=True)
@@ -171,16 +171,16 @@ class Repeat(Generic[T]):
 
     @property
     def nested(self) -> bool:
-        """Whether there are repetitions within."""
+        """Whether it contains repetitions."""
         return any(isinstance(item, Repeat) for item in self.items)
 
 
-#: Of the tree that a text is read into.
+#: A node of the tree into which a text is parsed.
 Node = Layer | Repeat[Layer]
 
 
 def total_size(nodes: Iterable[T | Repeat[T]]) -> int:
-    """How many leaves `expand` would give; takes no time however many that is."""
+    """How many leaves `expand` would give, without expanding."""
     return sum(node.size if isinstance(node, Repeat) else 1 for node in nodes)
 
 
@@ -196,9 +196,9 @@ def expand(nodes: Iterable[T | Repeat[T]]) -> list[T]:
 
 
 def compress(leaves: Sequence[str]) -> list[str | Repeat[str]]:
-    """Neighbouring equal periods as `Repeat`s, nested, chosen by the leaves alone: at each place the repetition that
-    covers most, of those the one with the shortest period."""
-    # One character a distinct leaf: slices of one string compare at C speed.
+    """Replace adjacent equal periods by nested `Repeat`s, determined by the leaves alone: at each position the
+    repetition that covers most, among those the one with the shortest period."""
+    # One character per distinct leaf: slices of a string compare at C speed.
     letters: dict[str, str] = {}
     for leaf in leaves:
         letters.setdefault(leaf, chr(len(letters)))
@@ -220,7 +220,7 @@ def _compress(code: str, names: list[str], max_period: int) -> list[str | Repeat
             rest = _matching(code, at, at + period * count, period)
             nodes += _compress(code[at : at + rest], names, max_period)
             at += rest
-        # The unit has no period that fills it, or the shorter one would have been chosen: the recursion ends.
+        # The unit is not itself periodic, or the shorter period would have been chosen, so the recursion ends.
         nodes.append(Repeat(tuple(_compress(code[at : at + period], names, period // 2)), count))
         at += period * count
     return nodes
@@ -237,7 +237,7 @@ def _matching(code: str, at: int, end: int, period: int) -> int:
 def _best_repeat(code: str, at: int, max_period: int) -> tuple[int, int]:
     """(period, count) of the repetition starting at `at` that covers most; (1, 1) when nothing repeats there."""
     best_period, best_count = 1, 1
-    # A period can only begin where the first letter comes again.
+    # A period can only start where the first letter occurs again.
     again = code.find(code[at], at + 1, at + max_period + 1)
     while again != -1:
         period = again - at
@@ -258,6 +258,6 @@ def _format(nodes: Iterable[str | Repeat[str]]) -> str:
 
 def _format_repeat(node: Repeat[str]) -> str:
     inside = _format(node.items)
-    # A parallel layer alone, `(attn | mamba2)`, has its parentheses.
+    # A single parallel layer, `(attn | mamba2)`, already has parentheses.
     alone = len(node.items) == 1 and inside.startswith("(") and inside.endswith(")") and not node.nested
     return f"{inside}x{node.count}" if alone else f"({inside})x{node.count}"

@@ -1,4 +1,4 @@
-"""Layers in other people's notations: Megatron's pattern, Hugging Face's layer types, flash-linear-attention's layers.
+"""Layers in other notations: Megatron's pattern, Hugging Face's layer types, flash-linear-attention's layers.
 
     megatron       one symbol per mixer: `--hybrid-layer-pattern M-M*-` (read back by `megatron:M-M*-`)
     huggingface    one word per layer, a sequence mixer with what follows it: full_attention, sliding_attention, …
@@ -6,9 +6,9 @@
     fla            which layers of a model of one recurrent mixer are softmax attention:
                    {"model_type": "gla", "num_hidden_layers": 8, "attn": {"layers": [3, 7]}}
 
-A notation says which mixer stands where, not its sizes. A configuration (a model's config.json) has both: `from_config`
-reads the widths, heads and layers of one, or the layers alone where it says no more, which is how the last two are read
-back. Hugging Face has one word for all recurrent layers; the configuration's `model_type` says which they are.
+A notation gives the order of mixers, not their sizes. A configuration (a model's config.json) has both: `from_config`
+reads widths, heads and layers, or only the layers if it contains nothing else, which is how the last two are read back.
+Hugging Face has one word for all recurrent layers; the configuration's `model_type` determines which mixer they are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MEGATRON = {
     "moe": "E",
 }
 CHANNEL = ("mlp", "swiglu", "moe", "identity")
-#: Hugging Face's words for what transformers has layers of; linear_attention for every other mixer.
+#: Hugging Face's layer types; linear_attention for every other mixer.
 LAYER_TYPES = {
     "mamba": "mamba",
     "mamba2": "mamba",
@@ -43,12 +43,12 @@ LAYER_TYPES = {
     "xl-attn": "full_attention",
     "sparse-attn": "indexed_attention",
 }
-#: Mixers that are not whole without another layer.
+#: Mixers that depend on another layer.
 TIED = ("cross-attn", "gmu", "zamba2")
 
 
 def written(layers: Sequence[Layer], notation: str) -> str:
-    """The layers in a notation; a `UserError` where it has no sign for one of them."""
+    """The layers in a notation; a `UserError` if it has no symbol for one of them."""
     if notation not in NOTATIONS:
         near = did_you_mean(notation, NOTATIONS)
         raise UserError(f"unknown notation '{notation}'.{near} Known: {', '.join(NOTATIONS)}.")
@@ -88,7 +88,7 @@ def _layer_type(layer: Layer) -> str:
     return LAYER_TYPES.get(layer.name, "linear_attention")
 
 
-#: flash-linear-attention's `model_type` → the mixer; what is not here is attention.
+#: flash-linear-attention's `model_type` → the mixer; all others are attention.
 RECURRENT = {
     "gla": "gla",
     "linear_attn": "linear",
@@ -105,7 +105,7 @@ RECURRENT = {
     "mla": "mla",
     "forgetting_transformer": "fox",
 }
-#: transformers' `model_type` → what its recurrent layers are; gated DeltaNet where it is not here.
+#: transformers' `model_type` → the mixer of its recurrent layers; gated DeltaNet by default.
 LINEAR = {
     **dict.fromkeys(("bamba", "falcon_h1", "granitemoehybrid", "mamba2", "nemotron_h", "zamba2"), "mamba2"),
     **dict.fromkeys(("falcon_mamba", "jamba", "mamba", "zamba"), "mamba"),
@@ -146,7 +146,7 @@ def from_config(data: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _kinds(data: Mapping[str, Any], layers: int) -> list[str]:
-    """Of every layer: a word of `layer_types`, or a recurrent mixer."""
+    """For every layer: a word of `layer_types`, or a recurrent mixer."""
     if (words := data.get("layer_types")) is not None:
         words = [EARLIER_WORDS.get(str(word), str(word)) for word in words]
         unknown = sorted(set(words) - WORDS)

@@ -8,9 +8,9 @@
     parallel = "(" layer { "|" layer } ")" [ options ]
     layer   = name [ options ]             options = "[" { key [ "=" value ] } "]"
 
-Options are separated by commas or white space; a bare key means `=true`; `#` begins a comment; case does not matter.
-The text of a published preset's name alone stands for that preset, and `vocab=32000 | preset:NAME` changes its header.
-Names of layers are not checked here: the mixer table does that, with the columns kept in each layer.
+Options are separated by commas or white space; a bare key means `=true`; `#` starts a comment; case does not matter.
+The name of a published preset alone means that preset, and `vocab=32000 | preset:NAME` changes its header. Names of
+layers are not checked here but by the mixer table, with the columns stored in each layer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _AFTER_LAYER = re.compile(r"[\s)#\],|]|\Z")  # `]` and `,` end a layer that defi
 
 SUFFIXES = (".json", ".yaml", ".yml", ".txt", ".plait")  # of spec files
 
-HeaderValues = dict[str, tuple[Value, int]]  # key -> value, and where the key stands
+HeaderValues = dict[str, tuple[Value, int]]  # key -> value, and the position of the key
 
 
 def load(text_or_path: str | os.PathLike[str]) -> Spec:
@@ -75,7 +75,7 @@ def load(text_or_path: str | os.PathLike[str]) -> Spec:
 
 
 def parse(text: str) -> Spec:
-    """The spec that `text` describes, or a `SpecError` that points at the place it cannot be read."""
+    """The spec that `text` describes, or a `SpecError` that points at the first problem."""
     if len(text) > MAX_TEXT:
         raise SpecError(f"the text has {len(text):,} characters; at most {MAX_TEXT:,} are allowed")
     name = text.strip()
@@ -98,9 +98,9 @@ def _parse_language(text: str) -> Spec:
 
 
 def has_header(text: str) -> bool:
-    """Whether there is a bar outside parentheses, inside which it stands between the mixers of one layer."""
+    """Whether there is a bar outside parentheses; inside, bars separate the mixers of a parallel layer."""
     depth = 0
-    # Stretches between bars, of which hostile text has any number: those of the first layers decide.
+    # Hostile text may have any number of bars; those of the first layers decide.
     for stretch in _COMMENT.sub("", text).split(BAR, MAX_LAYERS)[:-1]:
         depth += sum(map(stretch.count, "([")) - sum(map(stretch.count, ")]"))
         if depth <= 0:
@@ -109,7 +109,7 @@ def has_header(text: str) -> bool:
 
 
 def _read_header(scan: Scanner) -> HeaderValues:
-    """`key=value …|`, the cursor behind the bar afterwards."""
+    """Read `key=value …|`, and leave the cursor after the bar."""
     values: HeaderValues = {}
     while True:
         scan.skip()
@@ -130,7 +130,7 @@ def _build_header(scan: Scanner, base: Header, values: HeaderValues) -> Header:
     try:
         return base.replace({key: value for key, (value, _) in values.items()})
     except HeaderError as error:
-        # The key to change may be one that was left out; then the key that asks for it is shown.
+        # The key to change may be missing; then point at the key that requires it.
         places = [values[key][1] for key in error.keys if key in values]
         raise scan.error(error.message, places[0] if places else 0) from None
 
@@ -162,7 +162,7 @@ def _read_leaf(scan: Scanner) -> Node:
         raise scan.error("a second '|': one separates the header from the layers")
     name = scan.name("a layer or '('")
     if name in DIALECTS:
-        from plait.spec.dialects import read_dialect  # here: it is built on this module
+        from plait.spec.dialects import read_dialect  # imported here, because it imports this module
 
         return read_dialect(scan, name, start, _read_item)
     if name == "preset":
@@ -181,7 +181,7 @@ def _read_leaf(scan: Scanner) -> Node:
 
 
 def read_sequence(scan: Scanner, leaf: Callable[[Scanner], Node], separators: str = "") -> tuple[Node, ...]:
-    """Leaves and groups up to the end of the text or of the parenthesis around them, or to a bar in there."""
+    """Leaves and groups up to the end of the text or of the enclosing parenthesis, or up to a bar inside it."""
     nodes: list[Node] = []
     while True:
         scan.skip(separators)
@@ -191,13 +191,13 @@ def read_sequence(scan: Scanner, leaf: Callable[[Scanner], Node], separators: st
             nodes.append(read_group(scan, leaf, separators))
             continue
         scan.leaves += 1
-        if scan.leaves > 2 * MAX_LAYERS:  # a dialect is a leaf and has at least one within: two for one layer
+        if scan.leaves > 2 * MAX_LAYERS:  # a dialect counts as a leaf and contains at least one: two per layer
             raise scan.error(f"more than {MAX_LAYERS:,} layers")
         nodes.append(leaf(scan))
 
 
 def read_group(scan: Scanner, leaf: Callable[[Scanner], Node], separators: str = "") -> Repeat[Layer]:
-    """`( … )xN` or `( … | … )[…]xN`, the cursor at its parenthesis."""
+    """`( … )xN` or `( … | … )[…]xN`, with the cursor at its parenthesis."""
     opening = scan.at
     scan.at += 1
     with scan.nested(opening):
@@ -213,7 +213,7 @@ def read_group(scan: Scanner, leaf: Callable[[Scanner], Node], separators: str =
 
 
 def _read_parallel(scan: Scanner, parts: list[tuple[Node, ...]], opening: int) -> Layer:
-    """Mixers side by side, the cursor behind their parenthesis, where options of the layer may stand."""
+    """Parallel mixers, with the cursor after their parenthesis, where options of the layer may follow."""
     for part in parts:
         if total_size(part) != 1:
             raise scan.error(
@@ -227,7 +227,7 @@ def _read_parallel(scan: Scanner, parts: list[tuple[Node, ...]], opening: int) -
 
 
 def read_options(scan: Scanner, layer: str) -> tuple[tuple[tuple[str, Value], ...], dict[str, int]]:
-    """`[key=value, key]` if it comes next, and where each key stands."""
+    """`[key=value, key]` if it comes next, and the position of each key."""
     before = scan.at
     scan.skip()
     opening = scan.at
@@ -287,18 +287,18 @@ def _read_preset(preset: str, where: Where, source: str) -> Spec:
 
 
 def _find_preset(name: str) -> str | None:
-    from plait.spec.presets import lookup  # here, so that reading plain text never loads the tables
+    from plait.spec.presets import lookup  # imported here, so that parsing plain text never loads the tables
 
     return lookup(name)
 
 
 class Scanner:
-    """The text and how far it has been read."""
+    """The text and the read position."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
-        self.leaves = 0  # read so far, in all sequences: text that is merely long is refused early
+        self.leaves = 0  # read so far, in all sequences, so that long text is refused early
         self._depth = 0
 
     @cached_property
@@ -315,7 +315,7 @@ class Scanner:
         return SpecError(message, self.text, where.line, where.column)
 
     def checked(self, at: int, build: Callable[[], T]) -> T:
-        """What `build` returns; its complaint becomes an error at `at`."""
+        """What `build` returns; its `UserError` becomes an error at `at`."""
         try:
             return build()
         except SpecError:
@@ -371,7 +371,7 @@ class Scanner:
         return value
 
     def count(self) -> int:
-        """The `x12` after a group; 1 where there is none."""
+        """The `x12` after a group; 1 if there is none."""
         match = _COUNT.match(self.text, self.at)
         if match is None:
             if self.peek() and self.peek() in "xX×":
@@ -385,12 +385,13 @@ class Scanner:
 
     @property
     def within(self) -> bool:
-        """Inside a parenthesis, where a bar stands between branches."""
+        """Inside a parenthesis, where a bar separates branches."""
         return self._depth > 0
 
     @contextmanager
     def nested(self, opening: int) -> Iterator[None]:
-        """One level deeper, down to a limit: the parser recurses, and text must not decide how far."""
+        """One level deeper, up to a limit, because the parser recurses and the depth must not depend on the text
+        alone."""
         if self._depth >= MAX_NESTING:
             raise self.error(f"nested more than {MAX_NESTING} levels deep", opening)
         self._depth += 1

@@ -1,8 +1,8 @@
-"""Presets: published architectures by name, as spec texts with where they come from.
+"""Presets: published architectures by name, as spec texts with their sources.
 
 `lookup` gives a preset's text, `describe` the preset with its source, `names` and `families` list them, and `suite`
-names those that belong together in one experiment. A family's tables are imported when a name is looked for, and a text
-is written only when asked for.
+names those that belong together in one experiment. A family's tables are imported when a name is looked up, and a text
+is generated only when requested.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Preset:
     text    the architecture in the spec language
     family  the paper's short name: lts, par, mad, fox, gpt2, opt, open
     source  the paper's table or section
-    what    one line for a listing, with whatever the text cannot say (evaluation settings, errata)
-    printed millions of parameters that the paper prints for it, `total` and `active`, where they are not its own
-    erratum why they are not
+    what    one line for a listing, with what the text cannot express (evaluation settings, errata)
+    printed millions of parameters that the paper prints for it, `total` and `active`, if they are not the actual ones
+    erratum why they differ
     """
 
     name: str
@@ -37,14 +37,14 @@ class Preset:
     erratum: str = ""
 
 
-#: The presets of a family by name. Texts are written when asked for, not when listed.
+#: The presets of a family by name. Texts are generated when requested, not when listed.
 Catalog = Mapping[str, Callable[[], Preset]]
 
 
 @dataclass(frozen=True)
 class Family(Entry):
     source: str = ""  # the paper
-    begins: tuple[str, ...] = ()  # how its presets' names begin: others are not looked for in its tables
+    begins: tuple[str, ...] = ()  # prefixes of its presets' names: other names are not looked up in its tables
 
 
 _OPEN_MODELS = (
@@ -119,7 +119,7 @@ def names() -> list[str]:
 
 
 def families() -> list[dict[str, object]]:
-    """One row per family: its name, paper, what it holds, and the names of its presets."""
+    """One row per family: its name, paper, description, and the names of its presets."""
     lines = {name: FAMILIES.entry(name) for name in FAMILIES}
     return [
         {"family": name, "source": line.source, "what": line.what, "presets": list(_catalog(name)[0])}

@@ -4,10 +4,10 @@
 
 Nothing is guessed: unknown keys, wrong types, keys given twice and YAML aliases are refused, with the path to them.
 
-YAML for specs, built from the parser's events: mappings, lists, and scalars that mean what the spec language says.
+YAML for specs is built from the parser's events: mappings, lists, and scalars with the meaning of the spec language.
 
-The usual loaders follow aliases (a few lines can stand for billions of nodes), let the last of two equal keys win, read
-`1e-5` as text and `no` as false. Here aliases, tags and keys given twice are refused, and a plain scalar is a value of
+The usual loaders follow aliases (a few lines can represent billions of nodes), let the last of two equal keys win, read
+`1e-5` as text and `no` as false. Here aliases, tags and duplicate keys are refused, and a plain scalar is a value of
 the spec language.
 """
 
@@ -36,7 +36,7 @@ def from_file(path: Path) -> Spec:
         raise SpecError(f"{quoted(path.name)}: a spec file ends in {', '.join(SUFFIXES)}")
     try:
         with path.open(encoding="utf-8-sig") as file:
-            text = file.read(MAX_JSON + 1)  # no more than the readers would accept
+            text = file.read(MAX_JSON + 1)  # no more than the parsers would accept
     except UnicodeDecodeError:
         raise SpecError(f"{quoted(path.name)} is not UTF-8 text") from None
     except OSError as error:
@@ -95,7 +95,7 @@ def from_json(text: str) -> Spec:
         raise SpecError(f"nested more than {MAX_NESTING} levels deep") from None
     except SpecError:
         raise
-    except UserError as error:  # from parse_int, which knows no place
+    except UserError as error:  # from parse_int, which does not know the position
         raise SpecError(str(error)) from None
     return _with_source(from_dict(data), text)
 
@@ -113,7 +113,7 @@ def from_yaml(text: str) -> Spec:
 
 
 class _Budget:
-    """How many layers may still be read: data of a few objects can refer to one of them any number of times."""
+    """How many more layers may be read: a few objects can refer to one of them any number of times."""
 
     def __init__(self) -> None:
         self.left = MAX_LAYERS
@@ -302,7 +302,7 @@ class _Builder:
         return data
 
     def scalar(self, event: Any) -> object:
-        if event.style is not None:  # quoted: text, whatever it looks like
+        if event.style is not None:  # quoted scalars are always text
             return event.value
         try:
             return parse_value(event.value)

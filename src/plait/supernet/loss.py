@@ -1,4 +1,4 @@
-"""How architectures of a trained supernet are listed, scored and priced.
+"""Listing, scoring and costing the architectures of a trained supernet.
 
 `likeliest` lists paths (one choice per layer) by falling probability. Layers are independent, so every path except the
 first follows from a likelier one by taking the next likely choice in one layer. If that is the last layer which is not
@@ -38,7 +38,7 @@ Path = tuple[int, ...]
 
 
 def likeliest(probabilities: Sequence[NDArray[np.float64]]) -> Iterator[tuple[Path, float]]:
-    """Paths with their log-probabilities, the likeliest first. Choices of probability 0 are left out."""
+    """Paths with their log-probabilities, the most likely first. Choices of probability 0 are left out."""
     order = [np.argsort(-p, kind="stable")[: int((p > 0).sum())] for p in probabilities]
     logs = [np.log(p[best]) for p, best in zip(probabilities, order, strict=True)]
     waiting = [(-float(sum(log[0] for log in logs)), (0,) * len(logs))]

@@ -103,7 +103,7 @@ class Supernet(nn.Module):
 
     @property
     def best(self) -> tuple[int, ...]:
-        """The likeliest path; the first one of several that tie."""
+        """The most likely path; the first one among ties."""
         return tuple(self.logits_LK.detach().argmax(dim=1).tolist())
 
     def architecture(self, path: Sequence[int]) -> Architecture:

@@ -1,4 +1,4 @@
-"""Differentiable search (`--method gumbel`): every seed trains a supernet and compares its likeliest architectures.
+"""Differentiable search (`--method gumbel`): every seed trains a supernet and compares its most likely architectures.
 
 It shares spaces, constraints, limits, objectives, checkpoints, records and the Pareto front with the other methods; an
 architecture that violates a constraint is replaced by the next likely one. An iteration is a few training steps, so
@@ -137,7 +137,7 @@ class GumbelSearch(Search):
         )
 
     def _take(self, number: int, training: SupernetTraining) -> None:
-        """Add the likeliest architectures of a trained supernet that satisfy every constraint to the archive."""
+        """Add the most likely feasible architectures of a trained supernet to the archive."""
         net = training.net
         probabilities = net.probabilities_LK.double().cpu().numpy()
         per_layer = [row[: len(places)] for row, places in zip(probabilities, self.places, strict=True)]

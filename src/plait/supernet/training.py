@@ -1,4 +1,4 @@
-"""Training a supernet: steps of the weights and steps of the architecture logits, in turns.
+"""Training a supernet: alternating steps of the weights and of the architecture logits.
 
 A step depends only on the state before it and on its number, as in `plait.training.trainer`: batch, noise, temperature
 and learning rate are functions of the number. So a search that was interrupted resumes to the same architecture.
@@ -71,7 +71,7 @@ class SupernetTraining:
         self.memory: dict[str, ModelState] = {}
         self.step = 0
         self.skipped = {WEIGHTS: 0, ARCHITECTURE: 0}  # steps in a row that came out infinite or NaN
-        self.changed = 0  # the step of the logits at which the likeliest architecture last changed
+        self.changed = 0  # the logit step at which the most likely architecture last changed
 
     def _logits_optimizer(self) -> torch.optim.Optimizer:
         of, lr, decay = [self.net.scores_LK], self.settings.lr, self.settings.weight_decay
@@ -116,7 +116,7 @@ class SupernetTraining:
 
     @property
     def settled(self) -> float:
-        """The share of the logits' steps for which the likeliest architecture has not changed."""
+        """The fraction of the logit steps for which the most likely architecture has not changed."""
         done, total = self.turns.before(self.step)[ARCHITECTURE], self.turns.total[ARCHITECTURE]
         return (done - self.changed) / total if total else 0.0
 

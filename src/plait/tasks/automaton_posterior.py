@@ -1,4 +1,4 @@
-"""What a reader can know of RegBench: the posterior over automata, given the tokens so far.
+"""The best possible prediction on RegBench: the posterior over automata, given the tokens so far.
 
 The law (`plait.tasks.regbench`): 4 to `nodes` states and 4 to `vocab` symbols, uniformly; every state has one to
 three edges, with different symbols, to different states other than itself; a string takes each edge of a state with

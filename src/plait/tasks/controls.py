@@ -1,4 +1,4 @@
-"""For every task of the suites beside MAD's: a small model that solves it, at which setting and after which training.
+"""Controls: for every task of the suites other than MAD's, a small model that solves it, with its setting and training.
 
 A score near chance says something about a mixer only where some model of that size solves the task. Accuracies are
 means over two seeds or more of `benchmarks/controls.py` and `benchmarks/tracking.py` (results: `*-controls.md`,

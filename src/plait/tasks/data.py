@@ -1,4 +1,4 @@
-"""The data of one task setting and seed, training, validation and test sequences, and the accuracy of answers to them.
+"""The data of one task setting and seed (training, validation and test sequences), and the accuracy of answers.
 
 Each split has streams of its own, named after the setting, the seed and the split, and is drawn in blocks with a
 stream each: the first hundred sequences are the same whether a hundred or a million are drawn, by one process or by

@@ -116,7 +116,7 @@ class InContextRecall(Task):
         keys, values, places = self.ids("key"), self.ids("value"), np.arange(present_NP.shape[1])
         dtype = np.int16 if self.vocab + self.length < np.iinfo(np.int16).max else np.int64  # 16 bits sort fastest
         codes_NP = stream.integers(len(keys), size=present_NP.shape, dtype=dtype)
-        # A code of its own for every place without a pair: it repeats nothing and nothing repeats it.
+        # A distinct code for every position without a pair, so that it equals no other.
         codes_NP = np.where(present_NP, codes_NP, (len(keys) + places).astype(dtype))
         fresh_NP = present_NP & (first_seen(codes_NP) == places)
         codes_NP[:, -1:] = take(codes_NP, choose(stream, fresh_NP[:, :-1]))

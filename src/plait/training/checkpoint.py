@@ -1,18 +1,18 @@
-"""The state of a training on disk, in safetensors files with checksums; nothing in them is executed when they are read.
+"""The state of a training on disk, in safetensors files with checksums; reading them never executes code.
 
 One file for models trained as a stacked ensemble (`save_state`, `load_state`): tensors, and everything else as JSON in
-the header. The file appears whole or not at all, so a process killed while saving leaves the state before it. The
-previous one is kept, and used where the newest is damaged.
+the header. The file is written atomically, so a process killed while saving leaves the earlier state. The previous file
+is kept as a fallback in case the newest is damaged.
 
-One folder for every checkpoint of a run of `plait train` (`save_checkpoint`, `newest_checkpoint`), one file in it for
-every process:
+For a run of `plait train`, one folder per checkpoint (`save_checkpoint`, `newest_checkpoint`), with one file per
+process:
 
     step-00000500/checkpoint.json            step, plain data, files with their checksums
     step-00000500/shard-0-of-2.safetensors   pieces of tensors, and in the header which rows each has
 
 A process writes the pieces it holds, a piece being consecutive rows of a tensor. So a run may resume with another
 number of processes: each reads the rows it needs from whichever files have them. A folder gets its final name only when
-all of it is on disk, so that what a crash or a bad disk left behind is noticed and not loaded.
+all of it is on disk, so that incomplete checkpoints after a crash are never loaded.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from plait.model.language_model import load_tensors, save_tensors
 from plait.training.distributed import Processes, is_sharded
 from plait.training.tensor_parallel import CutParameter
 
-_PLAIN = "state"  # the field of a header for everything that is no tensor
-#: Messages of a full disk. An exception of safetensors can be recognised by this text alone.
+_PLAIN = "state"  # the header field for everything that is not a tensor
+#: Messages of a full disk. Exceptions of safetensors can be recognised only by their text.
 FULL = ("No space left", "File too large", "quota exceeded")
 
 
 def save_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write the `state()` of a `Fleet` or a replica of a `Track`; the file of before is kept as the previous one."""
+    """Write the `state()` of a `Fleet` or a replica of a `Track`; the existing file is kept as the previous one."""
     plain = {name: value for name, value in state.items() if name != "tensors"}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def save_state(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def load_state(path: Path) -> dict[str, Any] | None:
-    """What `save_state` wrote, or the previous one where that is damaged; None where neither can be read."""
+    """Load what `save_state` wrote, or the previous file if it is damaged; None if neither can be read."""
     for candidate in (path, _previous(path)):
         try:
             tensors, beside = load_tensors(candidate)
@@ -77,7 +77,7 @@ def _previous(path: Path) -> Path:
 
 
 def remove_state(path: Path) -> None:
-    """Delete a state, and its folder once that is empty."""
+    """Delete a state, and its folder if that is then empty."""
     path.unlink(missing_ok=True)
     _previous(path).unlink(missing_ok=True)
     for leftover in path.parent.glob(f".{path.name}.*"):
@@ -89,7 +89,7 @@ def remove_state(path: Path) -> None:
 _WHERE = "where"
 _INDEX = "checkpoint.json"
 KEPT = 2
-#: How the names of finished and unfinished checkpoints begin, in the folder of a run.
+#: Name prefixes of finished and unfinished checkpoints in a run's folder.
 FINISHED, UNFINISHED = "step-", ".unfinished-"
 
 
@@ -109,7 +109,7 @@ class Piece:
 def save_checkpoint(
     folder: Path, step: int, pieces: dict[str, Piece], plain: Mapping[str, Any], dist: Processes
 ) -> None:
-    """Write one checkpoint, all processes together, and drop the oldest beyond `KEPT`."""
+    """Write one checkpoint, collectively over all processes, and delete all but the newest `KEPT`."""
     final = folder / _name(step)
     unfinished = folder / f"{UNFINISHED}{step:08d}"
     name = f"shard-{dist.rank}-of-{dist.world}.safetensors"
@@ -210,8 +210,8 @@ class Checkpoint:
 
 
 def whole_of(parameter: Tensor, value: Tensor) -> Tensor:
-    """`value` as one process would have it: a parameter that tensor parallelism may have cut, or its moments in an
-    optimizer. All processes that share it must call it together."""
+    """The full tensor of a parameter that tensor parallelism may have split, or of its optimizer moments. All processes
+    that share it must call this together."""
     if isinstance(parameter, CutParameter) and value.shape == parameter.shape:
         return parameter.whole_of(value)
     return value
@@ -225,7 +225,7 @@ def piece_of(tensor: Tensor, dist: Processes) -> Piece:
 
 
 def read_into(saved: Checkpoint, name: str, into: Tensor, dist: Processes) -> None:
-    """Copy what this process holds of a tensor from a checkpoint."""
+    """Copy this process's part of a tensor from a checkpoint."""
     if isinstance(into, CutParameter):
         into.copy_(into.part_of(saved.rows(name)))
         return

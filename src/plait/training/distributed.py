@@ -1,4 +1,4 @@
-"""Where a model is trained: the device, and the processes that train it together (one, or as many as torchrun started).
+"""Devices and processes of a training (one process, or as many as torchrun started).
 
 DDP keeps a whole model in each process and averages gradients; FSDP2 keeps a slice of every parameter in each and
 gathers a block's parameters while it runs. Both see forward passes only through the module they wrap.
@@ -21,7 +21,7 @@ from plait.core.errors import UserError
 
 
 def usable(device: str) -> str:
-    """The device's name; `UserError` where torch cannot compute on it."""
+    """The device's name; `UserError` if torch cannot use it."""
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError):
@@ -30,7 +30,7 @@ def usable(device: str) -> str:
 
 
 def precision_on(device: str) -> str:
-    """The precision that models are trained in on a device, unless another is asked for."""
+    """The default training precision on a device."""
     return "bf16" if device.startswith("cuda") else "fp32"
 
 
@@ -47,8 +47,8 @@ class Processes:
     device: torch.device
     sharding: str = "ddp"
     tensor: int = 1  # neighbouring processes that share every layer (see `tensor_parallel`); they see the same batch
-    data_group: dist.ProcessGroup | None = None  # this one and those with the same part of the layers; None: all
-    tensor_group: dist.ProcessGroup | None = None  # this one and those that share its layers
+    data_group: dist.ProcessGroup | None = None  # processes with the same part of the layers; None: all
+    tensor_group: dist.ProcessGroup | None = None  # processes that share the layers of this one
 
     @property
     def data_rank(self) -> int:
@@ -56,7 +56,7 @@ class Processes:
 
     @property
     def data_world(self) -> int:
-        """How many parts a batch is cut into."""
+        """How many parts a batch is split into."""
         return self.world // self.tensor
 
     @property
@@ -73,7 +73,7 @@ class Processes:
         return (self.sharding == "fsdp" and self.world > 1) or self.tensor > 1
 
     def wrap(self, objective: nn.Module, blocks: Sequence[nn.Module]) -> nn.Module:
-        """DDP or FSDP around `objective`, so that its gradients are those of all processes' batches together."""
+        """Wrap `objective` in DDP or FSDP, so that its gradients are those of the batches of all processes together."""
         if self.data_world == 1:
             return objective
         if self.sharding == "ddp":
@@ -84,17 +84,17 @@ class Processes:
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
         mesh = init_device_mesh(self.device.type, (self.world,))
-        # A parameter that several blocks share must be gathered once for all of them: then the model is one FSDP group.
+        # A parameter shared by several blocks must be gathered once for all of them: then the model is one FSDP group.
         for block in [] if _share_parameters(blocks) else blocks:
             fully_shard(block, mesh=mesh)
             for method in ("forward_with_loss", "forward_at", "extend", "connected"):  # the other ways a block runs
                 register_fsdp_forward_method(block, method)
-        # By default parameters stay gathered after a forward pass: then none could be saved after an evaluation.
+        # By default parameters stay gathered after a forward pass, and could not be saved after an evaluation.
         fully_shard(objective, mesh=mesh, reshard_after_forward=True)
         return objective
 
     def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[Any]:
-        """Around the backward pass of one part of an accumulated batch: gradients are exchanged after the last only."""
+        """Context for the backward pass of one micro-batch: gradients are reduced only after the last one."""
         if self.data_world == 1:
             return nullcontext()
         if self.sharding == "ddp":
@@ -103,7 +103,7 @@ class Processes:
         return nullcontext()
 
     def sum(self, number: Tensor) -> Tensor:
-        """All-reduce: the sum over the processes that have different parts of a batch."""
+        """All-reduce: the sum over the processes with different parts of a batch."""
         if self.data_world > 1:
             number = number.clone()
             dist.all_reduce(number, group=self.data_group)
@@ -144,12 +144,12 @@ class Processes:
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether FSDP keeps a part of it in each process."""
+    """Whether FSDP keeps only a part of the tensor in each process."""
     return hasattr(tensor, "full_tensor")
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The full tensor. A sharded one is gathered, which all processes must call together."""
+    """The full tensor. A sharded one is gathered, so all processes must call this together."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
@@ -209,7 +209,7 @@ def processes(device: str = "cpu", sharding: str = "ddp", tensor: int = 1) -> It
 
 
 def _groups(rank: int, world: int, tensor: int) -> tuple[dist.ProcessGroup | None, dist.ProcessGroup | None]:
-    """The groups of this process that share a batch's parts, and its layers. Every process must make all of them."""
+    """The data-parallel and tensor-parallel groups of this process. Every process must create all of them."""
     if tensor == 1:
         return None, None
     data = [dist.new_group(list(range(first, world, tensor))) for first in range(tensor)]

@@ -1,11 +1,11 @@
 """The fleet: many small models of one shape trained as one stacked step.
 
-Replicas differ in learning rate, weight decay, seed (initial weights and order of the data) and data set; their
-parameters are stacked along a first dimension and one `vmap` over gradients trains them all, so that any mixer that
-passes `plait check` takes part. A replica that has stopped (solved, or hopeless by the plan's rule) is compacted away.
+Replicas differ in learning rate, weight decay, seed (initial weights and data order) and data set. Their parameters are
+stacked along a first dimension, and one `vmap` over gradients trains them all, so any mixer that passes `plait check`
+works. A replica that has stopped (solved, or hopeless by the plan's rule) is removed from the stack.
 
-On a GPU the whole step, optimizer included, is compiled and replayed as a CUDA graph: nothing in it waits for the host.
-A training of few steps is replayed as it is: it would be over before the compiler is.
+On a GPU the whole step, including the optimizer, is compiled and replayed as a CUDA graph: nothing in it waits for the
+host. A short training is captured without compiling, which would take longer than the training itself.
 
 Letters: M replicas, D data sets, N examples, B batch, T time, V vocabulary.
 """
@@ -28,12 +28,12 @@ from plait.model.language_model import IGNORE, LanguageModel
 from plait.training.ensemble_step import AdamW, Batch, Stepper, Tensors, WithLoss, precision, zeros_like
 from plait.training.optimizer import decayed_parameters
 
-COMPILED_STEPS = 1000  # from which on a compiled step makes up for the half minute and more that compiling takes
+COMPILED_STEPS = 1000  # trainings of at least this many steps are compiled, which takes half a minute or more
 
 
 @dataclass(frozen=True)
 class Replica:
-    """One model of the fleet. `data` is which of the fleet's data sets it learns from."""
+    """One model of the fleet. `data` is the index of its data set."""
 
     lr: float
     weight_decay: float
@@ -47,13 +47,13 @@ class Plan:
 
     steps       optimizer steps; the learning rate falls to zero along a cosine over them
     eval_every  steps between evaluations on the validation split
-    eval_at     the steps after which replicas are evaluated, where they are not so regular; after the last one, always
+    eval_at     the steps after which replicas are evaluated, if not at regular intervals; the last step always is
     solved      a replica whose validation accuracy reaches this stops
-    first_ends  the first replica to solve its data set ends the others on it, too: where only the best one counts, none
-                of them could raise it by more than 1 − solved
-    hopeless    a replica stops after this share of the steps if its validation accuracy has not risen above that of
-                the first evaluation by more than `hope` since (None: never)
-    curriculum  (share of the steps, tokens): up to that share only the first tokens of a sequence are learnt from
+    first_ends  the first replica to solve its data set stops the others on it: if only the best one counts, the others
+                could improve on it by at most 1 − solved
+    hopeless    a replica stops after this fraction of the steps if its validation accuracy exceeds that of the first
+                evaluation by no more than `hope` (None: never)
+    curriculum  (fraction of the steps, tokens): up to that fraction, only the first tokens of a sequence are scored
     """
 
     steps: int
@@ -74,18 +74,19 @@ class Plan:
         return min(after, self.steps)
 
     def tokens_at(self, step: int) -> int | None:
-        """How many tokens of a sequence are learnt from at a step; None: all of them."""
+        """How many tokens of a sequence are scored at a step; None: all of them."""
         return next((tokens for share, tokens in self.curriculum if step < share * self.steps), None)
 
     def compiles_on(self, device: torch.device) -> bool:
-        """Whether the step is one of all replicas: always on a CPU, where nothing is compiled for it."""
+        """Whether all replicas form one vectorised step: always on a CPU, where nothing is compiled."""
         return device.type != "cuda" or self.steps >= COMPILED_STEPS
 
 
-#: The loss of fewer than this share of all positions is computed at these alone, in a number that is a multiple of
-#: `SCORED_MULTIPLE`: settings that differ by a few scored positions have one shape, and one compiled graph.
+#: If less than this fraction of all positions is scored, the loss is computed at these positions only, padded to a
+#: multiple of `SCORED_MULTIPLE`: settings that differ by a few scored positions then share a shape and a compiled
+#: graph.
 SCORED_SHARE, SCORED_MULTIPLE = 0.5, 16
-SCORED_NUMBERS = 2**28  # of the widest activation, where a GPU scores many sequences at once
+SCORED_NUMBERS = 2**28  # numbers in the widest activation when a GPU scores many sequences at once
 
 #: Accuracy of (N, T) predictions given (N, T) targets; a position whose target is `IGNORE` is not scored.
 Metric = Callable[[np.ndarray, np.ndarray], float]
@@ -97,7 +98,7 @@ class Split:
 
     inputs_DNT: Tensor
     targets_DNT: Tensor
-    allowed_DNTK: Tensor | None = None  # all right answers, where there are several; the target is one of them
+    allowed_DNTK: Tensor | None = None  # all correct answers, if there are several; the target is one of them
 
 
 @dataclass
@@ -106,12 +107,12 @@ class ReplicaRecord:
 
     replica: Replica
     steps: int = 0
-    stopped: str = "running"  # then "done", "solved", "outdone" (by one that solved), "hopeless" or "diverged"
+    stopped: str = "running"  # then "done", "solved", "outdone" (another replica solved it), "hopeless" or "diverged"
     losses: list[tuple[int, float]] = field(default_factory=list)  # training loss at evaluations
     validation: list[tuple[int, float, float]] = field(default_factory=list)  # step, accuracy, loss
     test: tuple[float, float] | None = None  # accuracy, loss
-    others: dict[str, float] = field(default_factory=dict)  # accuracy on every further split
-    exact: dict[str, float] = field(default_factory=dict)  # share of sequences all right, on these and the test split
+    others: dict[str, float] = field(default_factory=dict)  # accuracy on every additional split
+    exact: dict[str, float] = field(default_factory=dict)  # sequences without a mistake, on these and the test split
 
     @property
     def best_validation(self) -> float:
@@ -122,7 +123,7 @@ Report = Callable[["Fleet"], None]
 
 
 class SavedRecord(TypedDict):
-    """A `ReplicaRecord` in a checkpoint, where tuples are lists and older ones lack the last two."""
+    """A `ReplicaRecord` in a checkpoint: tuples are lists, and older checkpoints lack the last two fields."""
 
     steps: int
     stopped: str
@@ -157,8 +158,8 @@ class Fleet:
         metric: Metric | None = None,
         others: Mapping[str, Split] | None = None,
     ) -> None:
-        """`metric` is what counts as accuracy; None: the share of scored positions that are right. On `others` replicas
-        are scored as on the test split, when they stop."""
+        """`metric` defines accuracy; None: the fraction of scored positions that are correct. When replicas stop, they
+        are also scored on the splits `others`, as on the test split."""
         self.metric = metric
         self.arch, self.plan, self.device = arch, plan, torch.device(device)
         self.records = [ReplicaRecord(replica) for replica in replicas]
@@ -175,9 +176,9 @@ class Fleet:
         stacked = [dict(WithLoss(model).named_parameters()) for model in models]
         self.params: Tensors = {name: torch.stack([p[name].detach() for p in stacked]) for name in stacked[0]}
         self.first, self.second = zeros_like(self.params), zeros_like(self.params)
-        # A tensor, so that fleets of one shape share a compiled graph however long they train.
+        # A tensor, so that fleets of one shape share a compiled graph, whatever their number of steps.
         self._steps = torch.tensor(float(plan.steps), device=self.device)
-        self._learnt = torch.tensor(0, device=self.device)  # tokens of a sequence
+        self._learnt = torch.tensor(0, device=self.device)  # scored tokens of a sequence
         self._stepper: Stepper = self._make_stepper()
         self._orders: dict[int, Tensor] = {}
 
@@ -190,7 +191,7 @@ class Fleet:
         return [self.records[i].replica for i in self.alive]
 
     def run(self, *, until: int | None = None, report: Report | None = None) -> list[ReplicaRecord]:
-        """Train to the end of the plan (or to step `until`), evaluating as it says; then score on the test split."""
+        """Train to the end of the plan (or to step `until`) with its evaluations, then score on the test split."""
         end = self.plan.steps if until is None else min(until, self.plan.steps)
         started = time.perf_counter()
         while self.alive and self.step < end:
@@ -216,8 +217,8 @@ class Fleet:
         return loss_M
 
     def _batch_rows(self, step: int) -> Tensor:
-        """Which examples every replica sees at a step, (M, B): each epoch is a permutation of its own seed's, and its
-        last batch is filled up from the permutation's start."""
+        """Indices of the examples that every replica sees at a step, (M, B): each epoch is a permutation drawn from the
+        replica's seed, and its last batch is filled up from the start of the permutation."""
         size = self.splits["train"].inputs_DNT.shape[1]
         batch = min(self.plan.batch, size)
         epoch, place = divmod(step, -(-size // batch))
@@ -232,7 +233,7 @@ class Fleet:
         stopping: dict[str, list[int]] = {}
         for place, i in enumerate(self.alive):
             record = self.records[i]
-            if record.stopped != "running":  # a captured graph trains it on
+            if record.stopped != "running":  # a captured graph keeps training it
                 continue
             record.steps = self.step
             record.losses.append((self.step, float(losses_M[place])))
@@ -243,7 +244,7 @@ class Fleet:
         if self.plan.first_ends:
             solved = {self.replicas[place].data for place in stopping.get("solved", [])}
             others = [place for place, replica in enumerate(self.replicas) if replica.data in solved]
-            stopping.setdefault("outdone", []).extend(others)  # one that stops for a reason of its own keeps that
+            stopping.setdefault("outdone", []).extend(others)  # a replica that stops for another reason keeps it
         for reason, places in stopping.items():
             self._finish(places, reason)
         self._compact()
@@ -277,7 +278,7 @@ class Fleet:
                 record.others[name], record.exact[name] = float(other_M[place]), float(exact_M[place])
 
     def _compact(self) -> None:
-        """Drop stopped replicas. A captured graph is worth keeping until half of its replicas have stopped."""
+        """Remove stopped replicas. A captured graph is kept until half of its replicas have stopped."""
         running = [p for p, i in enumerate(self.alive) if self.records[i].stopped == "running"]
         if len(running) == len(self.alive) or (self._stepper.captured and 2 * len(running) > len(self.alive)):
             return
@@ -292,8 +293,8 @@ class Fleet:
 
     @torch.no_grad()
     def score(self, split: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Accuracy and mean cross-entropy over the scored positions, and the share of sequences in which all of these
-        are right, by replica, (M,) each."""
+        """Accuracy and mean cross-entropy over the scored positions, and the fraction of sequences without a mistake,
+        by replica, (M,) each."""
         data = self.splits[split]
         which_M = torch.tensor([replica.data for replica in self.replicas], device=self.device)
         right = scored = total = whole = torch.zeros(len(self.alive), device=self.device)
@@ -323,13 +324,13 @@ class Fleet:
         return torch.tensor(accuracies, device=self.device), total / scored, exact_M
 
     def _scored_at_once(self, data: Split) -> int:
-        """How many sequences: a batch of training, or more where that leaves a GPU waiting for the next operation."""
+        """The evaluation batch size: that of training, or more where it would leave a GPU idle."""
         widest = max(self.arch.header.vocab, 4 * self.arch.header.d)
         room = SCORED_NUMBERS // (len(self.alive) * data.inputs_DNT.shape[2] * widest)
         return max(self.plan.batch, room) if self.device.type == "cuda" else self.plan.batch
 
     def _forward(self, params: Tensors, tokens_BT: Tensor) -> Tensor:
-        # The template's parameters carry the prefix of the module that adds the loss.
+        # The template's parameter names have the prefix of the module that adds the loss.
         inner = {name.removeprefix("model."): p for name, p in params.items()}
         out: Tensor = torch.func.functional_call(self.template.model, inner, (tokens_BT,))
         return out
@@ -354,7 +355,7 @@ class Fleet:
         return tokens[..., :learnt], targets[..., :learnt]
 
     def rate(self, step: Tensor) -> Tensor:
-        """A cosine to zero."""
+        """The learning-rate schedule: a cosine to zero."""
         return 0.5 * (1 + torch.cos(math.pi * step / self._steps))
 
     def state(self) -> FleetState:
@@ -379,7 +380,7 @@ class Fleet:
         return {"tensors": tensors, "step": self.step, "alive": self.alive, "seconds": self.seconds, "records": records}
 
     def restore(self, state: FleetState) -> None:
-        """Go on from a saved state of the same fleet."""
+        """Resume from a saved state of the same fleet."""
         for kind, stack in (("params", self.params), ("first", self.first), ("second", self.second)):
             for name in stack:
                 stack[name] = state["tensors"][f"{kind}/{name}"].to(self.device)
@@ -395,8 +396,8 @@ class Fleet:
 
 
 def scored_positions(targets_DNT: Tensor) -> Tensor | None:
-    """The scored positions of every sequence, in order, filled up with others to the same number for all, (D, N, S);
-    None where most are scored."""
+    """The scored positions of every sequence, in order, padded with others to the same number for all, (D, N, S); None
+    if most positions are scored."""
     counted_DNT = targets_DNT != IGNORE
     most = int(counted_DNT.sum(-1).max())
     wanted = -(-max(most, 1) // SCORED_MULTIPLE) * SCORED_MULTIPLE

@@ -6,13 +6,13 @@ rate and weight decay:
     m ← β₁ m + (1 − β₁) g,   v ← β₂ v + (1 − β₂) g²,   p ← p − lr (m̂ / (√v̂ + ε) + wd p)
 
 as `torch.optim.AdamW` computes it. Weight decay is for the matrices of linear maps, embeddings and experts; norms,
-biases, gates and decay rates are left to themselves.
+biases, gates and decay rates have none.
 
-On a GPU the gradient of all replicas is one flat graph of tensor operations, the whole step around it is compiled and
-then captured as a CUDA graph, so that nothing in it waits for the host. Compiling takes a minute or more; a short
-training of many shapes is sooner done with the plain operations captured. `torch.compile` cannot look through a
-hand-written gradient below `torch.func`; a recording of what the transforms do holds the kernels behind it as operators
-of their own, with replicas folded into their batch.
+On a GPU the gradient of all replicas is traced into one flat graph of tensor operations; the whole step around it is
+compiled and then captured as a CUDA graph, so that nothing in it waits for the host. Compiling takes a minute or more,
+so short trainings capture the eager operations instead. `torch.compile` cannot trace a custom autograd function inside
+`torch.func` transforms; a graph recorded after the transforms contains its kernels as single operators, with replicas
+folded into the batch.
 
 Letters: M replicas, B batch, T time.
 """
@@ -43,8 +43,8 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True)
 class AdamW:
-    """`clip` is the largest norm of a replica's whole gradient; 0: no clipping. `fused`: as few kernels as there can be
-    where nothing is compiled on a GPU."""
+    """`clip` is the largest norm of a replica's whole gradient; 0: no clipping. `fused`: use as few kernels as
+    possible, for uncompiled steps on a GPU."""
 
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-8
@@ -72,8 +72,8 @@ class AdamW:
             p.sub_((rate / correct1) * m / (v.sqrt() / correct2 + self.eps))
 
     def update_fused(self, held: Moments, grads: Tensors, step: Tensor, lr_M: Tensor, decay_M: Tensor) -> None:
-        """The same update by torch's fused kernel, which has one learning rate: a dozen kernels for each replica
-        instead of a dozen for each parameter. Small models that are not compiled are bound by the number of kernels."""
+        """The same update by torch's fused kernel, which takes a single learning rate: a dozen kernels per replica
+        instead of a dozen per parameter. Small uncompiled models are bound by the number of kernel launches."""
         params = held.params
         for m in range(len(lr_M)):
             replica_grads = [grads[name][m].to(p.dtype).contiguous() for name, p in params.items()]
@@ -100,16 +100,16 @@ def zeros_like(params: Tensors) -> Tensors:
     return {name: torch.zeros_like(p) for name, p in params.items()}
 
 
-#: Of stacked parameters and a batch: the gradients, and the loss of each replica.
+#: A function of stacked parameters and a batch that returns the gradients and the loss of each replica.
 Gradients = Callable[..., tuple[Tensors, Tensor]]
-#: Tokens (M, B, T), targets, and where the targets are some positions' alone, those positions, (M, B, N) both.
+#: Tokens (M, B, T) and targets; if only some positions are scored, targets and positions are both (M, B, N).
 Batch = tuple[Tensor, ...]
 
 
 def record_gradients(gradients: Gradients, params: Tensors, batch: Batch) -> Gradients:
-    """Record `gradients` as a graph for arguments of these shapes, under the current autocast. The tensors of the batch
-    are different ones: one passed twice would become a single input of the graph."""
-    from torch.fx.experimental.proxy_tensor import make_fx  # imports sympy, so only when something is recorded
+    """Trace `gradients` as a graph for arguments of these shapes, under the current autocast. The tensors of the batch
+    must be distinct: one passed twice would become a single input of the graph."""
+    from torch.fx.experimental.proxy_tensor import make_fx  # imports sympy, so only when something is traced
 
     names = list(params)
 
@@ -119,7 +119,7 @@ def record_gradients(gradients: Gradients, params: Tensors, batch: Batch) -> Gra
         return [*(grads[name] for name in names), loss_M]
 
     with recorded_ops():
-        # On fake tensors: an eager pass of a whole fleet might not fit into memory, a compiled one does.
+        # With fake tensors: an eager pass of a whole fleet might not fit into memory, while the compiled one does.
         record = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)
         graph = record(*params.values(), *batch)
 
@@ -131,7 +131,7 @@ def record_gradients(gradients: Gradients, params: Tensors, batch: Batch) -> Gra
 
 
 class WithLoss(nn.Module):
-    """A model whose forward pass is its loss, as `functional_call` wants it."""
+    """A model whose forward pass returns its loss, for use with `functional_call`."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class Replica(Protocol):
 
 
 class Stacked(Protocol):
-    """Models of one shape in training, as a stepper sees them: tensors it changes, and where batches come from."""
+    """Models of one shape in training, as a stepper sees them: the tensors it updates, and the source of batches."""
 
     device: torch.device
     step: int
@@ -169,19 +169,19 @@ class Stacked(Protocol):
     def replicas(self) -> Sequence[Replica]: ...
 
     def batch(self, rows_MB: Tensor) -> Batch:
-        """What the loss of these rows is computed from."""
+        """The batch for these rows."""
 
     def rate(self, step: Tensor) -> Tensor:
-        """The share of the peak learning rate at a step, counted from 0. Tensors all through: a captured graph replays
-        it."""
+        """The learning rate at a step, counted from 0, as a fraction of the peak. Computed with tensors only, because a
+        captured graph replays it."""
 
 
 class Stepper:
     """One optimizer step of all replicas. On a GPU its first call compiles the step and captures it as a graph."""
 
     def __init__(self, stacked: Stacked, *, vectorised: bool = True, compiled: bool = True) -> None:
-        """Not `vectorised`: replicas one after the other, each as if it were alone. Not `compiled`: the same, and on a
-        GPU captured as it is."""
+        """Without `vectorised`, replicas run one after the other, each as if it were alone. Without `compiled`, the
+        step is eager, and on a GPU captured without compiling."""
         self.captured, self._compiled = stacked.device.type == "cuda", compiled
         self._stacked = stacked
         replicas, device = stacked.replicas, stacked.device
@@ -212,7 +212,7 @@ class Stepper:
         return self._loss_M
 
     def _advance(self, *batch: Tensor) -> Tensor:
-        """The step itself: gradients, AdamW at the rate of the step. Mutates the stacked tensors."""
+        """The step itself: gradients, then AdamW at the step's learning rate. Mutates the stacked tensors."""
         stacked = self._stacked
         with precision(stacked.device):
             grads, loss_M = self._gradients(stacked.params, *batch)
@@ -240,18 +240,18 @@ class Stepper:
         return stacked, torch.stack(losses)
 
     def prepared(self, rows_MB: Tensor) -> Callable[..., Tensor]:
-        """The step of a batch as it is captured: its gradients recorded and all of it compiled, if that is wanted."""
+        """The step function to capture: with traced gradients and compiled, if requested."""
         stacked = self._stacked
         batch = stacked.batch(rows_MB)
         remember_angles(stacked.template, batch[0].shape[-1], torch.get_autocast_dtype(stacked.device.type))
-        # An eager pass fills what other caches modules have, which the graph then reads.
+        # An eager pass fills other caches of modules, which the graph then reads.
         with precision(stacked.device), torch.no_grad():
             self._loss({name: p[0] for name, p in stacked.params.items()}, *(x[0, :1] for x in batch))
         if not self._compiled:
             return self._advance
         with precision(stacked.device):
             self._gradients = record_gradients(self._gradients, stacked.params, batch)
-        # Torch compiles a function for eight models and then refuses. Those before are captured, or over.
+        # Torch recompiles a function for at most eight models. Earlier ones are already captured or finished.
         torch._dynamo.eval_frame.remove_from_cache(self._advance)
         compiled: Callable[..., Tensor] = torch.compile(self._advance, fullgraph=True, dynamic=False)
         return compiled
@@ -280,5 +280,5 @@ class Stepper:
 
 
 def precision(device: torch.device) -> torch.autocast:
-    """bf16 products on a GPU, fp32 everywhere else; ops that need full precision see to it themselves."""
+    """bf16 matrix products on a GPU, fp32 everywhere else; ops that need full precision ensure it themselves."""
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")

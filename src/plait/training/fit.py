@@ -1,9 +1,9 @@
 """One training from beginning to end: its folder, the loop over its steps, checkpoints, log, and its result.
 
-settings    `recipe`: what to train and how, for how long, with what result
+settings    `recipe`: what to train, how and for how long; the result
 a step      `trainer`: batch, model, loss, gradients, one update by `optimizer`; the validation loss
-the loop    here: take steps; log, evaluate and save on the way
-on disk     `run`: the folder and the log;  `checkpoint` and `resume`: to continue from;  `sinks`
+the loop    here: takes steps; logs, evaluates and saves checkpoints
+on disk     `run`: folder and log;  `checkpoint` and `resume`: resuming;  `sinks`: other loggers
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from plait.training.trainer import Batches, Diverged, PendingStep, Trainer
 
 LOGGED = 200  # approximate number of rows in a run's log
 SAVE_SECONDS = 60.0
-_SAVE, _STOP = 1, 2  # what a process may ask for between two steps
+_SAVE, _STOP = 1, 2  # requests that a process may make between two steps
 
 
 def _never() -> bool:
@@ -54,11 +54,11 @@ class Options:
 
     root: Path = RUNS
     activation_checkpointing: bool = False
-    compiled: bool | None = None  # None: on a GPU, where the run is long enough to repay it
+    compiled: bool | None = None  # None: on a GPU if the run is long enough to benefit
     save_seconds: float = SAVE_SECONDS
-    save_steps: int = 0  # also save every so many steps; 0: by time alone
+    save_steps: int = 0  # also save every so many steps; 0: only by time
     log: tuple[str, ...] = ()  # names of `sinks`
-    stopping: Callable[[], bool] = _never  # asked between steps; True: save everything and raise `Interrupted`
+    stopping: Callable[[], bool] = _never  # called between steps; True: save everything and raise `Interrupted`
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Progress:
     loss: float = math.nan
     validation: float = math.nan
     tokens_per_second: float = 0.0
-    mfu: float | None = None  # model FLOPs utilisation, where the device's peak is known
+    mfu: float | None = None  # model FLOPs utilisation, if the device's peak is known
     resumed: int = 0
     note: str = ""
 
@@ -97,8 +97,8 @@ def fit(
     report: Report | None = None,
     started: float | None = None,
 ) -> Trained:
-    """Train, or resume, or return what an earlier training of the same job gave. `started` (on the clock of
-    `time.perf_counter`) is when a time budget began."""
+    """Train, or resume, or return the result of an earlier training of the same job. `started`: the
+    `time.perf_counter()` at which a time budget began."""
     started = time.perf_counter() if started is None else started
     run = Run(folder_of(job.key, options.root))
     done: Trained | None = dist.broadcast(_stored(job, store, run.folder) if dist.first else None)
@@ -109,20 +109,21 @@ def fit(
     if dist.first and store is not None:
         store.require_writable()
     if not dist.broadcast(run.folder.exists() if dist.first else None):
-        # Data too short for one batch are refused here, by every process, before an empty run would be left behind.
+        # Every process refuses data too short for one batch here, before an empty run folder is created.
         Batches(job.arch, job.corpus, job.recipe, job.seed, dist)
     if dist.first:
         run.create(job, tokenizer)
     dist.barrier()
     with run.locked() if dist.first else nullcontext():
-        # Another process may have finished it since we looked, and so have freed the lock.
+        # Another process may have finished the job in the meantime and released the lock.
         done = dist.broadcast(_stored(job, store, run.folder) if dist.first else None)
         if done is not None:
             return done
         if dist.first:
             run.begin()
         try:
-            # Of all who share a store one trains a job. No claim is needed where only the weights are missing here.
+            # Among processes that share a store, one trains a job. If only the weights are missing here, no claim is
+            # needed.
             claims = dist.first and store is not None and not store.has([job.key])
             with held(store, job.key, run.name) if store is not None and claims else nullcontext():
                 training = _Fit(job, dist, run, options, report)
@@ -137,7 +138,7 @@ def fit(
 
 
 def _stored(job: Job, store: Store | None, folder: Path) -> Trained | None:
-    """What an earlier training of the same job gave, where its weights are still in its folder."""
+    """The result of an earlier training of the same job, if its weights are still in its folder."""
     record = None if store is None else store.get(job.key)
     if record is None or not (folder / WEIGHTS).exists():
         return None
@@ -154,7 +155,7 @@ def fit_alone(
     on_progress: Callable[[float], None] = lambda share: None,
     stopping: Callable[[], bool] = _never,
 ) -> Trained:
-    """`fit` in this process alone. `on_progress` gets the share of the training that is done, after every step."""
+    """`fit` in this process alone. `on_progress` gets the completed fraction of the training after every step."""
     return fit(
         job,
         Processes(0, 1, torch.device(device)),
@@ -173,7 +174,7 @@ def fit_seeds(
     device: str = "cpu",
     on_progress: Callable[[float], None] = lambda share: None,
 ) -> list[Trained]:
-    """`fit_alone` with the job's seed and those after it. `on_progress` gets the share of all of them."""
+    """`fit_alone` with the job's seed and those after it. `on_progress` gets the completed fraction of all of them."""
     return [
         fit_alone(
             replace(job, seed=job.seed + i),
@@ -193,7 +194,7 @@ class _Fit:
         self.job, self.dist, self.run, self.options = job, dist, run, options
         self.report = report if dist.first else None
         self.log = TrainingLog(run, self._report_note)
-        self.seconds = 0.0  # of training, also before an interruption
+        self.seconds = 0.0  # of training, including time before an interruption
         device_peak = peak_of(dist.device, job.precision) if dist.device.type == "cuda" else None
         self.peak = None if device_peak is None else device_peak * dist.world
 
@@ -222,11 +223,11 @@ class _Fit:
 
     @property
     def _deciding(self) -> CompileDecision | None:
-        """While steps are timed to decide on compiling."""
+        """Whether steps are still being timed to decide on compiling."""
         return self.compiling if self.compiling is not None and self.compiling.pending else None
 
     def _planned_steps(self, left: float, **choices: bool) -> int:
-        """As the job says, or as many as fit the `left` seconds. A resumed run keeps its number."""
+        """The job's number of steps, or as many as fit into `left` seconds. A resumed run keeps its number."""
         steps = self.dist.broadcast(self.run.about.get("steps") if self.dist.first else None)
         if steps is None:
             steps = self.job.steps
@@ -250,7 +251,7 @@ class _Fit:
             self.run.truncate_log(trainer.step)
 
     def _train(self, trainer: Trainer, steps: int, asked: threading.Event) -> None:
-        """The loop. On a GPU a step is computed while the numbers of the one before are read and logged."""
+        """The loop. On a GPU, a step runs while the numbers of the previous one are read and logged."""
         self.log_every = max(1, steps // LOGGED)
         evaluate_every = max(1, steps // VALIDATIONS)
         self.last_read = self.last_save = time.perf_counter()
@@ -304,7 +305,7 @@ class _Fit:
             self.log.write_step(done.step, done.lr, done.norm, progress.tokens_per_second)
 
     def _evaluate(self, trainer: Trainer) -> None:
-        """A point of the validation curve, each on the same windows."""
+        """Add a point to the validation curve; all points use the same windows."""
         loss = self.progress.validation = trainer.validation_loss(VALIDATION_SHARE)
         self.log.write_validation(trainer.step, loss)
 
@@ -342,7 +343,7 @@ class _Fit:
         return result
 
     def _result(self, trainer: Trainer, loss: float) -> Trained:
-        """`loss` is that of the validation text."""
+        """The result; `loss` is the validation loss."""
         job, corpus, tokens = self.job, self.job.corpus, trainer.step * self.job.tokens_per_step
         speed = tokens / self.seconds if self.seconds else 0.0
         validation, characters = corpus.tokens("validation"), corpus.characters("validation")
@@ -382,7 +383,7 @@ class _Fit:
 
 
 def _edited_mixers(run: Run, job: Job) -> str:
-    """A note where the same training was begun with the user's mixers as they were before an edit; else empty."""
+    """A note if the same training was started with earlier versions of the user's mixer files; otherwise empty."""
     mine, sources = job.config(), job.arch.identity().get("sources", {})
     for other in run.folder.parent.glob("train-*/run.json") if sources else ():
         theirs = Run(other.parent).config

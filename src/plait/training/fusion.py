@@ -1,10 +1,10 @@
 """Several models of one width trained at once with shared weights, at about the cost of the largest.
 
 LiteTransformerSearch, App. B (Javaheripi et al. 2022, arXiv:2203.02094): models of 3 and of 5 layers are fused into one
-supernet of 5 layers. Model i uses the first n_i layers and leaves through a final norm of its own; embeddings and the
-output are shared. Where two models differ in a layer's heads or inner width, the narrower one uses a slice of the wider
-one's weights. Work is shared as far as models agree: from the first layer in which they differ each runs on by itself,
-on weights that stay shared.
+supernet of 5 layers. Model i uses the first n_i layers and exits through its own final norm; embeddings and the output
+are shared. If two models differ in a layer's heads or inner width, the narrower one uses a slice of the wider one's
+weights. Computation is shared as far as models agree: from the first layer in which they differ, each runs separately,
+still on shared weights.
 
     fused = fuse(["d=64 | (attn mlp)x3", "d=64 | (attn mlp)x5"])
     fused.loss(tokens_BT, targets_BT).sum().backward()
@@ -45,7 +45,7 @@ _ATTENTION = {
     "forget_gate.weight": Slice(0),
     "forget_gate.bias": Slice(0),
 }
-#: By mixer: the parameters whose size follows heads or inner width.
+#: By mixer: the parameters whose size depends on heads or inner width.
 SLICES: dict[str, dict[str, Slice]] = {
     "mlp": {"up.weight": Slice(0), "up.bias": Slice(0), "down.weight": Slice(1)},
     "swiglu": {"gate_up.weight": Slice(0, 2), "down.weight": Slice(1)},
@@ -59,7 +59,7 @@ Prefix = tuple[MixerOptions, ...]
 
 
 def fuse(specs: Sequence[str | Architecture], *, seed: int = 0) -> Fused:
-    """The supernet of these models, its weights seeded; a `UserError` says why models cannot be fused."""
+    """The supernet of these models with seeded weights; a `UserError` says why models cannot be fused."""
     archs = [architecture(spec) for spec in specs]
     if len(archs) < 2:
         raise UserError("fusing needs two or more models.")
@@ -123,9 +123,9 @@ class Fused(nn.Module):
         return model.train(self.training)
 
     def _exits(self, tokens_BT: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Hidden vectors after each model's final norm, and the sum of its mixers' own losses."""
+        """Hidden vectors after each model's final norm, and the sum of its auxiliary losses."""
         x_BTD = self._embedded(tokens_BT)
-        # By the layers run so far: models that agree up to there share the result.
+        # Keyed by the layers run so far: models that agree up to there share the result.
         reached: dict[Prefix, tuple[Tensor, Tensor]] = {(): (x_BTD, x_BTD.new_zeros(()))}
         for place in range(len(self.trunk.backbone.blocks)):
             for prefix in dict.fromkeys(arch.layers[: place + 1] for arch in self.archs if len(arch.layers) > place):
@@ -155,7 +155,7 @@ class Fused(nn.Module):
         return out, None
 
     def _weights(self, place: int, block: Block) -> dict[str, Tensor]:
-        """What `block`, one model's layer at this place, has as its weights: the trunk's, or slices of them."""
+        """The weights of `block`, one model's layer at this depth: the trunk's, or slices of them."""
         shapes = {name: tuple(value.shape) for name, value in block.state_dict().items()}
         cuts = SLICES.get(block.mixer.options.name, {})
         return {
@@ -191,7 +191,7 @@ def _check_headers(archs: Sequence[Architecture]) -> None:
 
 
 def _widest(place: int, layers: Sequence[MixerOptions], d: int) -> MixerOptions:
-    """The layer whose weights hold those of all the others."""
+    """The layer whose weights contain those of all the others."""
     where = f"layer {place + 1}"
     names = list(dict.fromkeys(options.name for options in layers))
     if len(names) > 1:

@@ -2,15 +2,15 @@
 
     r = m̂ / (√v̂ + ε) + wd · p,      p ← p − lr · φ(‖p‖) / ‖r‖ · r,      φ(z) = z
 
-Every parameter tensor has its own trust ratio φ(‖p‖) / ‖r‖, with weight decay or without. It is 1 where either norm is
-zero: such a tensor could not move otherwise. Published trainings differ in three points, each an argument here:
+Every parameter tensor has its own trust ratio φ(‖p‖) / ‖r‖, with weight decay or without. It is 1 if either norm is
+zero, since such a tensor could not move otherwise. Published trainings differ in three points, each an argument here:
 
   lamb      Algorithm 2 as printed: m̂ and v̂ are bias-corrected.
   lamb-xl   NVIDIA's public Transformer-XL training, which LTS builds on and whose settings PAR uses: no bias correction
             (m and v themselves), φ(z) = min(z, 10). Without weight decay the ratio cancels what the correction would
             do; φ slows large embedding tables. (Its + ε behind ‖r‖ is left out: it changes a step by less than 1e-6.)
-  nvlamb    NVLAMB (Sreenivas et al. 2019), used by PAR for BERT: Algorithm 2, after the gradient of the whole model was
-            scaled down to norm 1 where it is longer.
+  nvlamb    NVLAMB (Sreenivas et al. 2019), used by PAR for BERT: Algorithm 2, after clipping the gradient of the whole
+            model to norm 1.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ The momentum of a matrix is replaced by the nearest matrix whose singular values
     M ← μ M + (1 − μ) G,   U = μ M + (1 − μ) G (Nesterov),   W ← (1 − lr · wd) W − lr · 0.2 √max(rows, cols) · O(U)
 
 O(U) = V₁V₂ᵀ of U = V₁ΣV₂ᵀ, approximately: five steps of a Newton–Schulz iteration with the coefficients of Jordan et
-al., which brings singular values between 0.7 and 1.2 and takes nothing but matrix products (bf16 on a GPU). The factor
-0.2 √max(rows, cols) makes an update as large as AdamW's usually are, so that one learning rate and one weight decay
-serve both (Liu et al. 2025, arXiv:2502.16982, §2.2). Matrices of one shape are orthogonalised together; experts are
-such a stack by themselves.
+al., which brings singular values between 0.7 and 1.2 using only matrix products (bf16 on a GPU). The factor 0.2
+√max(rows, cols) makes an update about as large as AdamW's, so that one learning rate and one weight decay work for both
+(Liu et al. 2025, arXiv:2502.16982, §2.2). Matrices of one shape are orthogonalised together; the experts of a layer
+already form such a stack.
 
 Letters: K matrices of one shape, R rows, C columns.
 """
@@ -36,7 +36,7 @@ ADAM_RMS = 0.2  # root mean square of AdamW's usual updates, in units of the lea
 class Muon(torch.optim.Optimizer):
     """Groups with `hidden=True` hold matrices, or stacks of them; the other groups are AdamW's."""
 
-    #: On a GPU it leaves an update out where `found_inf` is 1 and divides gradients by `grad_scale`, as fused ones do.
+    #: On a GPU it skips an update if `found_inf` is 1 and divides gradients by `grad_scale`, as fused optimizers do.
     _step_supports_amp_scaling = True
 
     def __init__(
@@ -113,7 +113,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(x_KRC: Tensor) -> Tensor:
-    """Each matrix with its singular values brought near one; in bf16 on a GPU."""
+    """Approximately orthogonalise each matrix (singular values near one); in bf16 on a GPU."""
     rows, columns = x_KRC.shape[-2:]
     a, b, c = COEFFICIENTS
     x = x_KRC.to(torch.bfloat16) if x_KRC.is_cuda else x_KRC

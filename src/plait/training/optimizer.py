@@ -1,7 +1,7 @@
-"""The optimizer of a training: made from a recipe, and stepped.
+"""Building a training's optimizer from its recipe, and taking optimizer steps.
 
 `make_optimizer` sorts a model's parameters into groups and calls the builder that the recipe names (`OPTIMIZERS` in
-`recipe`; LAMB and Muon have files of their own). `update` and `update_on_device` make one step.
+`recipe`; LAMB and Muon have their own files). `update` and `update_on_device` take one step.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def adam(groups: Groups, recipe: Recipe) -> torch.optim.Optimizer:
 
 
 def _can_be_fused(groups: Groups) -> bool | None:
-    """One kernel for the whole update, where all parameters are on GPUs and none is sharded; None: torch's choice."""
+    """True (one kernel for the whole update) if all parameters are on GPUs and none is sharded; None: torch's
+    choice."""
     parameters = [p for group in groups for p in group["params"]]
     return all(p.is_cuda and not is_sharded(p) for p in parameters) or None
 
@@ -100,7 +101,8 @@ def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
-    """Of the whole model's gradient: the parts of parameters that are cut count in all processes, others once."""
+    """The norm of the whole model's gradient: parts of split parameters are summed over processes, others count
+    once."""
     pairs = [(p, p.grad) for p in parameters if p.grad is not None]
     cut = [p for p, _ in pairs if isinstance(p, CutParameter)]
     uncut = torch.nn.utils.get_total_norm([gradient for p, gradient in pairs if not isinstance(p, CutParameter)])
@@ -114,9 +116,9 @@ def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
 def update(
     optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor], clip: float, loss: float
 ) -> tuple[float, bool]:
-    """Step with the present gradients, clipped to a norm of `clip` (0: no clipping), and clear them. It is skipped
-    where loss or gradient norm is not finite. Returns the norm, and whether the step was made."""
-    # The norm is needed without clipping, too: it tells whether the gradient is finite.
+    """Take a step with the current gradients, clipped to norm `clip` (0: no clipping), and clear them. The step is
+    skipped if loss or gradient norm is not finite. Returns the norm, and whether the step was taken."""
+    # The norm is needed even without clipping: it shows whether the gradient is finite.
     parameters = list(parameters)
     length = gradient_norm(parameters)
     torch.nn.utils.clip_grads_with_norm_(parameters, clip or math.inf, length)
@@ -131,14 +133,14 @@ def update(
 def update_on_device(
     optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor], clip: float, loss: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """`update` without waiting for a GPU: what it returns are tensors there. Only fused optimizers can skip a step by
-    themselves; for another one this waits and decides."""
+    """`update` without waiting for a GPU: the results are tensors on it. Only fused optimizers can skip a step on the
+    device; for others this waits and decides on the host."""
     if not loss.is_cuda or not getattr(optimizer, "_step_supports_amp_scaling", False):
         norm, stepped = update(optimizer, parameters, clip, float(loss))
         return torch.tensor(norm), torch.tensor(stepped)
     length = gradient_norm(parameters)
     finite = length.isfinite() & loss.isfinite()
-    # As a gradient scaler does: gradients are divided by `grad_scale`, and where `found_inf` is 1 the step is skipped.
+    # As with a gradient scaler: gradients are divided by `grad_scale`, and the step is skipped if `found_inf` is 1.
     optimizer.grad_scale = ((length + 1e-6) / clip).clamp(min=1.0) if clip else None  # type: ignore[attr-defined]
     optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
     optimizer.step()

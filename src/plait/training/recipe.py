@@ -1,17 +1,17 @@
-"""What a training is: how a model is trained (`Recipe`), for how long (`Budget`), which model on which data (`Job`),
-and what came of it (`Trained`).
+"""The definition of a training: how a model is trained (`Recipe`), for how long (`Budget`), which model on which data
+(`Job`), and the result (`Trained`).
 
-A recipe holds every choice but the architecture, the data, the length and the seed; `plait.papers.recipes` has those of
-the papers. Steps are optimizer steps, and a batch is counted in sequences over all processes. A job's hash is the key
-of its record and names its folder.
+A recipe holds every setting except the architecture, the data, the duration and the seed; `plait.papers.recipes` has
+those of the papers. Steps are optimizer steps, and a batch is counted in sequences over all processes. A job's hash is
+the key of its record and names its folder.
 
-`OPTIMIZERS` has the optimizers by name. To add one, write a builder and a line here (another package: an entry point).
-A builder takes torch's parameter groups, each with its weight decay, and the recipe, and returns a torch optimizer;
-whatever that keeps as its state is saved in checkpoints and restored.
+`OPTIMIZERS` has the optimizers by name. To add one, write a builder and a line here (or, in another package, an entry
+point). A builder takes torch's parameter groups, each with its weight decay, and the recipe, and returns a torch
+optimizer, whose state is saved in checkpoints and restored.
 
 `rate` is the learning rate schedule: linear warm-up from zero (the first step has rate 0), then a cosine, a line, or
 constant; or warm-up, stable, decay (WSD: Hu et al. 2024, arXiv:2404.06395; decaying as 1 − √progress: Hägele et al.
-2024, arXiv:2405.18392). It depends on the step alone, so a resumed run has the rates it would have had.
+2024, arXiv:2405.18392). It depends only on the step, so a resumed run has the same rates as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KIND = "train"
 #: Raised by hand when results change meaning; part of every run's key.
 PROTOCOL = 2
 MOST_STEPS = 10**9
-#: Of the validation text.
+#: Tokens of the validation text.
 VALIDATION_TOKENS = 2**17
 
 #: Parameter groups as torch takes them.
@@ -49,8 +49,8 @@ Groups = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class OptimizerEntry(Entry):
-    revision: int = 1  # raised when the same recipe comes to mean another update
-    splits_matrices: bool = False  # gets the matrices of blocks in groups of their own, marked `hidden`
+    revision: int = 1  # raised when the update changes for the same recipe
+    splits_matrices: bool = False  # matrices of blocks are in separate groups, marked `hidden`
 
 
 OPTIMIZERS: Table[Builder] = Table(
@@ -89,7 +89,7 @@ def revision_of(name: str) -> int:
 
 SCHEDULES = ("cosine", "linear", "constant", "wsd")
 PRECISIONS = ("fp32", "bf16")
-MOST_TOKENS = 2**40  # of a step
+MOST_TOKENS = 2**40  # per step
 
 
 def _key(default: Any, about: str, choices: tuple[str, ...] = (), formerly: str = "") -> Any:
@@ -154,7 +154,7 @@ class Recipe:
 
     def as_dict(self) -> dict[str, object]:
         values = {**asdict(self), "no_weight_decay": list(self.no_weight_decay)}
-        # Left out where they mean nothing: trainings stored before these keys existed are still found.
+        # Omitted where they have no effect, so that trainings stored before these keys existed are still found.
         if not self.next_sentence:
             del values["next_sentence"]
         if self.schedule != "wsd":
@@ -170,17 +170,17 @@ def _require(holds: bool, name: str, recipe: Recipe, rule: str) -> None:
 
 
 def warmup_steps(recipe: Recipe, steps: int) -> int:
-    """`warmup` is a share of the run when below 1, else a number of steps; never more than the run has."""
+    """`warmup` is a fraction of the run if below 1, otherwise a number of steps; never more than the run has."""
     return min(steps, round(recipe.warmup * steps if recipe.warmup < 1 else recipe.warmup))
 
 
 def decay_steps(recipe: Recipe, steps: int) -> int:
-    """How many steps at the end of a WSD run decay."""
+    """The number of decay steps at the end of a WSD run."""
     return max(1, round(recipe.decay * steps))
 
 
 def rate(recipe: Recipe, step: int, steps: int) -> float:
-    """The learning rate of a step, counted from 0, in a run of `steps`, as a share of the peak."""
+    """The learning rate at a step, counted from 0, in a run of `steps`, as a fraction of the peak."""
     warmup = warmup_steps(recipe, steps)
     if step < warmup:
         return step / warmup
@@ -219,7 +219,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Start:
-    """The finished run whose weights a training begins with; optimizer and schedule begin again."""
+    """The finished run whose weights a training starts from; optimizer and schedule start fresh."""
 
     folder: Path
     key: str
@@ -268,20 +268,20 @@ class Job:
 
     @property
     def model_flops_per_token(self) -> float:
-        """The same for MFU: without what causal masks leave out, and nothing of what activation checkpointing or
-        chunked forms compute again or besides."""
+        """The same for MFU: without masked-out work, and without the recomputation of activation checkpointing or the
+        overhead of chunked forms."""
         return 3 * self._cost().unmasked_flops / self.recipe.seq_len
 
     def _cost(self) -> ModelCost:
         return model_cost(self.arch, seq=self.recipe.seq_len, memory=self.recipe.memory)
 
     def mfu(self, tokens_per_second: float, peak: float | None) -> float | None:
-        """Model FLOPs utilisation (see `speed`); None where the device's peak FLOPs per second are not known."""
+        """Model FLOPs utilisation (see `speed`); None if the device's peak FLOPs per second are not known."""
         return None if peak is None else tokens_per_second * self.model_flops_per_token / peak
 
     @property
     def steps(self) -> int | None:
-        """None where only the machine's speed can tell."""
+        """The number of steps; None if it depends on the machine's speed."""
         budget = self.budget
         if budget.seconds is not None:
             return None
@@ -291,7 +291,7 @@ class Job:
         return max(1, round(tokens / self.tokens_per_step))
 
     def config(self) -> dict[str, object]:
-        """All that decides the result, but for the machine's speed under a time budget."""
+        """Everything that determines the result, except the machine's speed under a time budget."""
         revision = revision_of(self.recipe.optimizer)
         return {
             "protocol": PROTOCOL,
@@ -308,14 +308,14 @@ class Job:
 
     @property
     def key(self) -> str:
-        from plait.records.record import record_key  # SQLAlchemy comes with it
+        from plait.records.record import record_key  # this imports SQLAlchemy
 
         return record_key(KIND, self.config())
 
 
 def fitted(spec: str, corpus: Corpus) -> Architecture:
-    """An architecture whose vocabulary is the corpus's, unless its text says `vocab=` itself. Encoders get one token
-    more, the mask."""
+    """The architecture with the corpus's vocabulary, unless its spec sets `vocab=`. Encoders get one more token, the
+    mask."""
     arch = architecture(spec)
     if re.search(r"(^|\s)vocab\s*=", spec):
         return arch
@@ -343,16 +343,16 @@ class Trained(Result):
     flops: float
     seconds: float  # of the steps
     tokens_per_second: float
-    mfu: float | None  # model FLOPs utilisation; None where the device's peak is not known
+    mfu: float | None  # model FLOPs utilisation; None if the device's peak is not known
     params: int
     trained_now: bool  # False: it had been trained before
-    entropy: float | None = None  # of the data, where it is known
+    entropy: float | None = None  # of the data, if known
     above_entropy: float | None = None
     text_kept: bool = True  # False: the tokenizer drops characters, so bits per character are a lower bound
 
     @classmethod
     def from_record(cls, key: str, stored: Mapping[str, Any]) -> Trained:
-        """Of an earlier training; `stored` has its curves, too."""
+        """The result of an earlier training; `stored` also contains its curves."""
         known = {spec.name for spec in fields(cls)}
         values = {name: value for name, value in stored.items() if name in known}
         return cls(**{**values, "key": key, "trained_now": False})
@@ -361,10 +361,10 @@ class Trained(Result):
         return {name: value for name, value in super().as_dict().items() if (name, value) not in _ABSENT}
 
     def stored(self) -> dict[str, Any]:
-        """As result.json and the record have it."""
+        """In the format of result.json and of the record."""
         left_out = (("key", self.key), ("trained_now", self.trained_now), *_ABSENT)
         return {name: value for name, value in vars(self).items() if (name, value) not in left_out}
 
 
-#: Values that results do not list.
+#: Fields that are not part of stored results.
 _ABSENT = (("entropy", None), ("above_entropy", None), ("text_kept", True))

@@ -1,8 +1,8 @@
-"""Trainings that continue: what of a trainer and its optimizer goes into a checkpoint and back, and training that
-starts from the weights of a finished run (`--from RUN`).
+"""Resuming: saving a trainer and its optimizer to a checkpoint and restoring them, and starting a training from the
+weights of a finished run (`--from RUN`).
 
 Weights, the optimizer's state and Transformer-XL's memory are pieces of tensors, named `params/NAME`,
-`optimizer/KEY/NAME` and `memory/…`; everything else is plain data. Any torch optimizer's state is saved so.
+`optimizer/KEY/NAME` and `memory/…`; everything else is plain data. This works for the state of any torch optimizer.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from plait.training.tensor_parallel import CutParameter
 if TYPE_CHECKING:
     from plait.training.trainer import Trainer
 
-_PREFIX = "optimizer"  # of its tensors in a checkpoint
-_MOMENTS = ("exp_avg", "exp_avg_sq")  # all that checkpoints of before have of it
+_PREFIX = "optimizer"  # name prefix of optimizer tensors in a checkpoint
+_MOMENTS = ("exp_avg", "exp_avg_sq")  # older checkpoints contain only these
 
 
 def save_trainer(trainer: Trainer, folder: Path, plain: Mapping[str, Any]) -> None:
-    """Write a checkpoint, with `plain` data of the caller's."""
+    """Write a checkpoint, including the caller's `plain` data."""
     dist = trainer.dist
     named = dict(trainer.model.named_parameters())
     wholes = {name: whole_of(parameter, parameter) for name, parameter in named.items()}
@@ -84,7 +84,7 @@ def _restore_memory(trainer: Trainer, saved: Checkpoint) -> None:
 
 
 def _memory_tensors(parts: list[ModelState]) -> dict[str, Tensor]:
-    """By layer and key, the rows of all parts in the order of the batch."""
+    """The memory by layer and key, with the rows of all micro-batches in the order of the batch."""
     if not parts:
         return {}
     named = {
@@ -96,7 +96,8 @@ def _memory_tensors(parts: list[ModelState]) -> dict[str, Tensor]:
 
 
 def state_pieces(optimizer: torch.optim.Optimizer, named: Mapping[str, Tensor], dist: Processes) -> dict[str, Piece]:
-    """The tensors of its state that this process writes: its rows of sharded ones; the first one also all others."""
+    """The tensors of the optimizer state that this process writes: its rows of sharded ones and, in the first process,
+    all others."""
     pieces = {}
     for name, parameter in named.items():
         for key, value in optimizer.state.get(parameter, {}).items():
@@ -108,7 +109,7 @@ def state_pieces(optimizer: torch.optim.Optimizer, named: Mapping[str, Tensor], 
 
 
 def plain_state(optimizer: torch.optim.Optimizer, named: Mapping[str, Tensor]) -> dict[str, object]:
-    """What is no tensor: of each parameter, and of each group."""
+    """The non-tensor state of each parameter and each group."""
     own = {
         name: {key: value for key, value in optimizer.state.get(parameter, {}).items() if not isinstance(value, Tensor)}
         for name, parameter in named.items()
@@ -128,7 +129,7 @@ def restore_state(
     updates: int,
     dist: Processes,
 ) -> None:
-    """Fill `optimizer` as it was saved; `plain` is None in a checkpoint that has Adam's two moments alone."""
+    """Restore `optimizer` as it was saved; `plain` is None for a checkpoint that contains only Adam's two moments."""
     names = {id(parameter): name for name, parameter in named.items()}
     state_dict = optimizer.state_dict()
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -172,8 +173,8 @@ _POSITIONS = "backbone.position.weight"
 
 
 def start_of(run: Run) -> Start:
-    """The start for a job, from a finished run. An unfinished run is refused: its weights still change, so the same
-    command would mean something else later."""
+    """The start of a job from a finished run. An unfinished run is refused: its weights still change, so the same
+    command would give another result later."""
     if not (run.folder / WEIGHTS).exists():
         raise UserError(f"{run.name} has not finished: finish its training first.")
     return Start(run.folder, str(run.about["key"]), run.about.get("steps"))
@@ -190,7 +191,7 @@ def require_same_tokens(run: Run, corpus: Corpus) -> None:
 
 def load_start(model: LanguageModel | Encoder, start: Start) -> None:
     """Copy a run's weights into a model. Learned positions beyond the run's length keep their initial values; the head
-    of next-sentence prediction is copied where both have one."""
+    of next-sentence prediction is copied if both have one."""
     run = Run(start.folder)
     own = {name: p.detach() for name, p in model.named_parameters() if name.startswith(NEXT_SENTENCE)}
     weights = {

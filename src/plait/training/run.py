@@ -1,15 +1,15 @@
-"""A run: the folder of a training, with its config, its log, its checkpoints and the weights it gave.
+"""A run: the folder of a training, with its config, log, checkpoints and final weights.
 
     run.json             the config, and the number of steps once that is known
     tokenizer/           as `plait.data` saves it
-    mixers/              copies of the user's own mixers, as they were
+    mixers/              copies of the user's mixer files
     log.jsonl            a line for every logged step
     step-…/              checkpoints, while it runs
     weights.safetensors  at the end
     result.json          at the end
     diverged.json        why it ended, if its loss became infinite or NaN
 
-`open_run` finds one again; it needs nothing but the folder.
+`open_run` opens one; it needs nothing but the folder.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ Curve = list[list[float]]  # of [step, loss]
 
 class _Identity(TypedDict):
     key: str
-    config: dict[str, Any]  # of the job
+    config: dict[str, Any]  # the job's
 
 
 class About(_Identity, total=False):
-    """run.json. A model that was imported has a key and a config only."""
+    """run.json. An imported model has only a key and a config."""
 
-    data: str | None  # as the user gave it; so is the tokenizer
+    data: str | None  # as given by the user; so is the tokenizer
     tokenizer: str | None
     mixers: dict[str, dict[str, str]]  # the copies
-    steps: int | None  # once that is known
+    steps: int | None  # once known
     compiled: bool
 
 
@@ -101,13 +101,13 @@ class Run:
 
     @cached_property
     def arch(self) -> Architecture:
-        """The architecture, with users' mixers from the copies in the folder, whatever their files contain now."""
+        """The architecture, with users' mixers from the copies in the folder rather than the current files."""
         with understood(str(self.folder / "run.json")):
             copies = self.about.get("mixers")
             return architecture(self.config["spec"], read_copies(copies, self.folder / MIXERS) if copies else None)
 
     def keep_mixers(self, arch: Architecture) -> dict[str, dict[str, str]]:
-        """Copy the user's mixers; returns what `mixers` in run.json is."""
+        """Copy the user's mixers; returns the entry `mixers` of run.json."""
         return write_copies(arch, self.folder / MIXERS) if arch.mixer_sources else {}
 
     @property
@@ -131,7 +131,7 @@ class Run:
         data = self.config.get("data")
         if data is None:
             raise UserError(f"{self.name} was not trained here: give the data with --data.")
-        # Older runs have the name in the config, and a fingerprint of the files instead of their tokens.
+        # Older runs store the name in the config, and a fingerprint of the files instead of the tokens.
         with understood(str(self.folder / ABOUT)):
             name = self.about.get("data") or data["name"]
             corpus = open_corpus(name, self.about["tokenizer"])
@@ -161,8 +161,8 @@ class Run:
         return model.eval()
 
     def create(self, job: Job, tokenizer: str | None) -> None:
-        """The folder of a job, with `run.json`, the tokenizer and copies of the user's mixers; nothing is changed where
-        it is there already. `tokenizer` is as the user gave it."""
+        """The folder of a job, with `run.json`, the tokenizer and copies of the user's mixers; an existing folder is
+        not changed. `tokenizer` is as given by the user."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as wrong:
@@ -189,7 +189,7 @@ class Run:
 
     @property
     def diverged(self) -> str:
-        """Why a training ended whose loss became infinite or NaN; empty for any other."""
+        """Why a training whose loss became infinite or NaN ended; empty for all others."""
         path = self.folder / DIVERGED
         return str(_read_json(path).get("reason", "its loss was not finite.")) if path.exists() else ""
 
@@ -212,7 +212,7 @@ class Run:
                 shutil.rmtree(checkpoint, ignore_errors=True)
 
     def truncate_log(self, step: int) -> None:
-        """Drop the rows after a checkpoint's step, which are about to be logged again."""
+        """Remove the rows after a checkpoint's step, because they will be logged again."""
         path = self.folder / "log.jsonl"
         rows = [row for row in _log_rows(path) if row["step"] <= step]
         with writing(path), atomic_write(path) as draft:
@@ -251,13 +251,13 @@ class LogState(TypedDict):
 
 @dataclass
 class TrainingLog:
-    """The learning curves, the rows of `log.jsonl`, and the sinks that were asked for. Checkpoints and the record have
-    the curves: nothing is lost with the file or the sinks.
+    """The learning curves, the rows of `log.jsonl`, and the requested sinks. Checkpoints and the record contain the
+    curves, so they do not depend on the file or the sinks.
 
-    `open` it in the first process: in the others the curves are kept, and nothing is written."""
+    `open` it in the first process only: the others keep the curves and write nothing."""
 
     run: Run
-    warn: Callable[[str], object]  # told what could not be written
+    warn: Callable[[str], object]  # called with what could not be written
     curve: Curve = field(default_factory=list)  # mean training loss since the last point
     validation: Curve = field(default_factory=list)
     pending: list[float] = field(default_factory=list)  # losses since the last logged step
@@ -280,7 +280,7 @@ class TrainingLog:
             self.pending.append(loss)
 
     def write_step(self, step: int, lr: float, gradient_norm: float, tokens_per_second: float) -> None:
-        """A row, with the mean of the losses since the one before."""
+        """Write a row, with the mean of the losses since the previous one."""
         mean = sum(self.pending) / len(self.pending) if self.pending else None
         self.pending = []
         if mean is not None:
@@ -293,7 +293,7 @@ class TrainingLog:
             self.sinks.log(step, {"loss/train": mean, **rates})
 
     def write_validation(self, step: int, loss: float) -> None:
-        """A point of the validation curve; JSON has no numbers that are not finite."""
+        """Write a point of the validation curve; a non-finite loss becomes null, since JSON cannot represent it."""
         finite = math.isfinite(loss)
         if finite:
             self.validation.append([step, loss])
@@ -310,7 +310,7 @@ class TrainingLog:
             self.warn(str(wrong))
 
     def close(self, result: Mapping[str, Any] | None = None) -> None:
-        """With the result, or without where the training was interrupted."""
+        """Close the sinks, with the result, or without one if the training was interrupted."""
         if self.sinks is not None:
             self.sinks.close(result)
 
@@ -326,8 +326,8 @@ def folder_of(key: str, root: Path = RUNS) -> Path:
 
 
 def open_run(run: str | Path | Run, root: Path = RUNS) -> Run:
-    """A run by its folder, its name, the beginning of its key, or "latest": the one last trained or asked for that has
-    not diverged. A `Run` comes back as it is."""
+    """A run by its folder, its name, the beginning of its key, or "latest": the one most recently trained or requested
+    that has not diverged. A `Run` is returned unchanged."""
     if isinstance(run, Run):
         return run
     run, as_path = str(run), Path(run)
@@ -357,7 +357,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _checked(about: Mapping[str, Any], path: Path) -> About:
-    """run.json, if every field that others rely on is there and of its type; else a `UserError`."""
+    """run.json, if every required field is present with the right type; otherwise a `UserError`."""
     kinds = {
         "key": str,
         "config": dict,
@@ -388,7 +388,7 @@ def _log_rows(path: Path) -> Iterator[LogRow]:
     for line in read_text(path).splitlines():
         try:
             row = parse_json(line, str(path), constants=True)
-        except UserError:  # the last line of a process that was killed while writing it
+        except UserError:  # the incomplete last line of a process that was killed
             return
         numbers = [row.get(name, 0) for name in ("step", "loss", "validation")] if isinstance(row, dict) else ["none"]
         if "step" not in row or not all(value is None or isinstance(value, int | float) for value in numbers):

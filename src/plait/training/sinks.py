@@ -1,17 +1,17 @@
-"""Where a training is logged beside its own `log.jsonl`: TensorBoard, Weights & Biases, MLflow.
+"""Loggers of a training besides its own `log.jsonl`: TensorBoard, Weights & Biases, MLflow.
 
     --log tensorboard,wandb,mlflow
 
-Logged by step: `loss/train` (mean nats per token since the row before), `loss/validation`, `lr`, `gradient_norm` and
-`tokens_per_second`; of trainings of `compare` and races `loss/train` and, at every budget, `loss/validation`. Once, at
-the beginning, the training's whole config, at the end the numbers of its result. Nothing leaves this machine unless
-told to: Weights & Biases runs offline (`wandb sync` sends it; $WANDB_MODE is respected), MLflow writes into a folder
-(another place: $MLFLOW_TRACKING_URI).
+Logged by step: `loss/train` (mean nats per token since the previous row), `loss/validation`, `lr`, `gradient_norm` and
+`tokens_per_second`; for trainings of `compare` and races, `loss/train` and, at every budget, `loss/validation`. The
+full config is logged once at the start, the numbers of the result at the end. Nothing is sent over the network by
+default: Weights & Biases runs offline (`wandb sync` uploads; $WANDB_MODE is respected), MLflow writes to a folder
+(override: $MLFLOW_TRACKING_URI).
 
 A step is logged once: a training killed between two checkpoints repeats the steps since the last one, with the same
-losses, and what is logged of them already is not logged again.
+losses, and those already logged are skipped.
 
-What cannot be logged (a full disk, a server that is away) is said once, and the training goes on.
+If a logger fails (a full disk, an unreachable server), there is one warning and the training continues.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FLUSH_SECONDS = 10  # after which TensorBoard writes to disk; checkpoints are le
 
 @dataclass(frozen=True)
 class Logged:
-    """A training as sinks know it: `name` is unique, so that an interrupted one is gone on with; `folder` is its own,
+    """A training as seen by sinks: `name` is unique, so that an interrupted one is continued; `folder` is its own,
     `root` that of all runs."""
 
     name: str
@@ -46,7 +46,7 @@ class Logged:
 
 
 class Sink(ABC):
-    """One training in one program. `package` is what it needs, beside plait, and the extra's name."""
+    """One training in one logging program. `package` is the package it needs, and the name of plait's extra."""
 
     package: str
 
@@ -58,7 +58,7 @@ class Sink(ABC):
 
     @abstractmethod
     def close(self, result: Mapping[str, float] | None) -> None:
-        """`result` is None where the training was interrupted."""
+        """`result` is None if the training was interrupted."""
 
 
 class TensorBoard(Sink):
@@ -86,7 +86,7 @@ class TensorBoard(Sink):
 
     @staticmethod
     def _earlier_steps(folder: str) -> dict[str, set[int]]:
-        """By metric, the steps that an interrupted training has logged before."""
+        """The steps already logged by an interrupted training, by metric."""
         if not os.path.isdir(folder):
             return {}
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -103,7 +103,7 @@ class WeightsAndBiases(Sink):
     def __init__(self, training: Logged) -> None:
         import wandb
 
-        # Only what was trained is logged: nothing of the machine, its users, or the code around it.
+        # Log only the training: nothing about the machine, its users, or the surrounding code.
         quiet = wandb.Settings(
             silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True, x_disable_meta=True
         )
@@ -120,7 +120,7 @@ class WeightsAndBiases(Sink):
             reinit="create_new",
             settings=quiet,
         )
-        # A step of our own: theirs may never go back, and a training that branches off and goes on does.
+        # A step metric of our own: wandb's may never decrease, but the step of a training that branches off does.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
 
@@ -134,7 +134,7 @@ class WeightsAndBiases(Sink):
 
 
 class MLflow(Sink):
-    """Runs of the experiment `plait` in `mlruns/` beside the runs, or on the server $MLFLOW_TRACKING_URI."""
+    """Runs of the experiment `plait` in `mlruns/` next to the runs, or on the server $MLFLOW_TRACKING_URI."""
 
     package = "mlflow"
 
@@ -144,7 +144,7 @@ class MLflow(Sink):
         place = os.environ.get("MLFLOW_TRACKING_URI")
         if place is None:
             place = (training.root.resolve() / "mlruns").as_uri()
-            # A folder needs no server and no database, whatever newer versions would rather have.
+            # A folder needs neither a server nor a database, which newer versions prefer.
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -181,7 +181,7 @@ class MLflow(Sink):
                 self._client.log_metric(self._run, name, value, step=step)
 
     def _earlier_steps(self, metric: str) -> set[int]:
-        """The steps of a metric that an interrupted training has logged before."""
+        """The steps of a metric already logged by an interrupted training."""
         if metric not in self._logged:
             history = self._client.get_metric_history(self._run, metric) if self._resumed else ()
             self._logged[metric] = {point.step for point in history}
@@ -216,7 +216,7 @@ def sink_names(sinks: str | Sequence[str]) -> tuple[str, ...]:
 
 @dataclass
 class Sinks:
-    """Those of one training together. What is not finite is left out: not every sink can show it."""
+    """All sinks of one training. Non-finite values are left out, because not every sink can show them."""
 
     opened: list[tuple[str, Sink]]
     say: Callable[[str], object]
@@ -242,7 +242,7 @@ class Sinks:
 
 
 def open_sinks(names: Sequence[str], training: Logged, say: Callable[[str], object] = lambda words: None) -> Sinks:
-    """`say` is told, once each, which of them cannot be written."""
+    """Open sinks; `say` is called once for each that cannot be written."""
     sinks = Sinks([], say)
     for name in names:
         sinks._tried(name, lambda name=name: sinks.opened.append((name, SINKS.load(name)(training))))  # type: ignore[misc]
@@ -253,7 +253,7 @@ def open_sinks(names: Sequence[str], training: Logged, say: Callable[[str], obje
 def opened_sinks(
     names: Sequence[str], training: Logged, say: Callable[[str], object] = lambda words: None
 ) -> Iterator[Sinks]:
-    """Sinks that are closed at the end, as interrupted unless they were closed with a result before."""
+    """A context manager of sinks; at the end they are closed as interrupted, unless already closed with a result."""
     sinks = open_sinks(names, training, say)
     try:
         yield sinks

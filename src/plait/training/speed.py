@@ -1,12 +1,13 @@
-"""How fast a model trains here: its MFU, the steps that fit a time budget, and whether compiling is worth its time.
+"""Training speed on this machine: MFU, how many steps fit a time budget, and whether compiling pays off.
 
-MFU is model FLOPs utilisation (Chowdhery et al. 2022, arXiv:2204.02311, App. B): the FLOPs that the model's arithmetic
-needs, as a share of the device's peak. What is computed twice or masked away does not count, so it is at most one.
-Peaks are the makers' for dense products: bf16 with fp32 sums, and fp32 without tensor cores (which torch does not use
-for fp32 unless told to). For a device that is not in the table MFU is unknown.
+MFU is model FLOPs utilisation (Chowdhery et al. 2022, arXiv:2204.02311, App. B): the FLOPs of the model's arithmetic as
+a fraction of the device's peak. Recomputed and masked-out work does not count, so it is at most one. Peaks are the
+vendors' for dense products: bf16 with fp32 sums, and fp32 without tensor cores (which torch does not use for fp32
+unless told to). For a device that is not in the table MFU is unknown.
 
 `WarmTraining` times some steps of the real trainer on random tokens. The first steps compile and fill caches, and are
-not timed. The clock is read only before and after the others, so that the device is as busy as in a long run.
+not timed. The clock is read only before the first and after the last timed step, so that the device is as busy as in a
+long run.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from plait.training.recipe import Budget, Job, Recipe
 from plait.training.run import Run
 from plait.training.trainer import Trainer
 
-#: Part of a device's name (the first that fits counts), and its FLOPs per second in bf16 and in fp32.
+#: Part of a device's name (the first match counts), and its FLOPs per second in bf16 and in fp32.
 PEAKS: tuple[tuple[str, float, float], ...] = (
     ("B300", 2250e12, 75e12),
     ("B200", 2250e12, 75e12),
@@ -54,20 +55,21 @@ PEAKS: tuple[tuple[str, float, float], ...] = (
     ("RTX A6000", 154.8e12, 38.7e12),
 )
 
-#: Points of the validation curve, each on this share of the validation text; the final loss is on all of it.
+#: Points of the validation curve, each on this fraction of the validation text; the final loss is on all of it.
 VALIDATIONS = 5
 VALIDATION_SHARE = 1 / 16
 
-# How many steps fit a time budget is measured after `WARM_UP` steps, over `MEASURED` or this share of the time.
+# The steps that fit a time budget are measured after `WARM_UP` steps, over `MEASURED` steps or this fraction of the
+# time.
 WARM_UP = 2
 MEASURED = 50
 MEASURING = 0.05
-SAFETY = 1.03  # for checkpoints and logging, and because machines slow down after their first seconds
+SAFETY = 1.03  # margin for checkpoints and logging, and because machines slow down after the first seconds
 
 # Compiling, measured on an H200. A Transformer gains least: its kernels leave little to fuse.
-EAGER_STEPS = 5  # timed before it is decided
-GAIN = 0.08  # of a step's time, saved at least
-COMPILE_SECONDS = 8.0  # for one block
+EAGER_STEPS = 5  # timed before the decision
+GAIN = 0.08  # smallest fraction of a step's time that is saved
+COMPILE_SECONDS = 8.0  # per block
 
 
 def peak_flops(device_name: str, precision: str) -> float | None:
@@ -87,7 +89,8 @@ class TooShort(UserError):
 
 
 def steps_that_fit(job: Job, left: float, dist: Processes, *, activation_checkpointing: bool, compiled: bool) -> int:
-    """Steps that take `left` seconds together with the evaluations between them, from steps of a throw-away model."""
+    """Steps that fit into `left` seconds together with their evaluations, estimated from steps of a throw-away
+    model."""
     started = time.perf_counter()
     trial = Trainer(job, 10_000, dist, activation_checkpointing=activation_checkpointing, compiled=compiled)
     took = []
@@ -95,7 +98,7 @@ def steps_that_fit(job: Job, left: float, dist: Processes, *, activation_checkpo
         begun = time.perf_counter()
         trial.advance()
         took.append(time.perf_counter() - begun)
-        # All processes must take the same steps, and their clocks differ.
+        # All processes must take the same number of steps, although their clocks differ.
         if dist.any(i > WARM_UP and time.perf_counter() - started > MEASURING * left):
             break
     begun = time.perf_counter()
@@ -125,11 +128,11 @@ def repays(step_seconds: float, steps: int, arch: Architecture) -> bool:
 
 
 class CompileDecision:
-    """Whether a run on a GPU compiles its blocks: as it did before it was interrupted, else where that repays.
-    `at_start` is None where a few steps have to be timed first; `after_step` then decides."""
+    """Whether a run on a GPU compiles its blocks: as it did before an interruption, otherwise if compiling pays off.
+    `at_start` is None if a few steps have to be timed first; `after_step` then decides."""
 
     def __init__(self, job: Job, run: Run, dist: Processes, left: float) -> None:
-        """`left` is what is left of a time budget, in seconds."""
+        """`left` is the rest of a time budget, in seconds."""
         self._job, self._run, self._dist = job, run, dist
         self._eager_seconds: list[float] = []
         self.at_start = self._at_start(left)
@@ -166,10 +169,10 @@ class Throughput:
     compiled: bool
     tokens_per_second: float
     step_seconds: float
-    first_step_seconds: float  # of the very first step; compiled, most of it is compiling
+    first_step_seconds: float  # mostly compiling, if the model is compiled
     peak_bytes: int | None  # of device memory; None on a CPU
     mfu: float | None
-    loss: float  # after the last step: the same model and tokens come to the same, compiled or not
+    loss: float  # after the last step: equal for the same model and tokens, compiled or not
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -216,7 +219,7 @@ class WarmTraining:
             self.trainer.advance()
 
     def time(self, steps: int | None = None) -> Throughput:
-        """The next `steps` steps, by default all, and how long they take."""
+        """Take the next `steps` steps, by default all, and time them."""
         steps = self.steps if steps is None else steps
         begun = time.perf_counter()
         pending = self.trainer.launch()

@@ -1,17 +1,16 @@
-"""Tensor parallelism: several processes share each layer of one model, and every one computes some of its heads or of
-its d_ff.
+"""Tensor parallelism: several processes share each layer of one model; each computes some of its heads or a part of
+d_ff.
 
     torchrun --nproc-per-node 2 -m plait train SPEC --data TEXT --steps 1000 --tensor-parallel 2
 
-The first linear map of a mixer is cut by rows and the last one by columns; everything between the two is done head by
-head or channel by channel, so that processes exchange tensors twice per layer (Shoeybi et al. 2019, arXiv:1909.08053,
-section 3):
+The first linear map of a mixer is split by rows and the last one by columns; everything in between works on single
+heads or channels, so processes exchange tensors twice per layer (Shoeybi et al. 2019, arXiv:1909.08053, section 3):
 
     y = Σ_p  W_out[:, p] f(W_in[p, :] x)        an all-reduce of y, and of the gradient of x on the way back
 
-`Mixer.tensor_parallel` says how a mixer's parameters are cut. A mixer that does not say (a user's own, a recurrence),
-embeddings, norms and the head are in every process, which computes all of them. Checkpoints and weights on disk are
-those of one process: a run may resume with any other number of processes.
+`Mixer.tensor_parallel` states how a mixer's parameters are split. Mixers that do not support it (users' own,
+recurrences), embeddings, norms and the head are replicated in every process. Checkpoints and weights on disk are those
+of a single process, so a run may resume with any number of processes.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from plait.model.backbone import Backbone
 from plait.training.distributed import Processes
 from plait.training.recipe import Recipe
 
-#: Optimizers that treat every number of a parameter by itself, so that a part of a matrix is all they need.
+#: Elementwise optimizers, which can update a part of a matrix by itself.
 ELEMENTWISE = ("adamw", "adam", "sgd", "rmsprop", "adagrad")
 
 
@@ -50,18 +49,18 @@ class CutParameter(nn.Parameter):
         return self.cut.part(whole, self.among.tensor_rank, self.among.tensor)
 
     def whole_of(self, part: Tensor) -> Tensor:
-        """The whole tensor on the CPU, from every process's part, which all must call together. `part`: the parameter,
-        or what an optimizer keeps for each of its numbers."""
+        """The whole tensor on the CPU, gathered from all processes, which must call this together. `part`: the
+        parameter, or an optimizer's elementwise state of it."""
         parts = [torch.empty_like(part) for _ in range(self.among.tensor)]
         dist.all_gather(parts, part.detach().contiguous(), group=self.among.tensor_group)
         return self.cut.join([tensor.cpu() for tensor in parts])
 
 
-# ---- linear maps that are cut
+# ---- split linear maps
 
 
 class _Enter(torch.autograd.Function):
-    """x as it is; backwards, the sum of all processes' gradients of it."""
+    """Forward: identity. Backward: the sum of the gradients of all processes."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -76,7 +75,7 @@ class _Enter(torch.autograd.Function):
 
 
 class _Leave(torch.autograd.Function):
-    """The sum of all processes' y; backwards, the gradient as it is."""
+    """Forward: the sum over all processes. Backward: identity."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -108,11 +107,11 @@ class RowLinear(nn.Linear):
         return y if self.bias is None else y + self.bias
 
 
-# ---- a model that is cut
+# ---- split models
 
 
 def cut_model(backbone: Backbone, recipe: Recipe, among: Processes) -> str:
-    """Leave in this process its part of every mixer that can be cut; says which mixers were, and which were not."""
+    """Keep in this process only its part of every mixer that can be split; returns which mixers were and were not."""
     option = f"--tensor-parallel {among.tensor}"
     if recipe.optimizer not in ELEMENTWISE:
         raise UserError(
@@ -120,7 +119,7 @@ def cut_model(backbone: Backbone, recipe: Recipe, among: Processes) -> str:
         )
     if recipe.attn_dropout:
         raise UserError(f"{option}: attn_dropout={recipe.attn_dropout} would drop the same weights in several heads.")
-    linked = {*backbone.arch.links, *backbone.arch.links.values()}  # what they lend is read whole
+    linked = {*backbone.arch.links, *backbone.arch.links.values()}  # tensors that other layers read must be whole
     mixers = {id(block.mixer): (place, block.mixer) for place, block in enumerate(backbone.blocks)}
     cut, uncut = set[str](), set[str]()
     for place, mixer in mixers.values():
@@ -151,7 +150,8 @@ def _cut_mixer(mixer: Mixer, plan: dict[str, Cut], among: Processes) -> None:
         else:
             setattr(owner, attribute, cut.part(tensor, among.tensor_rank, among.tensor))
         if isinstance(owner, nn.Linear) and attribute == "weight":
-            # The same module with another `forward`: names of parameters stay, in checkpoints and in weight decay.
+            # The same module with another `forward`, so that parameter names stay the same for checkpoints and weight
+            # decay.
             owner.__class__ = ColumnLinear if cut.dim == 0 else RowLinear
             owner.group = group  # type: ignore[assignment]
 

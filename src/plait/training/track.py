@@ -1,13 +1,13 @@
-"""A track: replicas of one architecture learning one text or several, side by side, whose training can be looked at as
-if it ended now.
+"""A track: replicas of one architecture trained on one or several texts, which can be scored at any budget as if their
+training ended there.
 
-The rate stays where the warm-up brought it (WSD: warm-up, stable, decay). `annealed` branches off: the rate falls to
-zero over the last share of a budget, the held-out loss is taken, and the track stands where it stood before. So one
-training serves every budget on its way, and each loss is, number for number, that of a run of `plait train` with
+The learning rate stays constant after the warm-up (WSD: warm-up, stable, decay). `annealed` branches off: it decays the
+rate to zero over the last part of a budget, takes the held-out loss, and restores the track to the state before the
+decay. So one training serves every budget along the way, and each loss is exactly that of a run of `plait train` with
 `schedule=wsd` and that many steps.
 
-Replicas differ in learning rate, seed (first weights and order of the windows) and text; they are stacked and advance
-as one step, which on a GPU is one captured graph.
+Replicas differ in learning rate, seed (initial weights and order of the windows) and text; they are stacked and advance
+in one step, which on a GPU is one captured graph.
 
 Letters: M replicas, B batch, T time, N held-out windows.
 """
@@ -35,14 +35,12 @@ from plait.training.recipe import Recipe
 
 AHEAD = 64  # steps whose windows are sent to the device at once
 SLICE = 8  # most steps between two checks of the clock and of a request to stop
-SLICE_SECONDS = (
-    0.5  # most seconds between them, at least one step: on a busy machine eight steps can take half a minute
-)
+SLICE_SECONDS = 0.5  # most seconds between them, but at least one step: on a busy machine eight can take half a minute
 
 
 @dataclass(frozen=True)
 class Replica:
-    """`text` is which of the track's texts it learns."""
+    """`text` is the index of the text it is trained on."""
 
     lr: float
     seed: int
@@ -52,8 +50,8 @@ class Replica:
 
 @dataclass(frozen=True)
 class Text:
-    """What a track reads of a corpus: its training tokens, and held-out windows that everything is scored on.
-    `weights_NT`: of the targets, in all as many as there are windows; None: all alike."""
+    """A corpus as used by a track: training tokens, and held-out windows on which all replicas are scored.
+    `weights_NT`: weights of the targets, which sum to the number of windows; None: all equal."""
 
     train: np.ndarray
     inputs_NT: np.ndarray
@@ -62,7 +60,8 @@ class Text:
 
     @classmethod
     def of(cls, corpus: Corpus, seq_len: int, held_out: int) -> Text:
-        """`held_out` tokens of the validation split in whole windows from all over it, or all it has."""
+        """With `held_out` tokens of the validation split, in whole windows spread over it, or all of them if there are
+        fewer."""
         return cls.cut(corpus.name, corpus.tokens("train"), corpus.tokens("validation"), seq_len, held_out)
 
     @classmethod
@@ -76,7 +75,7 @@ class Text:
 
 
 def require_text(corpus: Corpus, batch: int, seq_len: int) -> None:
-    """Refuse a text that is too short for a step or to be scored on, before anything else is done."""
+    """Refuse a text that is too short for a training step or for scoring, before anything else is done."""
     Windows(corpus.tokens("train"), seq_len, batch, 0)
     Text.of(corpus, seq_len, seq_len)
 
@@ -92,8 +91,8 @@ class Track:
         device: torch.device | str = "cpu",
         compiled: bool = True,
     ) -> None:
-        """`recipe` gives the batch, its length, warm-up (in steps), the moments and the clipping. `compiled`: a minute
-        or more on a GPU, for faster steps; without it the steps begin at once."""
+        """`recipe` gives batch size, sequence length, warm-up (in steps), AdamW's betas and clipping. `compiled`:
+        compile for a minute or more on a GPU, for faster steps."""
         self._compiled = compiled
         self.arch, self.recipe, self.device = arch, recipe, torch.device(device)
         self.optimizer = AdamW((recipe.beta1, recipe.beta2), recipe.eps, recipe.clip)
@@ -111,11 +110,12 @@ class Track:
         joined = np.concatenate([np.asarray(text.train).astype(kind) for text in texts])
         self._tokens = torch.from_numpy(joined).to(self.device)
         self._time = torch.arange(recipe.seq_len, device=self.device)
-        # Tensors, so that a captured graph sees them change: where a decay begins and how long it is.
+        # Tensors, so that a captured graph sees them change: the first step of a decay and its length.
         self._decay_from = torch.tensor(torch.inf, device=self.device)
         self._decay_steps = torch.tensor(1.0, device=self.device)
         self._ahead: tuple[int, Tensor] | None = None
-        # A CPU gains nothing from stacked products of small matrices; one by one is as fast as `plait train`.
+        # A CPU gains nothing from stacked products of small matrices; one replica at a time is as fast as `plait
+        # train`.
         self._stepper = Stepper(self, vectorised=self.device.type != "cpu", compiled=compiled)
 
     @property
@@ -123,7 +123,7 @@ class Track:
         return self.recipe.batch * self.recipe.seq_len
 
     def advance_to(self, step: int, seconds: float = math.inf) -> np.ndarray:
-        """Take steps up to a number of them, or until so many seconds have passed; the last training losses, (M,)."""
+        """Train to a step, or until so many seconds have passed; returns the last training losses, (M,)."""
         began = time.perf_counter()
         loss_M = torch.full((len(self.replicas),), torch.nan, device=self.device)
         while self.step < step:
@@ -136,9 +136,9 @@ class Track:
         return losses
 
     def annealed(self, steps: int, decay: int, on_step: Callable[[int], None] = lambda step: None) -> np.ndarray:
-        """Held-out losses by window, (M, N), as if the training ended at `steps`, its last `decay` steps with the rate
-        falling to zero. The track advances to where that decay begins, and stands there afterwards; also where
-        `on_step`, called now and then during the decay and the scoring, raises."""
+        """Held-out losses by window, (M, N), as if the training ended at `steps`, with the learning rate decaying to
+        zero over the last `decay` steps. The track advances to the start of that decay and is restored to it
+        afterwards, even if `on_step`, which is called during the decay and the scoring, raises."""
         self.advance_to(steps - decay)
         kept = [{name: p.clone() for name, p in stack.items()} for stack in self._stacks]
         self._decay_from.fill_(float(self.step))
@@ -157,7 +157,7 @@ class Track:
 
     @torch.no_grad()
     def score(self, on_batch: Callable[[], object] = lambda: None) -> np.ndarray:
-        """Held-out nats per token of every window with the present parameters, (M, N); `on_batch` is called between
+        """Held-out nats per token of every window with the current parameters, (M, N); `on_batch` is called between
         batches and may raise."""
         began = time.perf_counter()
         texts = [self._texts[replica.text] for replica in self.replicas]
@@ -184,15 +184,15 @@ class Track:
         self.seconds += time.perf_counter() - began
         return loss_MN
 
-    # ---- what a stepper asks for
+    # ---- the interface that a stepper uses
 
     def batch(self, rows_MB: Tensor) -> Batch:
-        # Two gathers: a recorded graph wants its inputs contiguous, and slices of one would not be.
+        # Two gathers: a traced graph expects contiguous inputs, which slices of a single gather would not be.
         places = rows_MB[..., None] + self._time
         return self._tokens[places].long(), self._tokens[places + 1].long()
 
     def rate(self, step: Tensor) -> Tensor:
-        """As `training.recipe.rate` has it for `schedule=wsd`, on tensors."""
+        """`training.recipe.rate` for `schedule=wsd`, computed with tensors."""
         warm = (step / max(1.0, self.recipe.warmup)).clamp(max=1.0)
         into = ((step - self._decay_from) / self._decay_steps).clamp(min=0.0)
         return warm * (1 - into.sqrt())
@@ -206,7 +206,7 @@ class Track:
         return {"tensors": tensors, "step": self.step}
 
     def restore(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Go on from saved states of the same replicas, all at one step."""
+        """Resume from saved states of the same replicas, all at one step."""
         steps = {int(state["step"]) for state in states}
         if len(steps) != 1:
             raise ValueError(f"replicas of a track advance together; the states are of steps {sorted(steps)}")
@@ -216,7 +216,7 @@ class Track:
         self._set_step(steps.pop())
 
     def restart(self, replicas: Sequence[Replica]) -> None:
-        """Begin again with as many other replicas, keeping what was compiled."""
+        """Start again with the same number of other replicas, keeping the compiled step."""
         fresh = Track(self.arch, replicas, self._texts, self.recipe, device=self.device, compiled=self._compiled)
         self.replicas = fresh.replicas
         self._ahead = None
@@ -232,7 +232,7 @@ class Track:
         return self.params, self.first, self.second
 
     def _starts(self, step: int) -> Tensor:
-        """Where in the joined texts the windows of a step begin, (M, B)."""
+        """Start positions of a step's windows in the concatenated texts, (M, B)."""
         if self._ahead is None or not 0 <= step - self._ahead[0] < AHEAD:
             numbers = [self._window_starts(step + i) for i in range(AHEAD)]
             self._ahead = (step, torch.from_numpy(np.stack(numbers)).to(self.device))
@@ -259,5 +259,5 @@ class Track:
 
 
 def track_recipe(recipe: Recipe, warmup: int) -> Recipe:
-    """A recipe whose runs of any length are branches of one track: the warm-up is a number of steps."""
+    """The recipe of a track, on which runs of any length are branches: its warm-up is a number of steps."""
     return replace(recipe, schedule="wsd", warmup=float(warmup), min_lr_ratio=0.0)

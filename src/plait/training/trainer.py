@@ -1,8 +1,8 @@
-"""The model in training: what it sees at a step, one optimizer step after the other, and its validation loss.
+"""The model in training: its batches, optimizer steps and validation loss.
 
-A step depends on the state before it and its number alone: batch, learning rate and dropout masks all come from the
-number. So a run that is stopped anywhere and resumed (`resume`) ends as if it had not been. The validation loss is the
-same whatever the number of processes.
+A step depends only on the state before it and on its number: batch, learning rate and dropout masks are all functions
+of the number. So a run that is interrupted anywhere and resumed (`resume`) gives the same result as an uninterrupted
+one. The validation loss does not depend on the number of processes.
 
 Letters: B batch (of this process), T time; S streams of held-out text read side by side, N windows of each.
 """
@@ -42,12 +42,12 @@ MOST_SKIPPED = 20
 class Batch:
     tokens_BT: Tensor
     targets_BT: Tensor  # IGNORE where not scored
-    fresh: bool = False  # the memory of earlier segments is to be forgotten first
+    fresh: bool = False  # clear the memory of earlier segments first
     segments_BT: Tensor | None = (
-        None  # of pairs: which of the two texts a token belongs to, for models with segment embeddings
+        None  # for pairs: which of the two texts a token belongs to, for models with segment embeddings
     )
-    follows_B: Tensor | None = None  # of pairs: 1 where the second text follows the first
-    scored_B: np.ndarray | None = None  # targets of each row that are scored: then the device need not be asked
+    follows_B: Tensor | None = None  # for pairs: 1 if the second text follows the first
+    scored_B: np.ndarray | None = None  # number of scored targets per row, known without waiting for the device
 
     @property
     def scored(self) -> int:
@@ -97,7 +97,7 @@ class Batches:
     def __call__(self, step: int) -> Batch:
         rank, world = self._among.data_rank, self._among.data_world
         if self._segments is not None:
-            # All rows begin their stretch of the text at once.
+            # All rows start their part of the text at the same time.
             fresh = bool(self._segments.fresh(step)[0])
             return self._batch(*self._segments.rows(step, rank, world), fresh=fresh)
         if self._pairs is not None:
@@ -138,13 +138,15 @@ def sent(numbers: np.ndarray, device: torch.device) -> Tensor:
 def masked(
     inputs: np.ndarray, corpus: Corpus, recipe: Recipe, seed: int = _HELD_OUT_SEED, step: int = 0, rank: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The masked-language objective (Devlin et al. 2019, §3.1). The mask is the first id beyond the corpus's."""
+    """The masked-language objective (Devlin et al. 2019, §3.1). The mask is the first id beyond the corpus's
+    vocabulary."""
     return mask_tokens(
         inputs, vocab=corpus.vocab, mask_id=corpus.vocab, seed=seed, step=step, share=recipe.mask_share, rank=rank
     )
 
 
-#: A batch of fewer tokens costs as much time; of a large vocabulary, this many logits still fit beside a training.
+#: Batches of fewer tokens take as long; with a large vocabulary, this many logits still fit into memory during
+#: training.
 TOKENS_AT_ONCE = 1024
 
 
@@ -160,7 +162,7 @@ class Validation:
     def loss(
         self, objective: nn.Module, model: nn.Module, dist: Processes, autocast: torch.autocast, share: float = 1.0
     ) -> float:
-        """Mean nats per scored token, without dropout and auxiliary losses; of all windows, or of a share of them."""
+        """Mean nats per scored token, without dropout and auxiliary losses, over all windows or a fraction of them."""
         training = objective.training
         objective.eval()
         try:
@@ -182,9 +184,9 @@ class Validation:
             assert isinstance(model, LanguageModel)
             memory = model.init_memory(rows, self.recipe.memory)
         else:
-            # Windows do not depend on each other: a small batch takes several of each stream at once.
+            # Windows are independent of each other, so a small batch takes several of each stream at once.
             together = max(1, TOKENS_AT_ONCE // (rows * self.recipe.seq_len))
-        exact = torch.float32 if dist.device.type == "mps" else torch.float64  # which Apple's GPUs lack
+        exact = torch.float32 if dist.device.type == "mps" else torch.float64  # Apple's GPUs have no float64
         total = torch.zeros(2, dtype=exact, device=dist.device)
         for n in range(0, inputs_SNT.shape[1], together):
             here = [part[:, n : n + together].reshape(-1, part.shape[-1]) for part in (inputs_SNT, targets_SNT)]
@@ -195,9 +197,9 @@ class Validation:
         return total
 
     def _streams(self, streams: int, share: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-        """Each stream a stretch of text in order, so that memory carries over. A share of the windows is spread over
-        the whole text. Where there are fewer windows than streams, the last ones are unscored: all processes run
-        forward equally often."""
+        """Each stream is a part of the text in order, so that memory carries over. A fraction of the windows is spread
+        over the whole text. If there are fewer windows than streams, the last ones are not scored, so that all
+        processes run the same number of forward passes."""
         length, tokens = self.recipe.seq_len, self.corpus.tokens("validation")
         windows = min((len(tokens) - 1) // length, max(1, self.most // length))
         if windows < 1:
@@ -228,7 +230,7 @@ class Diverged(UserError):
 
 @dataclass(frozen=True)
 class StepResult:
-    """One optimizer step: its loss in nats, the gradient's norm, and whether the update was made."""
+    """One optimizer step: its loss in nats, the gradient norm, and whether the update was applied."""
 
     step: int
     loss: float
@@ -243,7 +245,7 @@ class PendingStep:
 
     step: int
     lr: float
-    numbers: Tensor  # loss, norm, whether the update was made: being copied to the CPU
+    numbers: Tensor  # loss, norm, whether the update was applied: being copied to the CPU
     ready: torch.cuda.Event | None
 
     def read(self) -> tuple[float, float, bool]:
@@ -260,7 +262,7 @@ class Trainer:
         self, job: Job, steps: int, dist: Processes, *, activation_checkpointing: bool = False, compiled: bool = False
     ) -> None:
         self.job, self.steps, self.dist, self.recipe = job, steps, dist, job.recipe
-        # A model whose layers are shared is cut before it goes to a GPU, which need not hold all of it.
+        # With tensor parallelism the model is split before it is moved to a GPU, which need not hold all of it.
         model = build(job.arch, seed=job.seed, device=dist.device if dist.tensor == 1 else "cpu")
         assert isinstance(model, (LanguageModel, Encoder))
         self.model = model
@@ -268,7 +270,7 @@ class Trainer:
             add_next_sentence_head(model, job.seed)
         if job.start is not None:
             load_start(model, job.start)
-        self.note = ""  # which mixers are shared by processes
+        self.note = ""  # which mixers are split over processes
         if dist.tensor > 1:
             self.note = cut_model(model.backbone, self.recipe, dist)
             model.to(dist.device)
@@ -280,16 +282,16 @@ class Trainer:
         self.validation = Validation(job.corpus, self.recipe, job.arch.header.kind, job.validation_tokens)
         self.autocast = torch.autocast(dist.device.type, torch.bfloat16, enabled=job.precision == "bf16")
         self.step = self.updates = self.skipped_in_a_row = 0
-        self.memory: list[ModelState] = []  # one for each part of an accumulated batch
+        self.memory: list[ModelState] = []  # one per micro-batch
         self.compiled = False
         if compiled:
             self.compile()
 
     def compile(self) -> None:
-        """Compile the blocks, for the steps from now on."""
+        """Compile the blocks for all further steps."""
         if self.dist.sharded:
             raise UserError("--compile cannot be combined with fsdp or tensor parallelism; leave one of them out.")
-        if self.recipe.memory:  # whose shapes change with every segment at first
+        if self.recipe.memory:  # its shapes change with every segment at first
             self.objective.compile()
         else:
             dtype = torch.bfloat16 if self.job.precision == "bf16" else torch.float32
@@ -301,7 +303,7 @@ class Trainer:
         return self.wait(self.launch())
 
     def launch(self) -> PendingStep:
-        """Start one optimizer step; on a GPU this does not wait until it is computed."""
+        """Launch one optimizer step; on a GPU this does not wait for it to finish."""
         lr = self.recipe.lr * rate(self.recipe, self.step, self.steps)
         set_rate(self.optimizer, lr)
         seed_dropout(self.job.seed, self.step, self.dist.data_rank, self.dist.device)
@@ -317,7 +319,7 @@ class Trainer:
         return PendingStep(self.step, lr, numbers, ready)
 
     def wait(self, pending: PendingStep) -> StepResult:
-        """The result of a step; to be called in the order of the launches."""
+        """Wait for the result of a step; steps must be waited for in the order of their launches."""
         loss, norm, updated = pending.read()
         self.updates += updated
         self.skipped_in_a_row = 0 if updated else self.skipped_in_a_row + 1
@@ -330,11 +332,12 @@ class Trainer:
         return StepResult(pending.step, loss, norm, pending.lr, skipped=not updated)
 
     def validation_loss(self, share: float = 1.0) -> float:
-        """On the validation text, or on a share of its windows, which are always the same ones."""
+        """The loss on the validation text, or on a fixed fraction of its windows."""
         return self.validation.loss(self.objective, self.model, self.dist, self.autocast, share)
 
     def _backward(self, batch: Batch) -> Tensor:
-        """Gradients of the mean loss over the step's scored tokens, of all processes and parts; returns that loss."""
+        """Compute gradients of the mean loss over the step's scored tokens in all processes and micro-batches; returns
+        that loss."""
         parts = batch.parts(self.recipe.gradient_accumulation)
         all_scored: float | Tensor = float(batch.scored)
         if self.dist.data_world > 1:
@@ -343,7 +346,7 @@ class Trainer:
             self.memory = [self._language_model.init_memory(len(part.tokens_BT), self.recipe.memory) for part in parts]
         total = torch.zeros((), device=self.dist.device)
         for i, part in enumerate(parts):
-            # Gradients are averaged over processes, which have as many rows each, but not as many scored tokens.
+            # Gradients are averaged over processes, which have equally many rows, but not equally many scored tokens.
             share = part.scored / all_scored
             pair = () if part.follows_B is None else (part.segments_BT, part.follows_B, self._row_share / share)
             with self.dist.accumulating(self.objective, last=i == len(parts) - 1):
@@ -358,7 +361,7 @@ class Trainer:
 
     @property
     def _row_share(self) -> float:
-        """One part of one process's batch, as a share of all rows of a step."""
+        """One micro-batch of one process as a fraction of all rows of a step."""
         return 1 / (self.dist.data_world * self.recipe.gradient_accumulation)
 
     @property
@@ -367,7 +370,8 @@ class Trainer:
         return self.model
 
     def weights(self) -> dict[str, Tensor]:
-        """All weights on the CPU; a tied matrix comes once. All processes must call it: sharded ones are gathered."""
+        """All weights on the CPU; tied matrices appear once. All processes must call this, because sharded weights are
+        gathered."""
         named: dict[str, Tensor] = dict(self.model.named_parameters())
         if self.dist.tensor > 1:
             named = {name: whole_of(parameter, parameter) for name, parameter in named.items()}
@@ -384,7 +388,8 @@ def set_dropout(model: LanguageModel | Encoder, recipe: Recipe) -> None:
 
 
 def seed_dropout(seed: int, step: int, rank: int, device: torch.device) -> None:
-    # On a CPU torch.manual_seed notes the call stack for a GPU that may be used later: half a millisecond per step.
+    # torch.manual_seed on a CPU records the call stack for a GPU that may be used later, which takes half a millisecond
+    # per step.
     seed_device = torch.default_generator.manual_seed if device.type == "cpu" else torch.manual_seed
     seed_device(seed_of(f"dropout/{seed}/{step}/{rank}", size=7))
 

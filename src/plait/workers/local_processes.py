@@ -1,9 +1,9 @@
-"""Tasks in processes of this machine. Each worker has its own pipe, so that one that is killed at any moment can
-neither keep a lock that others need nor damage their messages. A worker that dies is replaced.
+"""Tasks in processes of this machine. Each worker has its own pipe, so that a killed one can neither hold a lock that
+others need nor corrupt their messages. A worker that dies is replaced.
 
 On GPUs each worker sees one device. A single worker on the CPU is this process itself (`InProcess`).
 
-`start_process` starts a worker, which does not run the user's script again: that needs no
+`start_process` starts a worker without running the user's script again, which therefore needs no
 `if __name__ == "__main__":`.
 """
 
@@ -50,7 +50,7 @@ class InProcess(Backend):
         def say(detail: Any) -> None:
             try:
                 on_event(Event("progress", task.name, detail))
-            except Exception as wrong:  # of who listens, not of the task: it saves and stops
+            except Exception as wrong:  # raised by the listener, not the task: save and stop
                 raised.append(wrong)
 
         event = self._home.run(task, say, lambda: bool(raised) or self.asked.is_set())
@@ -85,7 +85,7 @@ class LocalProcesses(Backend):
     def start(self, task: Task) -> None:
         worker = next(worker for worker in self._workers if worker.task is None)
         worker.task = task
-        with suppress(OSError):  # it has died, which `poll_events` will notice
+        with suppress(OSError):  # it has died; `poll_events` will notice
             worker.pipe.send(task)
 
     def poll_events(self, on_event: OnEvent, seconds: float) -> None:
@@ -109,7 +109,7 @@ class LocalProcesses(Backend):
         if message == READY:
             worker.ready = True
             return
-        if message.kind == "failed" and not message.name:  # it could not begin
+        if message.kind == "failed" and not message.name:  # it could not start
             raise UserError(message.detail)
         if message.kind != "progress":
             worker.task = None
@@ -123,15 +123,15 @@ class LocalProcesses(Backend):
     def stop(self, on_event: OnEvent) -> None:
         for worker in self._workers:
             if not worker.ready or (worker.task is not None and not worker.task.keys):
-                worker.process.kill()  # it is still importing or only timing something: there is nothing to save
-            with suppress(OSError):  # it may have left already
+                worker.process.kill()  # it is still importing or only timing: nothing to save
+            with suppress(OSError):  # it may have ended already
                 worker.pipe.send(None)
         deadline = time.monotonic() + STOP_SECONDS
         for worker in self._workers:
             while worker.process.is_alive() and time.monotonic() < deadline:
                 worker.process.join(0.05)
                 with suppress(EOFError, OSError):
-                    while worker.pipe.poll():  # a full pipe would keep it from leaving
+                    while worker.pipe.poll():  # a full pipe would keep it from ending
                         worker.pipe.recv()
             if worker.process.is_alive():
                 worker.process.terminate()
@@ -145,17 +145,17 @@ def start_process(target: Callable[..., None], *arguments: Any) -> tuple[BasePro
     process = context.Process(target=target, args=(theirs, *arguments), daemon=True)
     with _safe_imports(), _without_interrupts():
         process.start()
-    theirs.close()  # its only holder is now the process, whose death is the end of the pipe
+    theirs.close()  # now held only by the child, so its death closes the pipe
     return process, ours
 
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Processes started meanwhile are not interrupted by Ctrl-C; this one is, as soon as the block ends."""
+    """Processes started in this block ignore Ctrl-C; this process receives it as soon as the block ends."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    resource_tracker.ensure_running()  # started inside the block, it would let interrupts through again
+    resource_tracker.ensure_running()  # if started inside the block, it would unblock interrupts again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -165,8 +165,8 @@ def _without_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _safe_imports() -> Iterator[None]:
-    """Processes that `multiprocessing` starts meanwhile import neither from the working folder nor the main script:
-    what they run is in our modules."""
+    """Processes that `multiprocessing` starts in this block import neither from the working folder nor the main script:
+    they only run our modules."""
     main = sys.modules["__main__"]
     hidden: dict[str, object] = {}
     for name in ("__file__", "__spec__"):
@@ -188,7 +188,7 @@ def _safe_imports() -> Iterator[None]:
 
 
 def _devices(workers: int, place: Place) -> list[str | None]:
-    """`CUDA_VISIBLE_DEVICES` of each worker, the GPUs in turn; None on a CPU."""
+    """`CUDA_VISIBLE_DEVICES` of each worker, round-robin over the GPUs; None on a CPU."""
     if place.device == "cpu":
         return [None] * workers
     import torch
@@ -199,8 +199,8 @@ def _devices(workers: int, place: Place) -> list[str | None]:
 
 
 def main(pipe: Connection, setup: Setup, device: str | None) -> None:
-    """What a worker process runs: tasks from the pipe until the parent says stop, a scheduler sends SIGTERM, or the
-    parent has died. A training that is under way is saved first."""
+    """The main function of a worker process: runs tasks from the pipe until the parent asks it to stop, a scheduler
+    sends SIGTERM, or the parent dies. A training in progress is saved first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which then stops us
     left = False
 
@@ -215,12 +215,12 @@ def main(pipe: Connection, setup: Setup, device: str | None) -> None:
 
     def stop_asked() -> bool:
         nonlocal left
-        # While a task runs, the only message is the one to stop; if the parent is gone, the pipe is at its end.
+        # While a task runs, the only possible message is to stop; if the parent is gone, the pipe is closed.
         left = left or pipe.poll() or (parent is not None and not parent.is_alive())
         return left
 
     def send(event: Event) -> None:
-        with suppress(OSError):  # the parent is gone: `stop_asked` will stop the task, with everything saved
+        with suppress(OSError):  # the parent is gone: `stop_asked` will stop the task and save everything
             pipe.send(event)
 
     try:

@@ -1,13 +1,13 @@
 """The worker pool: hands tasks to a backend (local processes, Ray, Slurm) until each has its result.
 
-A task whose worker, machine or cluster is lost is started again, a bounded number of times. A task that another process
-computes is waited for, and taken over if that process dies. The pool itself keeps nothing on disk: a command that is
+A task whose worker, machine or cluster is lost is started again, a bounded number of times. If another process computes
+a task, the pool waits for it, and takes it over if that process dies. The pool itself stores nothing: a command that is
 killed and started again runs what is missing in the store.
 
 A task names one of plait's functions, "module:function", which is called with the `Worker` it runs in and with plain
 data. Architectures are sent as text and users' mixers as source, whose hash is checked by the worker.
 
-`Place` is where the user wants trainings to run:
+`Place` describes where trainings run:
 
 | `--cluster` | where |
 |---|---|
@@ -50,10 +50,10 @@ PRELOAD = ("torch", "torch._dynamo", "sqlalchemy")
 
 @dataclass(frozen=True)
 class Task:
-    name: str  # unique, and the same whenever the same result is wanted
+    name: str  # unique, and always the same for the same result
     function: str  # "module:function", called as function(worker, *args)
     args: tuple[Any, ...] = ()
-    keys: tuple[str, ...] = ()  # of the records that it stores, the one that completes it last
+    keys: tuple[str, ...] = ()  # keys of the records that it stores, the one that completes it last
     what: str = ""  # for messages
 
 
@@ -61,7 +61,7 @@ class Task:
 class Setup:
     """What every worker of a pool is started with."""
 
-    store: str  # URL; it may hold a password
+    store: str  # URL; it may contain a password
     mixers: tuple[MixerSource, ...] = ()  # users' mixers that specs may name
     threads: int = 1  # of torch; 0: torch's default
     folder: str = field(default_factory=os.getcwd)  # working folder, for relative paths
@@ -91,11 +91,11 @@ class Event:
     """What happens to a task; `detail` depends on the kind.
 
     progress  whatever its function reports
-    done      what its function returned; `records` are those that it could not put into our store itself
-    busy      another process computes the same now
-    stopped   it has saved its state, as it was asked to
-    failed    the error message; starting it again would not help
-    lost      its worker, machine or cluster is gone; it has to be started again
+    done      what its function returned; `records` are those that it could not store in our store itself
+    busy      another process is computing the same
+    stopped   it has saved its state, as requested
+    failed    the error message; a restart would not help
+    lost      its worker, machine or cluster is gone; it has to be restarted
     """
 
     kind: str
@@ -110,7 +110,7 @@ OnEvent = Callable[[Event], object]
 class Backend(ABC):
     """Runs tasks. The pool starts as many as there are slots and polls for their events."""
 
-    #: How many tasks run at once; on a cluster that changes with its machines.
+    #: How many tasks run at once; on a cluster, this changes with its machines.
     slots: int = 1
     #: For the display: "2 nodes". Empty: this machine.
     where: str = ""
@@ -122,7 +122,7 @@ class Backend(ABC):
 
     @abstractmethod
     def poll_events(self, on_event: OnEvent, seconds: float) -> None:
-        """Call `on_event` for what happens within so many seconds."""
+        """Call `on_event` for all events within so many seconds."""
 
     @abstractmethod
     def stop(self, on_event: OnEvent) -> None:
@@ -135,7 +135,7 @@ class Backend(ABC):
 
 @dataclass(frozen=True)
 class Place:
-    """Where trainings run and how many GPUs each takes. `workers`: how many at once; None: as many as fit."""
+    """Where trainings run and how many GPUs each uses. `workers`: how many at once; None: as many as fit."""
 
     cluster: str = ""
     workers: int | None = None
@@ -151,8 +151,8 @@ class Place:
         gpus_per_training: float | None,
         usual: int | None = None,
     ) -> Place:
-        """As a user gives it. Unless `workers` says how many at once: on a cluster as many as it has room for, on this
-        machine the `usual` number, or one per core."""
+        """From the user's options. Without `workers`: on a cluster as many at once as it has room for, on this machine
+        the `usual` number, or one per core."""
         here = None if cluster else usual or cores()
         return cls(cluster, workers or here, device, gpus_per_training)
 
@@ -214,8 +214,8 @@ class Place:
 
 ATTEMPTS = 5  # of a task whose worker is lost
 LISTEN_SECONDS = 0.2
-WAIT_SECONDS = 1.0  # between looks at what another process computes
-MOST_TIMED = 24  # tasks that are timed several times, for a mean
+WAIT_SECONDS = 1.0  # between checks of what other processes compute
+MOST_TIMED = 24  # most tasks that are timed several times, for a mean
 TIMED_TIMES = 4
 
 #: Called with a task's name and what it reports.
@@ -257,16 +257,15 @@ class Pool:
         asked: threading.Event | None = None,
         wait_for_others: bool = True,
     ) -> dict[str, Any]:
-        """Run the tasks and return what they returned, by name. When a worker has nothing to do, `more` may return
-        further
-        tasks. Tasks that other processes compute are waited for, or else are missing from the result. When `asked` is
-        set, everything is saved and `KeyboardInterrupt` raised."""
+        """Run the tasks and return what they returned, by name. When a worker is idle, `more` may return further tasks.
+        With `wait_for_others`, tasks that other processes compute are waited for; otherwise they are missing from the
+        result. When `asked` is set, everything is saved and `KeyboardInterrupt` raised."""
         work = _Work(tasks)
         asked = self._backend.asked = asked or threading.Event()
 
         def on_event(event: Event) -> None:
             task = work.running.get(event.name)
-            if task is None:  # a late event of a task that was lost
+            if task is None:  # a late event of a lost task
                 return
             if event.kind == "progress":
                 on_progress(event.name, event.detail)
@@ -322,8 +321,8 @@ class Pool:
                 work.waiting.append(task)
 
     def timed(self, tasks: Sequence[Task], on_timed: OnDone = lambda name: None, most: float = math.inf) -> list[float]:
-        """The mean of the seconds that each task returns, measured with all workers busy as they will be in training.
-        Each is timed several times, unless `most` seconds have passed before."""
+        """The mean of the seconds that each task returns, measured with all workers busy as in training. Each is timed
+        several times, unless `most` seconds have passed."""
         self._backend.wait_ready()
         began, turns = time.perf_counter(), range(self.times(len(tasks)))
 
@@ -357,7 +356,7 @@ class _Work:
     def __init__(self, tasks: Iterable[Task]) -> None:
         self.waiting = deque(tasks)
         self.running: dict[str, Task] = {}
-        self.elsewhere: list[Task] = []  # another process computes them
+        self.elsewhere: list[Task] = []  # computed by other processes
         self.results: dict[str, Any] = {}
         self.looked = 0.0
         self._lost: dict[str, int] = {}

@@ -1,8 +1,8 @@
 """Tasks on a Ray cluster, one Ray task each: Ray chooses the machine and assigns GPUs or fractions of them.
 
-The connection to Ray is in a process of its own, the bridge, because a Ray head that dies also ends the processes
-connected to it, and this one must go on. When the bridge ends or is silent for too long, the tasks that ran count as
-lost and are started again once the cluster is back; finished results are in the store.
+The connection to Ray is in a separate process, the bridge, because a Ray head that dies also ends the processes
+connected to it, and this one must continue. When the bridge ends or is silent for too long, its running tasks count as
+lost and are restarted once the cluster is back; finished results are in the store.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from plait.workers.local_processes import start_process
 from plait.workers.pool import Backend, Event, OnEvent, Place, Setup, Task
 from plait.workers.worker import WorkerHome
 
-CONNECT_SECONDS = 90.0  # for the first time
-AWAY_SECONDS = 600.0  # that a cluster which was there may be gone
-SILENT_SECONDS = 45.0  # after which a bridge that says nothing has lost its cluster
-ROOM_SECONDS = 2.0  # between two looks at the cluster's machines
+CONNECT_SECONDS = 90.0  # for the first connection
+AWAY_SECONDS = 600.0  # how long a cluster may be unreachable
+SILENT_SECONDS = 45.0  # after which a silent bridge counts as disconnected
+ROOM_SECONDS = 2.0  # between two checks of the cluster's machines
 STOP_SECONDS = 30.0
-ASK_SECONDS = 1.0  # between two questions of a task whether it shall stop
+ASK_SECONDS = 1.0  # between two checks of a task whether it should stop
 
 
 class RayCluster(Backend):
@@ -48,7 +48,7 @@ class RayCluster(Backend):
 
     def start(self, task: Task) -> None:
         self._running[task.name] = task
-        with suppress(OSError):  # the bridge has ended, which `poll_events` will notice
+        with suppress(OSError):  # the bridge has ended; `poll_events` will notice
             self._pipe.send(task)
 
     def poll_events(self, on_event: OnEvent, seconds: float) -> None:
@@ -71,7 +71,7 @@ class RayCluster(Backend):
         self._begin()
 
     def _take(self, on_event: OnEvent, seconds: float) -> bool:
-        """Handle the bridge's messages; whether the bridge is still there."""
+        """Handle the bridge's messages; returns whether the bridge is alive."""
         try:
             if not self._pipe.poll(seconds):
                 return self._process.is_alive()
@@ -130,10 +130,10 @@ class Hub:
 
 
 def bridge(pipe: Connection, address: str, setup: Setup, gpus: float) -> None:
-    """What the bridge process runs."""
+    """The main function of the bridge process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which then stops us
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray prints when machines come and go; plait's own display says so instead.
+    # Ray prints when machines join and leave; plait's own display shows this instead.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -143,7 +143,7 @@ def bridge(pipe: Connection, address: str, setup: Setup, gpus: float) -> None:
         ray.init(address=address, namespace="plait", log_to_driver=False, logging_level=logging.ERROR)
         _Bridge(pipe, setup, gpus).serve()
         ray.shutdown()
-    except (OSError, EOFError):  # the parent has gone
+    except (OSError, EOFError):  # the parent is gone
         return
     except Exception as wrong:  # Ray raises many kinds; only the message is useful
         with suppress(OSError):
@@ -199,12 +199,12 @@ class _Bridge:
                 event = self._ray.get(ref)
             except self._ray.exceptions.RayTaskError as wrong:
                 event = Event("failed", name, str(wrong.cause or wrong).strip().rpartition("\n")[2])
-            except self._ray.exceptions.RayError:  # its process, its machine or its memory has gone
+            except self._ray.exceptions.RayError:  # its process or machine died, or ran out of memory
                 event = Event("lost", name)
             self._pipe.send(event)
 
     def _forward_progress(self) -> None:
-        """Send the tasks' progress to the parent. A hub that was lost with its machine is replaced."""
+        """Forward the tasks' progress to the parent. A hub that was lost with its machine is replaced."""
         try:
             told = self._ray.get(self._hub.drain.remote(), timeout=5.0)
         except self._ray.exceptions.GetTimeoutError:
@@ -220,7 +220,7 @@ class _Bridge:
             self._ray.get(self._hub.stop.remote(), timeout=5.0)
         if self._names:
             self._ray.wait(list(self._names), num_returns=len(self._names), timeout=STOP_SECONDS / 2)
-        for _ in range(len(self._names)):  # records of workers that have a store of their own
+        for _ in range(len(self._names)):  # records of workers with their own stores
             self._collect(0)
 
 

@@ -2,11 +2,12 @@
 
     --cluster slurm
     --cluster slurm:partition=gpu,account=me,timeout_min=240
-    --cluster slurm:executor=local        # submitit's own, without Slurm: to try it
+    --cluster slurm:executor=local        # submitit's local executor, without Slurm, for testing
 
-Keys are those of `submitit.AutoExecutor.update_parameters`; `executor` says which of its own, `folder` where jobs are
-kept (runs/jobs). A job that is preempted or runs out of time is queued again by submitit and resumes from its
-checkpoint. Jobs outlive the command that submitted them: started again, it finds them and their results in the folder.
+Keys are those of `submitit.AutoExecutor.update_parameters`; `executor` chooses submitit's executor, `folder` the folder
+of the jobs (runs/jobs). A job that is preempted or runs out of time is queued again by submitit and resumes from its
+checkpoint. Jobs outlive the command that submitted them: when it is started again, it finds them and their results in
+the folder.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from plait.workers.pool import Backend, Event, OnEvent, Place, Setup, Task
 from plait.workers.worker import WorkerHome
 
 FOLDER = Path("runs") / "jobs"
-AT_ONCE = 64  # jobs, where --workers does not say
+AT_ONCE = 64  # jobs, without --workers
 TELL_SECONDS = 2.0  # between two writes of a job's progress
 STOP_SECONDS = 60.0
 #: Parameters that submitit has for every executor.
@@ -40,7 +41,7 @@ class SlurmJobs(Backend):
         executor, folder = parameters.pop("executor", "slurm"), Path(parameters.pop("folder", FOLDER)).resolve()
         self._folder = folder / setup.key
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._folder.chmod(0o700)  # jobs hold the store's address, with its password, and are unpickled
+        self._folder.chmod(0o700)  # jobs contain the store's URL with its password, and are unpickled
         self._executor = _executor(executor, self._folder, place, parameters)
         self._kind = executor
         self._jobs: dict[str, Any] = {}
@@ -62,7 +63,7 @@ class SlurmJobs(Backend):
         return _path(self._folder, name, kind)
 
     def _known(self, kept: Path) -> Any:
-        """The job that an earlier command has submitted for this task, if it still runs or has a result."""
+        """The job that an earlier command submitted for this task, if it is still running or has a result."""
         if not kept.exists():
             return None
         with suppress(UserError, KeyError):
@@ -91,7 +92,7 @@ class SlurmJobs(Backend):
                 on_event(Event("progress", name, parse_json(text, str(path))))
 
     def stop(self, on_event: OnEvent) -> None:
-        """Put a file into the folder for each job, which sees it, saves and stops."""
+        """Create a file in the folder for each job, which sees it, saves and stops."""
         if self._jobs:
             for name in self._jobs:  # only ours: others may have jobs in the same folder
                 self._path(name, "stop").touch()
@@ -145,8 +146,8 @@ def _executor(kind: str, folder: Path, place: Place, parameters: dict[str, str])
 
 
 def _ended(job: Any) -> bool:
-    """Whether a job has ended. Jobs of submitit's local executor are processes, and their ids process ids, which
-    matters for those that another command has submitted."""
+    """Whether a job has ended. Jobs of submitit's local executor are processes, and their ids are process ids, which
+    matters for jobs submitted by another command."""
     if job.paths.result_pickle.exists():
         return True
     if job.state != "NO PROCESS AND NO RESULT":

@@ -1,8 +1,7 @@
-"""The worker's side: what a process that runs tasks keeps, and how it runs one.
+"""The worker's side: the state of a process that runs tasks, and how it runs one.
 
-A task's function stores its result itself, so that it can be lost and started again anywhere. SQLite files are not
-shared between machines: a worker on another machine has a store of its own, and the records that it has put there are
-sent back with the result.
+A task's function stores its result itself, so that it can be lost and restarted anywhere. SQLite files are not shared
+between machines: a worker on another machine has its own store, whose records are sent back with the result.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Worker:
 
 
 class WorkerHome:
-    """What a worker process keeps between its tasks. `apart`: its store is its own, not that of the pool."""
+    """State of a worker process between its tasks. `apart`: it has its own store, not that of the pool."""
 
     def __init__(self, store: Store, *, apart: bool = False) -> None:
         self.store, self.apart = store, apart
@@ -80,7 +79,7 @@ class WorkerHome:
             return cls(open_store(setup.store))
         folder = tempfile.TemporaryDirectory(prefix="plait-")
         home = cls(open_store(f"sqlite:///{folder.name}/plait.db"), apart=True)
-        home.kept["folder"] = folder  # as long as the process
+        home.kept["folder"] = folder  # kept as long as the process lives
         return home
 
     def run(self, task: Task, say: Callable[[Any], object], stop_asked: Callable[[], bool]) -> Event:
@@ -89,7 +88,7 @@ class WorkerHome:
         try:
             result = load_attribute(task.function)(worker, *task.args)
         except Stopped:
-            return Event("stopped", task.name, None, self._own_records())  # of the budgets that it had reached
+            return Event("stopped", task.name, None, self._own_records())  # for the budgets that it had reached
         except Busy:
             return Event("busy", task.name)
         except UserError as wrong:
@@ -103,7 +102,7 @@ class WorkerHome:
         return Event("done", task.name, result, self._own_records())
 
     def _own_records(self) -> tuple[Record, ...]:
-        """Remove and return the records of a store of its own, to be sent to the pool."""
+        """Remove and return the records of its own store, to be sent to the pool."""
         if not self.apart:
             return ()
         records = tuple(self.store.find())
@@ -112,7 +111,7 @@ class WorkerHome:
 
 
 def _register_mixers(setup: Setup) -> None:
-    """Register the users' mixers, after checking that their text is what the pool has."""
+    """Register the users' mixers, after checking that their text matches the pool's."""
     if not setup.mixers:
         return
     from plait.model.user_mixers import register_sources
