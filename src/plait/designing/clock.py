@@ -2,8 +2,8 @@
 
 So a design meets its deadline on a machine of any load. The search ends after an iteration, measuring after a model,
 the race after a round, and the training is shortened. The probe does not influence the choice, so it is the first to be
-skipped; it may also use time that earlier stages left over. Decisions are stored: a design that is interrupted and
-resumed, with its clock started again, makes the same ones.
+skipped; the race makes the choice, so it gets the time that earlier stages left over. Decisions are stored: a design
+that is interrupted and resumed, with its clock started again, makes the same ones.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from plait.designing.config import SHARES, STAGES, DesignConfig
 from plait.records import Record, Store, provenance_of, record_key
 
 KIND = "design-clock"
-PROTOCOL = 1
-WORTH, MOST = 0.5, 2.0  # smallest and largest fraction of its share that a probe gets; with less it is skipped
+PROTOCOL = 2
+WORTH = 0.5  # smallest fraction of its share that a probe gets; with less it is skipped
 LEAST = 0.3  # fraction of their share that the race and the training get, however late it is
 PROFILE_MOST = 0.45  # fraction of the total time by which a profile must have the minimum that predictions need
 LATE = 1.3  # a training that would take this much longer than its time is shortened
@@ -57,10 +57,9 @@ class Clock:
         return StageEnd(self, stage, of, self.elapsed + allotted)
 
     def probe(self) -> float:
-        """Seconds of the probe: its share, more if earlier stages took less than theirs, or 0 if too little is left for
-        it and the race."""
+        """Seconds of the probe: its share, or 0 if too little is left for it and the race."""
         share, room = self.config.share("probe"), self.left - self.config.share("race")
-        return self._decided("probe", max(share, min(MOST * share, room)) if room >= WORTH * share else 0.0)
+        return self._decided("probe", share if room >= WORTH * share else 0.0)
 
     def skip_probe(self) -> None:
         """Record that the probe did not fit."""
@@ -71,9 +70,8 @@ class Clock:
         return self.decision("probe, after its timing") is not None
 
     def race(self) -> float:
-        """Seconds of the race: its share, or less."""
-        share = self.config.share("race")
-        return self._decided("race", min(share, max(LEAST * share, self.left)))
+        """Seconds of the race: all that is left before the training."""
+        return self._decided("race", max(LEAST * self.config.share("race"), self.left))
 
     def tokens(self, planned: float, slowdown: float) -> float:
         """Tokens of the training: as `planned`, or fewer if it would take far longer than the remaining time.
