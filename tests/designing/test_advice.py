@@ -44,7 +44,7 @@ def test_a_clear_winner() -> None:
         "Transformer": "against the largest plain one within the limits (attn×2, 1 M) the pick has 10 % fewer "
         "parameters and takes the same time; -0.200 nats (-0.250 to -0.150).",
         "Skills": "probe accuracy 0.80 (0.78 to 0.82), rank 1 of 3 (it does not predict the loss).",
-        "Trained": "2 nats per token, 2.9 bits per character on held-out text after 500 k tokens of builtin:stdlib in "
+        "Trained": "2 nats per token, 2.9 bits per character on validation text after 500 k tokens of builtin:stdlib in "
         "60 s.",
     }
     assert advice(clear()) == " ".join(advice_points(clear()))
@@ -160,14 +160,25 @@ def test_what_was_cut() -> None:
 
 
 def test_a_training_is_held_against_its_forecast() -> None:
-    """1.4 to 1.6 were forecast after 4 M tokens; after other numbers of tokens it foretells nothing."""
+    """1.4 to 1.6 were forecast after 4 M tokens, on the race's text; the forecast says nothing about other numbers of
+    tokens, or a loss on other text."""
     given = clear()
 
-    def said(loss: float, tokens: float) -> str:
-        train = {**given["train"], "loss": loss, "tokens": tokens, "seconds": 60.0, "data": "text.txt"}
+    def said(loss: float | None, tokens: float) -> str:
+        train = {
+            **given["train"],
+            "loss": 9.0,
+            "race_loss": loss,
+            "tokens": tokens,
+            "seconds": 60.0,
+            "data": "text.txt",
+        }
         return points({**given, "train": train})["Trained"]
 
-    assert said(1.55, 4e6).endswith(" of text.txt in 60 s, within the forecast's interval.")
+    assert said(1.55, 4e6).endswith(
+        " of text.txt in 60 s; 1.550 on the race's held-out text, within the forecast's interval."
+    )
+    assert said(None, 4e6).endswith(" of text.txt in 60 s.")
     assert "above the forecast's interval (1.400 to 1.600): the other forecasts may be as far off" in said(1.75, 4.1e6)
     assert "below the forecast's interval" in said(1.2, 4e6)
     assert "forecast" not in said(1.75, 2e6)

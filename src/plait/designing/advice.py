@@ -205,7 +205,7 @@ def _trained(d: DesignDocument) -> str:
         else ""
     )
     return (
-        f"{text}{entropy} on held-out text after {short(result['tokens'])} tokens of {result['data']} in "
+        f"{text}{entropy} on validation text after {short(result['tokens'])} tokens of {result['data']} in "
         f"{result['seconds']:.0f} s{_as_forecast(d)}"
     )
 
@@ -217,15 +217,18 @@ def _cut(d: DesignDocument) -> str:
 
 
 def _as_forecast(d: DesignDocument) -> str:
-    """Whether the training matched the race's forecast; empty if it was of another number of tokens."""
-    forecast = _raced(d)[d["pick"]["pattern"]]
-    if not forecast.get("interval") or abs(d["train"]["tokens"] / d["budget"]["spoken_for"] - 1) > NEARLY_AS_LONG:
+    """Whether the training matched the race's forecast; empty if it was of another number of tokens, and for designs of
+    earlier versions, which did not score the model on the race's text."""
+    forecast, loss = _raced(d)[d["pick"]["pattern"]], d["train"].get("race_loss")
+    as_long = abs(d["train"]["tokens"] / d["budget"]["spoken_for"] - 1) <= NEARLY_AS_LONG
+    if loss is None or not forecast.get("interval") or not as_long:
         return ""
     low, high = forecast["interval"]
-    if low <= d["train"]["loss"] <= high:
-        return ", within the forecast's interval"
-    side = "above" if d["train"]["loss"] > high else "below"
-    return f", {side} the forecast's interval ({low:.3f} to {high:.3f}): the other forecasts may be as far off"
+    on = f"; {loss:.3f} on the race's held-out text"
+    if low <= loss <= high:
+        return f"{on}, within the forecast's interval"
+    side = "above" if loss > high else "below"
+    return f"{on}, {side} the forecast's interval ({low:.3f} to {high:.3f}): the other forecasts may be as far off"
 
 
 #: Label → what it says of a design; nothing where that is empty.

@@ -90,6 +90,8 @@ def _figures(d: DesignDocument) -> Element:
     forecast = "{:.3f} to {:.3f} forecast".format(*raced.interval) if raced.interval else "diverged in the race"
     bits = trained.get("bits_per_character")
     spelled = f"{bits:.3g} bits per character" if bits else f"perplexity {trained['perplexity']:.3g}"
+    if (loss := trained.get("race_loss")) is not None:  # absent from designs of earlier versions
+        forecast = f"{loss:.3f} on the race's text, {forecast}"
     return tiles(
         [
             *(
@@ -109,7 +111,7 @@ def _figures(d: DesignDocument) -> Element:
             (
                 "validation loss",
                 f"{trained['loss']:.3g} nats",
-                f"{forecast}; {spelled}",
+                f"{spelled}; {forecast}",
             ),
         ]
     )

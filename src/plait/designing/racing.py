@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.designing.config import NEARLY, DesignConfig, OnProgress
@@ -121,4 +122,33 @@ def train(
     on_progress("train", 1.0, f"{trained.loss:.3f} nats per token on validation text")
     record = store.get(job.key)
     assert record is not None
-    return {**record.result, "trained_now": trained.trained_now, "recipe": recipe.as_dict(), "seed": config.seed}
+    return {
+        **record.result,
+        "race_loss": race_loss(Path(record.result["folder"]), corpus, recipe, config.device),
+        "trained_now": trained.trained_now,
+        "recipe": recipe.as_dict(),
+        "seed": config.seed,
+    }
+
+
+def race_loss(folder: Path, corpus: Corpus, recipe: Recipe, device: str) -> float | None:
+    """The loss of a trained model on the held-out windows of the race, which forecasts are about. They are spread over
+    the validation split, of which a training's own validation reads the beginning: on text that varies, these differ by
+    more than architectures do. None if the run folder of an earlier training is gone."""
+    import torch
+
+    from plait.training.ensemble_step import precision
+    from plait.training.run import open_run
+    from plait.training.track import Text
+
+    if not folder.exists():
+        return None
+    text, model = Text.of(corpus, recipe.seq_len, HELD_OUT), open_run(folder).model(device)
+    losses = []
+    with torch.no_grad(), precision(torch.device(device)):
+        for begin in range(0, len(text.inputs_NT), recipe.batch):
+            rows = slice(begin, begin + recipe.batch)
+            inputs, targets = (torch.from_numpy(part[rows]).to(device) for part in (text.inputs_NT, text.targets_NT))
+            nll_BT = -model(inputs).float().log_softmax(-1).gather(-1, targets[..., None])[..., 0]
+            losses.append(nll_BT.mean(-1).double())
+    return float(torch.cat(losses).mean())
