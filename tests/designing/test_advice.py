@@ -44,8 +44,8 @@ def test_a_clear_winner() -> None:
         "Transformer": "against the largest plain one within the limits (attn×2, 1 M) the pick has 10 % fewer "
         "parameters and takes the same time; -0.200 nats (-0.250 to -0.150).",
         "Skills": "probe accuracy 0.80 (0.78 to 0.82), rank 1 of 3 (it does not predict the loss).",
-        "Trained": "2 nats per token, 2.9 bits per character on validation text after 500 k tokens of builtin:stdlib in "
-        "60 s.",
+        "Trained": "2 nats per token, 2.9 bits per character on validation text after 500 k tokens of builtin:stdlib "
+        "in 60 s.",
     }
     assert advice(clear()) == " ".join(advice_points(clear()))
 

@@ -39,7 +39,7 @@ def test_shares_leave_time_for_the_rest() -> None:
     given = config(300)
     assert 255 < sum(given.share(stage) for stage in SHARES) < 295  # starting up takes some, too
     assert given.few == 7
-    assert len(given.tasks) == 2
+    assert len(given.tasks) == 1
     assert config(60).few == 4
     assert config(3600).few == 8
     assert set(config(3600).tasks) == set(QUICK)

@@ -111,7 +111,7 @@ class DesignConfig:
     @property
     def tasks(self) -> tuple[str, ...]:
         """Tasks of the probe."""
-        return TASKS[: max(2, int(self.share("probe") / TASK_SECONDS))]
+        return TASKS[: max(1, int(self.share("probe") / TASK_SECONDS))]
 
     def as_dict(self) -> dict[str, Any]:
         return {
