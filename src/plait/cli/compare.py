@@ -166,7 +166,6 @@ def print_comparison(result: CompareResult) -> None:
     out.print(f"\n{shown.verdict_sentence(compared)}", markup=False, soft_wrap=True, style="bold")
     if result.foresight:
         out.print(f"At other budgets: {result.foresight}.", markup=False, soft_wrap=True)
-        out.print(f"No screening: {compared.screening_left_out}.", style="dim", markup=False, soft_wrap=True)
     cost = compared.cost
     out.print(f"{duration(cost.seconds)}; {duration(cost.trained_seconds)} of training in total", style="dim")
 

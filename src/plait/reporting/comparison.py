@@ -295,10 +295,7 @@ def _plots(result: ComparisonResult) -> list[Element]:
     sections = [section("Learning curves", note(words), card(drawn), names())]
     if result.foresight:
         drawn = chance_plot(result.foresight, order, result.longest)
-        words = sentence(result.foresight_text)
-        if result.screening_left_out:
-            words += f" No screening: {result.screening_left_out}."
-        sections.append(section("At other budgets", note(words), card(drawn), names()))
+        sections.append(section("At other budgets", note(sentence(result.foresight_text)), card(drawn), names()))
     return sections
 
 
