@@ -117,7 +117,7 @@ class RateSweep:
 
     @cached_property
     def _splits(self) -> tuple[Split, Split, Split]:
-        """Training text of every seed, a few validation windows for use during training, and more for the final loss."""
+        """Training text of every seed, a few validation windows for evaluation during training, and more at the end."""
         train = [self._windows("train", self.steps * self.batch, seed) for seed in range(self.seeds)]
         some, most = (self._windows("validation", count, 0) for count in (8, EVALUATED))
         return _split(train), _split([some] * self.seeds), _split([most] * self.seeds)

@@ -4,8 +4,8 @@ methods are compared with the result.
 The ground truth is the annealed losses of all contenders and seeds, at budgets that double up to the target. The
 cheaper methods are counts (parameters, FLOPs, state), the loss after every shorter training, and races replayed on the
 same curves with every policy and every extrapolation method. For each: the rank correlation with the final ranking, the
-excess loss of its choice over the best (regret), and its cost as a fraction of training all to the end. `benchmarks/verdict.py`
-does the same with a table of trainings from a GPU.
+excess loss of its choice over the best (regret), and its cost as a fraction of training all to the end.
+`benchmarks/verdict.py` does the same with a table of trainings from a GPU.
 """
 
 from __future__ import annotations

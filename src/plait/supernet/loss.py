@@ -1,6 +1,6 @@
 """Listing, scoring and costing the architectures of a trained supernet.
 
-`likeliest` yields paths (one choice per layer) in order of decreasing probability. Layers are independent, so every path
+`likeliest` yields paths (one choice per layer) by decreasing probability. Layers are independent, so every path
 except the first follows from a more likely one by taking the next most likely choice in one layer. If that is always
 the last layer which is not at its best choice, each path follows from exactly one other, and a heap of successors
 yields all paths in order, each once and on demand.
