@@ -55,8 +55,8 @@ class FrontResult(Result):
     proposed: int
     measured: int
     cost: dict[str, float]  # seconds
-    choices: list[list[str]] | None = None  # method gumbel: the choices of each layer, and
-    seeds: list[Row] | None = None  # the result of every supernet
+    choices: list[list[str]] | None = None  # method gumbel: the choices of each layer
+    seeds: list[Row] | None = None  # method gumbel: the result of every supernet
     retrained: Row | None = None  # its models trained from scratch: a comparison and a `statement`
     store: str | Store | None = field(default=None, repr=False)
     spent: dict[str, float] = field(default_factory=dict, repr=False)  # seconds of this call
