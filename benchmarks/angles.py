@@ -1,4 +1,4 @@
-"""What Mamba-3 learns when it learns a parity: by how much its state turns at a one and at a zero.
+"""How Mamba-3 learns parity: the rotation angle of its state at a one and at a zero.
 
     python benchmarks/angles.py [--steps 1500] [--seeds 2] [--mixer MIXER] [--betas 0.9/0.95] [--eps 1e-12]
 

@@ -1,9 +1,9 @@
-"""The folds of the backtest and how they are judged: sets of candidates, and what may be known of each.
+"""The cross-validation folds of the backtest: sets of candidates, and the data that may be used for each.
 
-Nothing is ever judged by what it was fitted on, nor does a library of curves hold it. First: sets of one half of the
-architectures, with constants fitted on the other half (all texts; two ways of halving) and a library, learnt again for
-every set, of all that are not in the set. Second: constants and library of the other texts (all architectures). Third:
-constants of the other texts, and their library without those in the set.
+Test data are never used for fitting, and are never in the library of curves. First: sets from one half of the
+architectures, with constants fitted on the other half (all texts; two ways of halving) and a library, fitted again for
+every set, of all architectures outside the set. Second: constants and library from the other texts (all architectures).
+Third: constants from the other texts, and their library without the architectures of the set.
 """
 
 from __future__ import annotations

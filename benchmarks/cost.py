@@ -1,12 +1,12 @@
-"""How fast architectures are costed: a hundred thousand candidates at once, against one by one in the same run.
+"""The speed of costing architectures: a hundred thousand candidates at once, against one by one in the same run.
 
     python benchmarks/cost.py [--out FILE.json] [--candidates 100000] [--sample 200]
 
 The candidates are LiteTransformerSearch's (Javaheripi et al. 2022, arXiv:2203.02094): 2 to 16 layers, width 128 to 960
 in steps of 64, and for every layer 2, 4 or 8 heads and an inner width of 128 to 4032 in steps of 64, with the GPT-2 and
-the Transformer-XL backbone. A cost is parameters, FLOPs and state. Before anything is timed, the two ways must agree on
-the sample. The ratio is against `model_cost` of an architecture that is read already; reading its text is timed apart.
-`plait show` is timed as a shell sees it, start-up included.
+the Transformer-XL backbone. A cost is parameters, FLOPs and state. Before anything is timed, both methods must agree
+on the sample. The ratio is against `model_cost` of a parsed architecture; parsing is timed separately. `plait show` is
+timed as run from a shell, including start-up.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The constants of `learning_curve`, fitted on complete learning curves: how far forecasts stray, measured.
+"""Fits the constants of `learning_curve` to complete learning curves.
 
-Every table is played from several of its budgets to several later ones, each time with one seed (in turn) observed and
-the mean of all seeds as what came out. The constants are those under which what came out is most probable (the
-process), or those that give the errors their width (the others). Fitted on some architectures or texts, they are judged
-on others: `benchmarks/verdict.py`.
+Every table is extrapolated from several of its budgets to several later ones, each time with one seed (in turn)
+observed and the mean of all seeds as the outcome. The constants maximise the predictive likelihood of the outcomes (the
+Gaussian process) or match the spread of the errors (the others). `benchmarks/verdict.py` evaluates them on
+architectures and texts that were not used for fitting.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Do the papers' directions show at a small scale? Trains real models on real text and says what came out.
+"""Do the papers' findings hold in direction at a small scale? Trains models on real text and reports the results.
 
     python benchmarks/directions.py --group fox --device cuda --steps 2000 -o results.json
 

@@ -1,12 +1,12 @@
-"""Files that are damaged, cut, mistyped or hostile, by the thousand: does plait say so in one message?
+"""Thousands of damaged, truncated, mistyped or hostile files: does plait report each in one message?
 
 python benchmarks/faults.py [-o FILE.md] [--files 3000] [--flips 400] [KIND …]
 
-Every kind of file that plait reads is made once, whole. Then it is changed, one fault at a time (a bit, a byte, a cut,
-a value of another type, a number of 400 digits, nesting 100,000 deep …), and handed to a command that reads it. A try
-is survived where the command ends with a result or with one message; it is lost where it ends with a traceback, a
-signal, after a minute, or with more than 2 GB. Flipped bits of stores and checkpoints are lost where what is read back
-is neither refused nor what was written. Tries run in forked processes with a limit on their memory, some in each.
+A valid file of every kind that plait reads is created, then changed, one fault at a time (a bit, a byte, a cut, a value
+of another type, a number of 400 digits, nesting 100,000 deep …), and handed to a command that reads it. A try passes if
+the command ends with a result or with one message; it fails on a traceback, a signal, after a minute, or with more than
+2 GB. Flipped bits of stores and checkpoints fail if what is read back is neither refused nor what was written. Tries
+run in forked processes with a memory limit, several in each.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Does `plait design` pick what wins? Its finalists trained for real, and its race held on what came out.
+"""Does `plait design` select the best architecture? Its finalists are fully trained, and its race is replayed on them.
 
     python benchmarks/finalists.py run .carry/texts.npz -o FOLDER [--device cuda] [--workers 8]
     python benchmarks/finalists.py judge CURVES.json -o benchmarks/results/DATE-finalists.md
 
 The finalists are those of the demo's space under its limits on a 2-core machine (one model for each set of families),
 on bytes of the standard library, at 0.34, 3.4 and 34 million tokens. `run` trains each at three rates (some at two of
-them to 34 million); `judge` holds the race of `plait design` on what came out, its search of rates included, at a share
-of the cost, and says how far its pick is from the best of all at any rate. A rate of the search that was not trained
-here counts as worse than the others.
+them to 34 million); `judge` replays the race of `plait design` on these curves, including its search of rates, at a
+fraction of the cost, and reports the regret of its selection against the best at any rate. A rate of the search that
+was not trained here counts as worse than the others.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What one training step of a supernet costs against its largest model alone, in one run.
+"""The cost of a training step of a supernet relative to its largest model alone, in one run.
 
     python benchmarks/fusion.py [--d 256] [--vocab 1024] [--batch 8] [--length 128] [--repeats 15]
 
 Each row fuses models of several depths; fused, largest and each model alone take turns, and a time is the median over
-turns of one step (loss, gradients, AdamW). `fused / largest` is what LiteTransformerSearch says is about 1 (App. B);
-`separate / fused` is what is saved against training every model by itself. One thread.
+turns of one step (loss, gradients, AdamW). `fused / largest` is about 1 according to LiteTransformerSearch (App. B);
+`separate / fused` is the speed-up over training every model separately. One thread.
 """
 
 from __future__ import annotations

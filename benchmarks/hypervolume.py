@@ -1,13 +1,13 @@
-"""What predicting costs a search in quality, and saves it in time: the same search predicted, and measured throughout.
+"""What a search loses in quality and saves in time by predicting: the same search with predictions and measurements.
 
     python benchmarks/hypervolume.py [--out FILE.md] [--time 60] [--paper-time 150] [--front 16] [--no-paper]
 
 **Reduced case.** LiteTransformerSearch's GPT-2 space with small sizes, its loop with the same seed twice:
 
     predicted   latency and memory from a profile made in the run; every model of the front is measured afterwards
-    measured    latency and memory of every candidate are measured as it is met
+    measured    latency and memory of every candidate are measured during the search
 
-Both fronts are then measured once more, taking turns, so that neither is flattered by the noise it was chosen by. The
+Both fronts are then measured once more, alternating, so that neither benefits from the noise of its selection. The
 hypervolume (decoder parameters, latency, memory; the reference point is the worst of both fronts) of the predicted
 front over that of the measured one must be at least 0.98. Machines drift: a reference model is measured before and
 after every candidate, whose time is given at the reference's usual speed.

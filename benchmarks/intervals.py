@@ -1,10 +1,10 @@
-"""How often does each interval that plait prints hold the truth, and how often do equals look different?
+"""Coverage of every interval that plait prints, and the rate of false differences between equals.
 
     python benchmarks/intervals.py [--only WORD] [--repetitions 400] [--out FILE.json]
 
-Every case draws data whose truth is known and asks the very functions that the commands call. What each must reach is
-said here, case by case, before anything is drawn (`RULES`); luck moves a share by the stated standard error. The table
-goes beside the JSON as .md. Under five minutes on one core.
+Every case simulates data with a known truth and calls the same functions as the commands. The required coverage of each
+case is fixed in advance (`RULES`); proportions vary by the stated standard error. The table is written next to the JSON
+as .md. Under five minutes on one core.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What LAMB's trust ratio is worth: `lts-xl-wt103` (Table 2: LAMB, 1e-2) scaled down, with the ratio and without.
+"""The effect of LAMB's trust ratio: `lts-xl-wt103` (Table 2: LAMB, 1e-2) scaled down, with the ratio and without.
 
     python benchmarks/lamb.py [--steps 200] [--seeds 3] [--out FILE.md]
 
-A small Transformer-XL on the standard library's sources (bytes), with the paper's recipe but for batch, lengths,
-dropout and the number of steps (its warm-up is the same share of them). Without weight decay and trust ratio LAMB is
+A small Transformer-XL on the standard library's sources (bytes), with the paper's recipe except for batch, lengths,
+dropout and number of steps (the warm-up is the same fraction of them). Without weight decay and trust ratio LAMB is
 Adam: `adam` has the same learning rate, betas, epsilon and clipping. Validation loss in nats per token, paired by seed.
 """
 

@@ -4,7 +4,7 @@ python benchmarks/mutate_verify.py [-o FILE.md] [NAME …]
 
 A fault is a text that occurs once under src/plait, what it becomes, and the facts that should notice. Files are found
 by content, so that they may move. Every fault runs in a forked process of its own that imports the copy; facts that do
-not hold without any fault are not counted on. `tests/verify/test_mutations.py` fails where a fault's text is gone.
+not hold without any fault are not counted on. `tests/papers/test_mutations.py` fails if the text of a fault is gone.
 """
 
 # ruff: noqa: E501 (a fault is one line)

@@ -1,13 +1,12 @@
-"""How fast fronts are found: a million points with three objectives, against a plain loop in the same run.
+"""The speed of finding fronts: a million points with three objectives, against a plain loop in the same run.
 
     python benchmarks/pareto.py [--out FILE.json] [--points 1000000] [--sample 5000]
 
 Clouds: uniform (a small front); like the objectives of LiteTransformerSearch (Javaheripi et al. 2022,
 arXiv:2203.02094), where more parameters cost latency and memory, with noise (a large one); a plane, on which no point
-dominates another. The plain loop keeps a list of the front so far and holds every point against it, O(n · front), in
-NumPy a point; where the front is large it takes a sample, and the ratio is of the times that both need for the same
-points. Before anything is timed, the two must agree on the sample. Hypervolume and ranks are timed apart. Times are CPU
-seconds; all of it runs in one thread.
+dominates another. The plain loop compares every point with the front so far, O(n · front), vectorised per point in
+NumPy; if the front is large it uses a sample, and the ratio is of both times for the same points. Before anything is
+timed, both must agree on the sample. Hypervolume and ranks are timed separately. Times are CPU seconds of one thread.
 """
 
 from __future__ import annotations

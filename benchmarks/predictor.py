@@ -1,12 +1,12 @@
-"""How well a profile of this machine predicts architectures it has never seen.
+"""How well a profile of this machine predicts unseen architectures.
 
     python benchmarks/predictor.py [--out FILE.json] [--time 180] [--each 30]
 
 A profile is made, then random architectures of two spaces are measured at sequence 192: the GPT-2 models of
-LiteTransformerSearch, and hybrids. No whole model of the sample is in the profile. Machines drift; so a reference
-model is measured every now and then while the profile is made, and before and after every architecture, whose time is
-given at the speed that the machine had for the profile. Memory is measured in a process of its own. Run it on a quiet
-machine: results that were disturbed are counted.
+LiteTransformerSearch, and hybrids. No whole model of the sample is in the profile. Machines drift, so a reference
+model is measured at intervals during profiling, and before and after every architecture, whose time is rescaled to the
+speed of the machine during profiling. Memory is measured in a separate process. Run it on an idle machine: disturbed
+results are counted.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""The probe's tasks on the architectures of the truth table, at the table's own shapes: does what they can do foretell
-what they will learn?
+"""The probe's tasks on the architectures of the truth table, at the table's own shapes: do probe
+scores predict validation losses?
 
     python benchmarks/probe_truth.py run TRUTH.json -o FOLDER [--device cuda] [--workers 6] [--only attn gla]
     python benchmarks/probe_truth.py join FOLDER -o benchmarks/results/DATE-probe-truth.json
 
-Four of the six tasks (compression trains an encoder, which is another model; memorization is solved by all), at the
-quick protocol's difficulty, two seeds and two rates each, all of one architecture as one fleet: sequences are filled up
-to one length, and all have one vocabulary. The step is captured as a CUDA graph but not compiled, which would take
-longer than the training. An architecture that is finished in FOLDER is not trained again. `benchmarks/verdict.py` holds
-the accuracies against the table.
+Four of the six tasks (compression trains an encoder, a different model; memorization is solved by all), at the
+quick protocol's difficulty, two seeds and two rates each, all of one architecture as one fleet: sequences are padded
+to one length and share one vocabulary. The step is captured as a CUDA graph but not compiled, which would take
+longer than the training. Architectures that are finished in FOLDER are not trained again. `benchmarks/verdict.py`
+compares the accuracies with the table.
 """
 
 from __future__ import annotations

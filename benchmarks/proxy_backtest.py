@@ -1,12 +1,12 @@
-"""Do cheaper trainings (`proxy_training.py`) tell who will win? Alone, beside the library of curves, and in a race.
+"""Do cheaper trainings (`proxy_training.py`) predict the best architecture? Alone, with the library, and in a race.
 
     python benchmarks/proxy_backtest.py benchmarks/results/DATE-h200-proxy-training.json [--race] [--out FILE.md]
 
-Alone: candidates ranked by one number of the proxy. Library: the number is one more column beside the library's budgets
-(`curve_screening`), learnt without the candidates asked about, and forecasts are its conditional given the candidates'
-own; nothing else is trained. Race (`--race`): a race that has paid for the proxy of every candidate, and goes on with
-what is left of the limit; beside it the same race without the proxy. Sets of 8 candidates are drawn and judged as in
-`verdict.py`, of the architectures that the proxy was trained with.
+Alone: candidates are ranked by one score of the proxy. Library: the score is one more variable of the library
+(`curve_screening`), fitted without the test candidates, and forecasts are conditional on the candidates' scores;
+nothing else is trained. Race (`--race`): a race that has paid for the proxy of every candidate and continues with the
+rest of the limit, next to the same race without the proxy. Sets of 8 candidates are drawn and evaluated as in
+`verdict.py`, from the architectures with which the proxy was trained.
 
 Letters: A architectures, B budgets, T texts.
 """

@@ -1,11 +1,11 @@
-"""Cheaper trainings in place of the first part of a full one: do they rank architectures as full trainings do?
+"""Cheaper trainings instead of the first part of a full one: do they rank architectures as full trainings do?
 
     python benchmarks/proxy_training.py run TEXTS.npz -o FOLDER [--device cuda] [--have FILE.json ...]
     python benchmarks/proxy_training.py join FOLDER [--have FILE.json ...] -o benchmarks/results/DATE-proxies.json
 
-The truth table (`truth.py`) trains architectures of 0.8 M parameters for 4096 steps of 32 sequences. A race that may
-spend a tenth of that sees only the first steps, before anybody has learnt to copy from the context, and what is learnt
-late decides. Here the architectures of the table are trained for about as much in other ways (`SETUPS`):
+The truth table (`truth.py`) trains architectures of 0.8 M parameters for 4096 steps of 32 sequences. A race with a
+tenth of that cost observes only the first steps, before any model has learnt to copy from the context, but late
+learning decides. Here the architectures of the table are trained at about the same cost in other ways (`SETUPS`):
 
     small-batch     a quarter of the steps, with a quarter of the batch
     tiny-batch      all of the steps, with a sixteenth of the batch
@@ -22,7 +22,7 @@ late decides. Here the architectures of the table are trained for about as much 
     narrow          all of the steps and tokens, with a quarter of the width
 
 Some replicas read *copied* text, in which every piece of 24 to 120 bytes (*short*: 8 to 32) is followed by a copy of
-itself: whoever can learn to copy from the context learns it there sooner. *Half* is half plain, half short text, one
+itself: models that can learn to copy from the context learn it sooner there. *Half* is half plain, half short text, one
 after the other, so that a window is either; in *some* every second piece of 8 to 32 bytes, at random, has a copy; in
 *apart* that copy comes behind the next piece.
 
@@ -30,8 +30,8 @@ A setup is one track (`plait.training.track`) per architecture, with the table's
 scored on annealed branches: the held-out loss; the loss of bytes that repeat the context (the three bytes before them,
 and they themselves, occur earlier in the window) and of all others; and of such bytes of held-out text of the kind
 *some*. Setups are trained in the order of `SETUPS`, each
-with all architectures, the slowest first; every training is a process of its own; whatever ends a run leaves what was
-scored.
+with all architectures, slowest first; every training is a separate process; an interrupted run keeps all scores so
+far.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""How much of RegBench can be known: two programs that read its sequences as a model does.
+"""The best possible accuracy on RegBench: two programs that read its sequences as a model does.
 
     python benchmarks/regbench_reader.py [--sequences 100] [--hypotheses 1000 5000] [--set vocab=8 length=64 …]
 
 after the same piece   the symbol that came most often after the longest piece of the present string that came before
-of the posterior       knows the law by which automata are drawn, and nothing of the one at hand: it names the symbol
-                       that is most probably allowed (`plait.tasks.automaton_posterior`). No program does better, but
-                       for the few automata that the law refuses, and if enough hypotheses are kept: with more of them
-                       nothing changes, and the probability of what it names is how often that is right.
+of the posterior       knows the distribution of automata, but not the automaton: it predicts the symbol that is most
+                       probably allowed (`plait.tasks.automaton_posterior`). This is optimal, apart from the automata
+                       that are rejected after drawing, if enough hypotheses are kept: then more of them change
+                       nothing, and the mean probability of its predictions equals its accuracy.
 
-`plait.tasks.regbench.MEASURED` has the accuracies of the second, which is what a model's is compared with.
+`plait.tasks.regbench.MEASURED` has the accuracies of the second, the ceiling for models.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""How often do the 90 % intervals of `plait scale fit` hold the truth?
+"""Coverage of the 90 % intervals of `plait scale fit`.
 
     python benchmarks/scaling.py [--only WORD] [--repetitions 200] [--seed 0] [--out FILE.json]
 
-Runs are drawn from a known surface with noise, for 3 to 9 budgets, and fitted as the command does. Some cases have a
-surface of its own for every repetition: entropies from 0.8 to 2.2, exponents from 0.25 to 0.5, 1 to 40 tokens per
-parameter at the best size, noise from 0.2 to 1 %. The correction of the bootstrap (`scaling_bootstrap`) was chosen with
-seed 0 on the other cases; another seed and these surfaces are what it was not chosen on. Counted are E, α, β, a, b, N*
-and the least loss at a target ten times above the largest budget, and the exponent c of the state law (for a state that
-grows as N^(2/3)); the bounds are 85 to 95 of 100. Some cases are harder: heavy tails, noise that a whole group shares,
-costs that are not 6 N D, several architectures with one E. The table is written beside the JSON as .md. Half an hour on
-one core.
+Runs are drawn from a known surface with noise, for 3 to 9 budgets, and fitted as the command does. Some cases draw a
+new surface for every repetition: entropies from 0.8 to 2.2, exponents from 0.25 to 0.5, 1 to 40 tokens per parameter at
+the best size, noise from 0.2 to 1 %. The correction of the bootstrap (`scaling_bootstrap`) was chosen with seed 0 on
+the other cases, so other seeds and these surfaces are independent tests. Evaluated are E, α, β, a, b, N* and the
+minimal loss at a target ten times the largest budget, and the exponent c of the state law (for a state that grows as
+N^(2/3)); the bounds are 85 to 95 of 100. Some cases are harder: heavy tails, noise shared by a whole group, costs that
+are not 6 N D, several architectures with one E. The table is written next to the JSON as .md. Half an hour on one core.
 """
 
 from __future__ import annotations

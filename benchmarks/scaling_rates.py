@@ -1,4 +1,4 @@
-"""How the best learning rate depends on the batch and the width: the rule that `plait scale plan` transfers rates by.
+"""How the best learning rate depends on the batch and the width: the rule by which `plait scale plan` transfers rates.
 
     python benchmarks/scaling_rates.py train -o rates.csv [--device cuda] [--widths 64 128] [--batches 8192 65536]
     python benchmarks/scaling_rates.py fit rates.csv …
@@ -6,7 +6,7 @@
 Trains one architecture at several widths, batches (in tokens per step) and rates, all for the same number of steps, on
 bytes of Python sources; the rates of one width and batch are replicas of one track, so they read the same bytes in the
 same order. `fit` also reads the rows of `scaling_runs.py`: it prints the best rate of each setting, the power of the
-batch over all of them, and what the rates of three rules would cost.
+batch over all of them, and the excess loss of three transfer rules.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Forecasts of scaling runs before they are trained, and the page of what came.
+"""Forecasts of scaling runs before they are trained, and the page of their results.
 
     python benchmarks/scaling_report.py predict benchmarks/results/DATE-scaling.csv -o FILE.md [--target 1e16]
     python benchmarks/scaling_report.py report benchmarks/results/DATE-scaling.csv -o FILE.md [--target 1e16]
 
 The rows are those of `scaling_runs.py`. `report` writes the tables of a page, each between `<!-- begin NAME -->` and
-`<!-- end NAME -->`; whatever else the page says is written by hand and stays as it is.
+`<!-- end NAME -->`; the rest of the page is written by hand and not changed.
 """
 
 from __future__ import annotations

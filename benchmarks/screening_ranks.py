@@ -1,10 +1,10 @@
-"""Which losses does a screening rank architectures by? Its correlation with the truth table at every budget.
+"""Which losses do screenings predict? Their rank correlation with the truth table at every budget.
 
     python benchmarks/screening_ranks.py [--out benchmarks/results/DATE-screening-ranks.md]
 
-A screening (`racing/screening.py`) takes all steps of a training with a sixteenth of their tokens. Here those of the
-truth table's architectures (`proxy_training.py`: two sequences of 256 tokens per step, and one of 128) are held against
-the losses of full trainings of sixteen times their tokens, beside what else costs a sixteenth: as many tokens of the
+A screening (`racing/screening.py`) takes all steps of a training with a sixteenth of the tokens. Screenings of the
+truth table's architectures (`proxy_training.py`: two sequences of 256 tokens per step, or one of 128) are compared with
+the losses of full trainings of sixteen times their tokens, next to alternatives of the same cost: as many tokens of the
 full training (32 sequences per step), and of one with 8 sequences per step.
 """
 

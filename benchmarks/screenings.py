@@ -1,8 +1,8 @@
-"""Screenings of the truth table's architectures (`proxy_training.py`): what a race may know of them.
+"""Screenings of the truth table's architectures (`proxy_training.py`): the data available to a race.
 
-A screening trains all of the steps with a sixteenth of the batch on text with copies, and is scored by held-out bytes
-that repeat the context. As in a race (`racing.screening`), all pieces of the text have a copy in a short screening, and
-every second one in a long one.
+A screening trains for all of the steps with a sixteenth of the batch on text with copies, and is scored by the loss of
+held-out bytes that repeat the context. As in a race (`racing.screening`), all pieces of the text are copied in a short
+screening, and every second one in a long one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How fast candidates are searched: a million of LiteTransformerSearch's GPT-2 space, and a search of paper size.
+"""The speed of a search: a million candidates of LiteTransformerSearch's GPT-2 space, and a search of paper size.
 
     python benchmarks/search.py [--out FILE.json] [--candidates 1000000] [--space lts-gpt2]
                                 [--profile box.json --latency 200ms --memory 300MB]
@@ -6,12 +6,12 @@
 The million: drawn, checked against every constraint, costed exactly, compared in three objectives (decoder parameters,
 FLOPs, key-value cache), reduced to the non-dominated front and written out as specs. The limit is 60 s on two cores;
 this uses one. Then LiteTransformerSearch's own 30 × 100 loop, NSGA-II and NSGA-III with as many evaluations, each
-with the hypervolume of its front beside that of as many random candidates. Before anything is timed, the exact columns
+with the hypervolume of its front next to that of as many random candidates. Before anything is timed, the exact columns
 of a sample must equal `model_cost` of its specs.
 
-With a profile the million is also searched for decoder parameters, latency and memory under limits on the two: a
-million candidates that hold them, which takes as many more to be drawn and predicted as the limits refuse. Before that
-is timed, predictions of a sample must equal those for its specs one by one.
+With a profile, a million candidates that satisfy limits on latency and memory are also searched for decoder parameters,
+latency and memory, which includes drawing and predicting all rejected ones. Before that is timed, predictions of a
+sample must equal those for its specs one by one.
 """
 
 from __future__ import annotations

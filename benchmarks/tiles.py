@@ -3,8 +3,8 @@
     python benchmarks/tiles.py FAMILY … [--seconds 120] [--out TILES.jsonl]
 
 Families: scan, short-scan, narrow, long-narrow, conv, mamba2, deltanet, kda, swiglu. A tile's outputs and all gradients
-are held to float64 at lengths that are no multiples of it, stacked members among them, with memory that nobody wrote
-full of NaN, and twice for the same bits (`plait.device.kernel_guard`); one that is off is not timed. Times are medians
+are compared with float64 at lengths that are not multiples of it, including stacked replicas, with uninitialised memory
+full of NaN, and twice for bitwise equality (`plait.device.kernel_guard`); a wrong tile is not timed. Times are medians
 of a forward pass alone and of a forward with a backward pass.
 """
 

@@ -1,4 +1,4 @@
-"""What `tracking.py` measured as a page: one table per set of trainings."""
+"""The results of `tracking.py` as a page: one table per set of trainings."""
 
 from __future__ import annotations
 

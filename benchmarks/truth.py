@@ -1,4 +1,4 @@
-"""The truth table: what becomes of many architectures of one size when they are really trained, at every budget.
+"""The truth table: losses of many fully trained architectures of one size, at every budget.
 
     python benchmarks/truth.py pack .carry/texts.npz --text stdlib=builtin:stdlib --text english=FILE.txt
     python benchmarks/truth.py run .carry/texts.npz -o FOLDER [--device cuda] [--workers 8] [--only attn gla]
@@ -7,9 +7,9 @@
 Every mixer, stripes from 1:1 to 7:1, both orders, with and without short convolutions, two shapes, all with the same
 number of parameters in their layers. Each is a track (`plait.training.track`) of some seeds on some texts, at the rate
 that was best in a search on the first text; from it branch annealed trainings at budgets that double from 0.26 to
-33.6 million tokens. `benchmarks/verdict.py` holds plait's answers against the table. On a GPU several workers share it:
-start `nvidia-cuda-mps-control -d` first. What is in FOLDER is not trained again, and what was stopped goes on. More
-seeds and texts for a table that is there:
+33.6 million tokens. `benchmarks/verdict.py` compares plait's verdicts with the table. To share a GPU among several
+workers, start `nvidia-cuda-mps-control -d` first. Trainings in FOLDER are not repeated, and interrupted ones resume. To
+add seeds and texts to an existing table:
 
     python benchmarks/truth.py run TEXTS.npz -o FOLDER --table TABLE.json --seeds stdlib=1,2,5,6 docs=1,2
     python benchmarks/truth.py join FOLDER --table TABLE.json --about TEXTS.json -o NEW.json

@@ -2,8 +2,8 @@
 
     python benchmarks/truth_proxies.py TRUTH.json -o benchmarks/results/DATE-truth-proxies.json
 
-Every proxy plait has but the short training, which the table holds itself; the mean over three initialisations on bytes
-of the standard library. `benchmarks/verdict.py` holds them against the table.
+Every proxy of plait except short training, which the table contains; the mean over three initialisations on bytes of
+the standard library. `benchmarks/verdict.py` compares them with the table.
 """
 
 from __future__ import annotations

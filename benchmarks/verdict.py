@@ -4,12 +4,12 @@
     python benchmarks/verdict.py --draw 97 --ways screening --policies knowledge-gradient       the default, other sets
 
 The table (the newest `benchmarks/results/*truth*.json`; or simulated curves) holds losses of many architectures at many
-budgets. Sets of candidates are drawn from it; in each, a race sees one seed and what it has paid for, and picks. Judged
-by the mean over seeds at the last budget: Spearman's correlation of its forecast with the final ranking, regret, how
-often the regret is at most 0.3 of the noise between seeds, the share of the cost of training all to the end, how often
-90 % intervals hold the truth, and whether P(best) is what it says.
+budgets. Sets of candidates are drawn from it; in each, a race observes one seed at the budgets it has paid for, and
+selects a candidate. Evaluated against the mean over seeds at the last budget: Spearman's correlation of the forecast
+with the final ranking, regret, how often the regret is at most 0.3 of the noise between seeds, the cost as a fraction
+of training all to the end, the coverage of 90 % intervals, and the calibration of P(best).
 
-Nothing is ever judged by what it was fitted on (`backtest.py`). FILE.json, beside the table, holds all numbers.
+Test data are never used for fitting (`backtest.py`). FILE.json, next to the page, has all numbers.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Is P(best) what it says where the model is right, and is a larger library worth its trainings?
+"""Is P(best) calibrated if the model is correct, and is a larger library worth its trainings?
 
     python benchmarks/verdict_calibration.py [--repetitions 150] [--sets 60] [--out FILE.md]
 
-First: worlds drawn from what the library has learnt (traits, architectures, texts, seeds, each with its covariance over
-budgets; architectures with Student's tails). In every world a library is learnt anew from what a race may know, eight
-candidates are raced, and P(best) is held against who was best. Repetitions are independent, which sets drawn from one
-truth table are not. Second: the backtest of `verdict.py`, architectures unknown, with 5, 10, 15 and all 21 of those
-that are not asked about in the library (constants: those fitted on everything).
+First: data are simulated from the fitted model (traits, architectures, texts, seeds, each with its covariance over
+budgets; architecture effects with Student's t). For every simulation a library is fitted again from what a race may
+know, eight candidates are raced, and P(best) is compared with the actual best. Repetitions are independent, unlike sets
+drawn from one truth table. Second: the backtest of `verdict.py` on unknown architectures, with 5, 10, 15 and all 21 of
+the remaining architectures in the library (constants: those fitted on everything).
 """
 
 from __future__ import annotations

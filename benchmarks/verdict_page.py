@@ -1,4 +1,4 @@
-"""The page of `verdict.py`: what a backtest found, as tables, and how far to believe it."""
+"""The page of `verdict.py`: the results of the backtest as tables, and their limitations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from backtest import NEAR
 
 from plait.analysis.foresight import count
 
-OTHERS = 4  # what is not the default is judged by every so manyth set
+OTHERS = 4  # methods other than the default are evaluated on every fourth set
 
 
 def page(found: Mapping[str, Any]) -> str:
@@ -103,36 +103,36 @@ TITLES = {
     "by_both": "nothing known of the text, nor of the architectures",
 }
 BELIEF = """
-How far to believe it. In every fold, constants, covariances, widths and library were learnt without what is asked
-about, and the sets were drawn with a seed that nothing was tuned on. But the form of the model (traits, kernel, widths
-of priors, the score of a screening, how texts' mean curves differ) and the policy were chosen after looking at this
-same table, on sets drawn with other seeds. There are three texts, one model size (0.8 M parameters), and sets of 8 that
-overlap: only 12 to 14 architectures ever win, so the standard error of a share is about 5 percentage points however
-many sets are drawn. The truth is the mean of four seeds (on docs two for four of the architectures); a race sees one of
-them. The noise is the root mean square, over architectures, of the standard deviation between seeds; one architecture
-(fox), whose loss drops late with some seeds, makes it large.
+Limitations. In every fold, the constants, covariances, width calibration and library were fitted without the test
+architectures or texts, and the sets were drawn with a seed that was not used for tuning. But the form of the model
+(traits, kernel, prior widths, the score of a screening, the variation of mean curves between texts) and the policy were
+chosen after looking at this same table, on sets drawn with other seeds. There are three texts, one model size (0.8 M
+parameters), and overlapping sets of 8: only 12 to 14 architectures ever win, so the standard error of a proportion is
+about 5 percentage points however many sets are drawn. The truth is the mean of four seeds (on docs two for four of the
+architectures); a race observes one of them. The noise is the root mean square, over architectures, of the standard
+deviation between seeds; one architecture (fox), whose loss drops late with some seeds, makes it large.
 
-Where the text is unknown, so is the shape of its mean curve: a library of two texts gives the losses of the third all
-too high or all too low by 3 to 10 %. How far mean curves depart was set by these three texts; 90 % intervals hold less
-on docs than on the other two. Where the text is known, the library's mean curve of that text is used. Differences
-between candidates and P(best) are surer than losses.
+If the text is unknown, so is the shape of its mean curve: forecasts from a library of two texts overestimate or
+underestimate all losses of the third by 3 to 10 %. The variance of mean curves between texts was estimated from these
+three; 90 % intervals cover less on docs than on the other two. If the text is known, the library's mean curve of that
+text is used. Differences between candidates and P(best) are more certain than losses.
 
-Screening: before the race every candidate trains all of the steps with a sixteenth of the batch, on text of which every
-second piece is copied. Its score (the loss of bytes that repeat the context, on a robust scale for each text) is one
-more column of the library. Its cost (6.2 %) is part of the cost here, and of the first rungs of the full training all
-candidates take only one. The race sees one seed of each screening, the library the mean of two or three. Learning rates
-are the table's, for races with and without it: a search of rates, which races of this length cannot afford at a tenth
-of the cost, is not counted.
+Screening: before the race, every candidate is trained for all of the steps with a sixteenth of the batch, on text of
+which every second piece is copied. Its score (the loss of bytes that repeat the context, on a robust scale for each
+text) is one more variable of the library. Its cost (6.2 %) is included in the cost here, and after it all candidates
+train to only one rung. The race observes one seed of each screening, the library has the mean of two or three. All
+races use the table's learning rates: a search of rates, which races of this length cannot afford at a tenth of the
+cost, is not counted.
 
-Where picks fall short: the best few lie within 1 or 2 % of each other, and screenings rank attention with shifted keys
-and values (attn-shift) too high, since it copies well and early. A second seed of the screenings changes nothing, and
-what the race trains after the screening changes little.
+Where the selection falls short: the best few candidates lie within 1 or 2 % of each other, and screenings rank
+attention with shifted keys and values (attn-shift) too high, since it copies well and early. A second seed of the
+screenings changes nothing, and what the race trains after the screening changes little.
 """.strip().split("\n")
 
 
 def reached(found: Mapping[str, Any]) -> list[str]:
-    """What the default does, beside what was asked for and what could be: everybody trained to the end with one seed,
-    and to a quarter and a half with the same knowledge."""
+    """The default's results, next to the targets and to upper bounds: all candidates trained to the end with one seed,
+    and to a quarter and a half with the same prior knowledge."""
     folds = {"by_architecture": "architectures unknown", "by_text": "text unknown", "by_both": "both unknown"}
     folds = {key: title for key, title in folds.items() if found.get(key)}
     runs = [

@@ -1,4 +1,4 @@
-"""The trained models of LiteTransformerSearch, where they are at hand."""
+"""The trained models of LiteTransformerSearch, if available."""
 
 from __future__ import annotations
 

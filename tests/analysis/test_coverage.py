@@ -1,5 +1,5 @@
-"""The simulation of `benchmarks/intervals.py`, its key cases with fewer repetitions: every interval holds the truth as
-often as it says. Streams are fixed."""
+"""The simulation of `benchmarks/intervals.py`, its key cases with fewer repetitions: every interval has its
+nominal coverage. Random seeds are fixed."""
 
 from __future__ import annotations
 

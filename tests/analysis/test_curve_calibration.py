@@ -1,4 +1,4 @@
-"""Constants fitted on complete curves: found again where they are known, and worth having."""
+"""Constants fitted to complete curves: known ones are recovered, and they improve forecasts."""
 
 from __future__ import annotations
 

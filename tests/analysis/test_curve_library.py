@@ -1,4 +1,4 @@
-"""What a library of complete curves tells: of the same architecture, of those built alike, and of nobody else."""
+"""Priors from a library of complete curves: for the same architecture, for similar ones, and not for others."""
 
 from __future__ import annotations
 

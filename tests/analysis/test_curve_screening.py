@@ -1,4 +1,4 @@
-"""Screenings as one more column of a library: against the formula, and what they must not tell."""
+"""Screenings as one more variable of a library: against the formula, and invariances of the forecast."""
 
 from __future__ import annotations
 

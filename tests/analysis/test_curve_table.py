@@ -1,4 +1,4 @@
-"""Truth tables as they are read: who is left out, and who has seeds again."""
+"""Reading truth tables: which architectures are left out, and whose seeds are repeated."""
 
 from __future__ import annotations
 

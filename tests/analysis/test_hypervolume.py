@@ -1,4 +1,4 @@
-"""Volumes against inclusion and exclusion, against a shape that is known, and against throwing darts."""
+"""Volumes against inclusion and exclusion, against a known shape, and against Monte Carlo integration."""
 
 from __future__ import annotations
 

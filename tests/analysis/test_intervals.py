@@ -1,4 +1,4 @@
-"""Intervals over few values: how often they hold the truth, and against independent implementations."""
+"""Intervals over few values: coverage, and comparison with independent implementations."""
 
 from __future__ import annotations
 

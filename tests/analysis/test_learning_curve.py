@@ -1,4 +1,4 @@
-"""Learning curves carried on: what all ways promise, power laws found again, crossings, refusals."""
+"""Extrapolation of learning curves: properties of all methods, recovered power laws, crossings, errors."""
 
 from __future__ import annotations
 

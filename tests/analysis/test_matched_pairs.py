@@ -1,4 +1,4 @@
-"""Twins, planted and by definition."""
+"""Matched pairs: planted ones, and the definition."""
 
 from __future__ import annotations
 

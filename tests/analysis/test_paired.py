@@ -1,4 +1,4 @@
-"""Paired losses: what two copies, a worse one, diverged runs and few seeds get as a verdict."""
+"""Paired losses: the verdict for two copies, a worse model, diverged runs and few seeds."""
 
 from __future__ import annotations
 

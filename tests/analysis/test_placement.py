@@ -1,4 +1,4 @@
-"""What is read off found architectures is what was put into them, and chance is called chance."""
+"""Placement analysis recovers planted patterns, and random placement is not significant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fitted pattern: found again where it was planted, spelled so that the spec language reads it back."""
+"""The fitted pattern: a planted one is recovered, and its text is a valid spec."""
 
 from __future__ import annotations
 

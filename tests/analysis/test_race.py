@@ -1,4 +1,4 @@
-"""Races on known curves: costs, who stops, what each policy trains next, and replays judged against the truth."""
+"""Races on known curves: costs, stopping, what each policy trains next, and replays compared with the truth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scaling laws: a known surface is found again, intervals hold it as often as they say, bad tables get one message."""
+"""Scaling laws: a known surface is recovered, intervals have nominal coverage, bad tables give one message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line in this process: what `plait VERB … --json` prints, to hold a verb's result against."""
+"""The command line in this process: the output of `plait VERB … --json`, to compare with a verb's result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`plait doctor`: what is here is found, what is not is told with what to do, and only what plait needs is bad."""
+"""`plait doctor`: finds what is installed, says how to add what is missing, and only required items are bad."""
 
 from __future__ import annotations
 

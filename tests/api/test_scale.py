@@ -1,4 +1,4 @@
-"""`plait.scale`: plans that are whole and warn, runs that are trained once, laws from the store."""
+"""`plait.scale`: complete plans with warnings, runs that are trained once, laws from the store."""
 
 from __future__ import annotations
 

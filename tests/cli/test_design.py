@@ -1,4 +1,4 @@
-"""What `plait design` prints: the table, the advice, where things are. The job itself: tests/design."""
+"""The output of `plait design`: the table, the recommendation, paths. The workflow itself: tests/designing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiment files stand for options; what is typed goes before them."""
+"""Experiment files supply options; the command line overrides them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`plait list`: the tables themselves, so that nothing can be there and not be listed."""
+"""`plait list`: the tables themselves, so that nothing registered is missing."""
 
 from __future__ import annotations
 

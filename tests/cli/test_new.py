@@ -1,4 +1,4 @@
-"""`plait new`: a file that works as it is, and never one written over."""
+"""`plait new`: a working file, and existing files are never overwritten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`plait search` and `plait front`, on a machine that is arithmetic."""
+"""`plait search` and `plait front`, on a simulated machine."""
 
 from __future__ import annotations
 

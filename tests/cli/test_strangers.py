@@ -1,4 +1,4 @@
-"""What lies in the working folder, and what a user's file does, through the real program."""
+"""Files in the working folder, and side effects of users' files, through the real program."""
 
 from __future__ import annotations
 

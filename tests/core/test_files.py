@@ -1,4 +1,4 @@
-"""Whole or not at all, and as readable as any other file."""
+"""Atomic writes: complete or absent, with the usual permissions."""
 
 from __future__ import annotations
 

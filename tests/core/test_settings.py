@@ -1,4 +1,4 @@
-"""key=value on the command line: what is wrong with it is said."""
+"""key=value on the command line: clear errors."""
 
 from __future__ import annotations
 

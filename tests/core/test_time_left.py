@@ -1,4 +1,4 @@
-"""How long a stage still takes, as far as that can be told."""
+"""Estimates of the remaining time of a stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A design ends in time on a machine of any load: every stage on a clock of ours."""
+"""A design ends in time on a machine of any load: every stage with a simulated clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixes by name, by composition, and at the probe's size."""
+"""Compositions of mixers: names, contents, and models of the probe's size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found before anything is trained."""
+"""The stages before any training: profile and search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pick's training is as long as was asked, and found again."""
+"""The training of the selected model has the requested length and is not repeated."""
 
 from __future__ import annotations
 

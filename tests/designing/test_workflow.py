@@ -1,4 +1,4 @@
-"""The whole job on a machine that is arithmetic: stopped in the middle, gone on with, found again."""
+"""The whole workflow on a simulated machine: interrupted, resumed, and read from the store."""
 
 from __future__ import annotations
 

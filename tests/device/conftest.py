@@ -1,4 +1,4 @@
-"""A machine that is arithmetic: profiles whose truth is known."""
+"""A simulated machine: profiles with a known truth."""
 
 from __future__ import annotations
 

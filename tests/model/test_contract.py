@@ -1,4 +1,4 @@
-"""Every clause can fail: a mixer broken in one way breaks the clause that is about it."""
+"""Every check of the contract can fail: a mixer broken in one way fails the corresponding check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine that is not there: trials take as long as we say, on a clock of ours."""
+"""A simulated machine: trials take the time that a test sets, on a simulated clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan on its way, on a machine that is made up: the budget is kept, nothing is lost, everyone agrees."""
+"""The scheduler on a simulated machine: the budget is kept, nothing is lost, all processes agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Races on learning curves that are arithmetic, and one on real ones."""
+"""Races on synthetic learning curves, and one on real ones."""
 
 from __future__ import annotations
 

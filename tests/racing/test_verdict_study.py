@@ -1,4 +1,4 @@
-"""Every signal held against real trainings: the table is theirs, and what is stored is not trained again."""
+"""Every signal compared with real trainings; stored trainings are not repeated."""
 
 from __future__ import annotations
 

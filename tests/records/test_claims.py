@@ -1,4 +1,4 @@
-"""What two processes begin at one moment runs once."""
+"""Work that two processes start at the same moment runs once."""
 
 from __future__ import annotations
 

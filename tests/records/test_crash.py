@@ -1,4 +1,4 @@
-"""Killed at any moment, written by many at once: nothing lost, nothing twice."""
+"""Killed at any moment, written by many processes: no record is lost or duplicated."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""How learning curves vary between architectures, learnt from a library of complete ones.
+"""How learning curves vary between architectures: a mixed-effects model, fitted to a library of complete curves.
 
-The deviation of architecture a from the mean curve of text t, at the library's budgets, is a sum of independent parts:
+Let d_at be the vector, over the library's B budgets, of ln loss of architecture a on text t minus the mean curve of t:
 
     d_at = f(traits of a) + u_a + v_at + seed noise
 
-f is a smooth function of the traits (a Gaussian process: linear, and near in traits is near in curves), u_a is what the
-architecture has of its own on every text (Student's t, so that one odd architecture does not widen all others), v_at
-what it has on one text alone. Each part varies over budgets with a covariance of its own, free in form: losses at the
-first budgets say little about those at the last, and how little is seen in the library, not assumed. The covariances
-are maximum a posteriori estimates by expectation–maximisation (Dempster, Laird and Rubin 1977) with an inverse-Wishart
-prior. Assumed: the parts are independent, and all but u_a are normal. v is seen in how two texts differ; a library of
-one text cannot tell it from u, and `ONE_TEXT` says what share of the variance is then taken for it.
+f is a Gaussian process over traits (numbers that describe the architecture), with a linear plus a squared-exponential
+kernel. u_a is the random effect of the architecture, the same on every text; it has Student's t distribution, so that
+an outlier does not inflate the variance of all others. v_at is the interaction of architecture and text. Every term
+has an unstructured (B, B) covariance over budgets: how well early losses predict late ones is estimated, not assumed.
+The covariances are maximum a posteriori estimates under inverse-Wishart priors, by expectation–maximisation (Dempster,
+Laird and Rubin 1977). The terms are assumed independent, and all but u_a normal. v is identified by differences between
+texts; with one text it cannot be separated from u, and a fraction `ONE_TEXT` of the variance is attributed to it.
 
 Letters: A architectures, B budgets, F traits, T texts, N = A·B.
 """
@@ -24,17 +24,17 @@ import numpy as np
 from plait.analysis.pareto import Floats
 
 ITERATIONS = 20
-STRENGTH = 15.0  # of the prior, in architectures
-LASTS = 1.0  # e-folds of tokens over which the prior's deviations last
-FREEDOM = 4.0  # of Student's t
-ALIKE = 0.6  # the prior's share of the variance that traits explain
-ONE_TEXT = 0.1
-WIDTH = 2.0  # of the radial part, in standard deviations of all traits together
+STRENGTH = 15.0  # of the inverse-Wishart priors, as a number of architectures
+LASTS = 1.0  # correlation length of the prior covariance, in ln tokens
+FREEDOM = 4.0  # degrees of freedom of Student's t
+ALIKE = 0.6  # prior fraction of the variance that traits explain (f); the rest is u
+ONE_TEXT = 0.1  # fraction of the variance attributed to v if the library has a single text
+WIDTH = 2.0  # length scale of the squared-exponential kernel, for standardised traits
 
 
 @dataclass(frozen=True)
 class Covariances:
-    """Over the library's budgets. `weight_A`: how ordinary an architecture is: u_a has the variance own / weight."""
+    """Of f, u and v. `weight_A`: Student's t weights, small for outliers; the covariance of u_a is own / weight."""
 
     alike_BB: Floats
     own_BB: Floats
@@ -43,7 +43,7 @@ class Covariances:
 
 
 def alike(one_AF: Floats, other_CF: Floats) -> Floats:
-    """How much of f two architectures share, from standardised traits: (A, C), about 1 for an architecture itself."""
+    """The kernel of f between architectures with these standardised traits: (A, C); its diagonal is about 1."""
     features = max(1, one_AF.shape[1])
     square_AC = ((one_AF[:, None] - other_CF[None]) ** 2).sum(axis=2)
     return np.asarray(0.5 * (one_AF @ other_CF.T / features + np.exp(-square_AC / (2 * WIDTH**2))))
@@ -52,7 +52,7 @@ def alike(one_AF: Floats, other_CF: Floats) -> Floats:
 def learn_covariances(
     deviation_TAB: Floats, traits_AF: Floats, seeds_BB: Floats, runs: int, x_B: Floats
 ) -> Covariances:
-    """`traits_AF`: standardised. `seeds_BB`: between runs of one architecture; every deviation is a mean of `runs`."""
+    """`traits_AF`: standardised. `seeds_BB`: the covariance between single runs; deviations are means of `runs`."""
     texts, count, _ = deviation_TAB.shape
     middle_AB = deviation_TAB.mean(axis=0)
     width_B = np.maximum(1e-4, 1.4826 * np.median(np.abs(middle_AB), axis=0))
@@ -68,7 +68,7 @@ def learn_covariances(
         gain_AB = (inverse @ middle_AB.reshape(-1)).reshape(count, -1)
         shared_BB = gain_AB.T @ share_AA @ gain_AB - np.einsum("ab,aibj->ij", share_AA, blocks)
         smooth_BB = alike_BB @ shared_BB @ alike_BB + count * alike_BB
-        # The second moment of every u_a, and from it how ordinary a is.
+        # E step for u: the posterior second moment of every u_a, from which its weight follows.
         mean_AB = gain_AB @ own_BB / weight_A[:, None]
         diagonal_ABB = blocks[np.arange(count), :, np.arange(count)]
         lost_ABB = own_BB @ diagonal_ABB @ own_BB / weight_A[:, None, None] ** 2
@@ -85,24 +85,24 @@ def learn_covariances(
 
 
 def inverted(share_AA: Floats, alike_BB: Floats, wide_A: Floats, own_BB: Floats, rest_BB: Floats) -> Floats:
-    """Of the covariance (N, N) of the mean over texts of all deviations."""
+    """The inverse of the covariance (N, N) of all deviations, averaged over texts."""
     size = len(wide_A) * len(rest_BB)
     cov_NN = np.kron(share_AA, alike_BB) + np.kron(np.diag(wide_A), own_BB) + np.kron(np.eye(len(wide_A)), rest_BB)
     return np.asarray(np.linalg.inv(cov_NN + 1e-9 * np.eye(size)))
 
 
 def _assumed_text(whole_BB: Floats) -> Floats:
-    """Of a library of one text: a share `ONE_TEXT` of the variance at the last budget. How much larger it was before,
-    one text cannot tell. In proportion to the differences between architectures, which are several times as large at
-    the first budgets, is one extreme, and constant is the other: this is the geometric mean of both. In proportion,
-    what a race observes early was so much less than assumed that the end was taken for more certain than it is."""
+    """The covariance of v for a library of one text: a fraction `ONE_TEXT` of the variance at the last budget. Earlier
+    budgets use the geometric mean of two extremes: a constant variance, and one proportional to the variance between
+    architectures, which is several times larger at the first budgets. With the latter, the early losses of a race
+    varied much less than assumed, which made the forecasts of its end overconfident."""
     width_B = np.sqrt(np.diag(whole_BB))
     flatter_B = np.sqrt(width_B[-1] / width_B)
     return np.asarray(ONE_TEXT * whole_BB * np.outer(flatter_B, flatter_B))
 
 
 def _text(deviation_TAB: Floats, noise_BB: Floats, prior_BB: Floats) -> Floats:
-    """From how texts differ, less what the seeds make of it."""
+    """The covariance of v for several texts: that of the differences between texts, minus the seed noise."""
     texts, count, _ = deviation_TAB.shape
     apart_TAB = deviation_TAB - deviation_TAB.mean(axis=0)
     found_BB = np.einsum("tai,taj->ij", apart_TAB, apart_TAB) / (count * (texts - 1)) - noise_BB
@@ -113,8 +113,8 @@ def _text(deviation_TAB: Floats, noise_BB: Floats, prior_BB: Floats) -> Floats:
 
 
 def seed_covariance(loss_TASB: Floats, x_B: Floats) -> Floats:
-    """Of ln loss between seeds, over budgets. Single runs that fall out of the rest (more than 3.5 robust standard
-    deviations) count as that much: one late drop is not everybody's noise."""
+    """The covariance over budgets of ln loss between seeds. Deviations are clipped at 3.5 robust standard deviations,
+    so that one run with a late drop does not inflate the noise of all."""
     apart = np.log(loss_TASB)
     seeds = apart.shape[2]
     apart_NB = (apart - apart.mean(axis=2, keepdims=True)).reshape(-1, len(x_B)) * np.sqrt(seeds / max(1, seeds - 1))

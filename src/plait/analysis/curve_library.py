@@ -1,14 +1,14 @@
-"""What complete learning curves of other architectures, or of the same ones on other texts, say about a candidate.
+"""A prior for the learning curves of candidates, from a library of complete curves of other architectures and texts.
 
-A candidate that has been trained to a tenth of the target shows its first losses; what it learns late (copying from the
-context, above all) shows in none of them. But architectures that are built alike learn alike. A library holds complete
-curves, as deviations from their text's mean curve, and each architecture's traits (numbers that say how it is built).
-How deviations vary over budgets, with traits, between architectures and between texts is learnt from it
-(`curve_covariance`); what it then tells of a candidate on a new text is a normal conditional: a mean and a covariance
-(`Known.prior`). Between the library's budgets curves are taken as straight lines in ln tokens; beyond them the
-library's last deviation goes on with a slope that is as uncertain as slopes are there, and fades.
+The losses of a candidate that was trained to a tenth of the target do not show what it will learn late (above all,
+copying from the context). But similar architectures have similar learning curves. A library holds complete curves, as
+deviations from the mean curve of their text, and the traits of each architecture (numbers that describe it). How
+deviations vary with budget, traits, architecture and text is estimated from it (`curve_covariance`). Conditioning that
+model on the library gives the mean and covariance of a candidate's deviations on a new text (`Known.prior`). Between
+the library's budgets, curves are interpolated linearly in ln tokens. Beyond them, the last deviation is extended by a
+random slope, with the standard deviation that slopes have at that end of the library, which decays to 0.
 
-Letters: A architectures of the library, B its budgets, F traits, T texts, C candidates, U budgets asked, N = A·B.
+Letters: A architectures of the library, B its budgets, F traits, T texts, C candidates, U budgets asked for, N = A·B.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from plait.analysis.curve_table import CurveTable
 from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
 
-FADES = 1.0  # e-folds over which a slope lasts beyond the library's budgets
-COMMON = 0.0006  # variance per e-fold of tokens by which a text's mean curve departs from the library's, in ln loss
-OUTSIDE = 0.5  # standard deviations beyond the range of a trait in the library, up to which it speaks of a candidate
+FADES = 1.0  # correlation length of slopes beyond the library's budgets, in ln tokens
+COMMON = 0.0006  # variance, per unit of ln tokens, of a new text's mean curve (ln loss) about the library's
+OUTSIDE = 0.5  # how far a candidate's trait may be outside the library's range, in standard deviations
 
 
 @dataclass(frozen=True)
 class Library:
-    """`curve_TB`: ln loss on each text, a mean over architectures. `deviation_TAB`: ln loss, a mean of `runs` seeds,
-    minus its text's mean curve. `seeds_BB`: the covariance between seeds. `traits_AF`: not standardised. `fitted`:
-    covariances learnt from it before. `width`: see `Known.width`. `texts`: the names of its texts."""
+    """Complete learning curves. `curve_TB`: the mean curve of each text, ln loss averaged over architectures.
+    `deviation_TAB`: ln loss, averaged over `runs` seeds, minus the mean curve of its text. `seeds_BB`: the covariance
+    between seeds. `traits_AF`: not standardised. `fitted`: covariances estimated earlier. `width`: the calibration
+    factor of forecasts, see `Known.width`. `texts`: the names of the texts."""
 
     names: list[str]
     traits_AF: Floats
@@ -53,7 +54,7 @@ class Library:
 
     @property
     def columns_TAK(self) -> Floats:
-        """What the covariances are of: here the deviations at the budgets."""
+        """The variables that `covariances` describes: here the deviations at the budgets."""
         return self.deviation_TAB
 
     @cached_property
@@ -61,13 +62,13 @@ class Library:
         return self.traits_AF.mean(axis=0), np.maximum(1e-9, self.traits_AF.std(axis=0))
 
     def standard(self, traits_CF: Floats) -> Floats:
-        """Traits that do not vary in the library tell nothing."""
+        """Standardised traits; those that do not vary within the library are set to 0."""
         middle_F, width_F = self.center
         return np.where(width_F > 1e-6, (traits_CF - middle_F) / width_F, 0.0)
 
     def without(self, names: Sequence[str], same_covariances: bool = False) -> Library:
-        """The rest, whose covariances are learnt again, or taken from the whole (`same_covariances`), as is usual in
-        leave-one-out cross-validation of Gaussian processes (Rasmussen and Williams 2006, section 5.4.2)."""
+        """The library without these architectures. Its covariances are estimated again, or kept (`same_covariances`),
+        as usual in leave-one-out cross-validation of Gaussian processes (Rasmussen and Williams 2006, sec. 5.4.2)."""
         keep = [i for i, name in enumerate(self.names) if name not in set(names)]
         kept_TAB = self.deviation_TAB[:, keep]
         mean_TB = kept_TAB.mean(axis=1)
@@ -91,7 +92,7 @@ class Library:
 
     @cached_property
     def inverse_NN(self) -> Floats:
-        """Of the covariance of the mean over texts."""
+        """The inverse of the covariance of all deviations, averaged over texts."""
         cov, texts = self.covariances, len(self.deviation_TAB)
         standard_AF = self.standard(self.traits_AF)
         rest_BB = (cov.text_BB + self.seeds_BB / self.runs) / texts
@@ -99,7 +100,7 @@ class Library:
 
     @cached_property
     def slopes(self) -> tuple[float, float]:
-        """Standard deviation of the slope of a deviation at the first and at the last budgets, per e-fold."""
+        """Standard deviation of a deviation's slope in ln tokens, between the first two and the last two budgets."""
         cov = self.covariances
         whole_BB = cov.alike_BB + cov.own_BB + cov.text_BB
 
@@ -110,11 +111,11 @@ class Library:
         return (slope(0, 1), slope(-1, -2)) if len(self.x_B) > 1 else (0.1, 0.1)
 
     def between(self, x_U: Floats) -> Floats:
-        """Weights (U, B) of a straight line between the budgets; the nearest beyond them."""
+        """Weights (U, B) of linear interpolation between the budgets, constant beyond them."""
         return np.stack([np.interp(x_U, self.x_B, row_B) for row_B in np.eye(len(self.x_B))], axis=1)
 
     def mean_curve(self, x_U: Floats, text: str = "") -> Floats:
-        """The mean curve of one text, or of all of them; beyond the budgets it is extended by its end slopes."""
+        """The mean curve of one text, or of all if the text is not in the library; extended linearly at both ends."""
         if len(self.x_B) == 1:
             return np.zeros_like(x_U)
         curve_B = self.curve_TB[self.texts.index(text)] if text in self.texts else self.curve_TB.mean(axis=0)
@@ -125,14 +126,14 @@ class Library:
 
     @property
     def mean_error_BB(self) -> Floats:
-        """The covariance of a text's mean curve over so many architectures around the mean over all there could be."""
+        """The sampling covariance of a text's mean curve, as an estimate of the mean over all architectures."""
         cov = self.covariances
         whole_BB = cov.alike_BB + cov.own_BB + cov.text_BB
         return (whole_BB[: len(self.x_B), : len(self.x_B)] + self.seeds_BB / self.runs) / len(self.names)
 
 
 def library(tables: Sequence[CurveTable], traits: Mapping[str, Sequence[float]]) -> Library:
-    """Of the architectures and budgets that all tables have."""
+    """A library of the architectures and budgets that all tables have in common."""
     names = [name for name in tables[0].names if all(name in table.names for table in tables) and name in traits]
     budgets = [b for b in tables[0].budgets if all(b in table.budgets for table in tables)]
     if len(names) < 2 or not budgets:
@@ -153,8 +154,8 @@ def library(tables: Sequence[CurveTable], traits: Mapping[str, Sequence[float]])
 
 @dataclass(frozen=True)
 class Known:
-    """A library, and the candidates' place in it: their traits, and which of its architectures each is, if any.
-    `text`: the name of the text they train on, which the library may have."""
+    """A library and its relation to the candidates: `traits` by candidate; `same`, the library's architecture that a
+    candidate is, if any; `text`, the name of the text they are trained on, which may be one of the library's."""
 
     library: Library
     traits: Mapping[str, Sequence[float]]
@@ -167,8 +168,8 @@ class Known:
         return False
 
     def speaks_of(self, names: Sequence[str]) -> bool:
-        """Whether most of these are in the library, or have traits within its range: of others it can only guess, and
-        models of two blocks were foretold worse by a library of four and eight blocks than without it."""
+        """Whether the library applies: most of the candidates are in it or have traits within its range. It does not
+        extrapolate: a library of models of four and eight blocks made forecasts of two-block models worse."""
         lib = self.library
         low_F, high_F = (end(lib.standard(lib.traits_AF), axis=0) for end in (np.min, np.max))
         inside = []
@@ -179,9 +180,9 @@ class Known:
         return 2 * sum(inside) > len(inside)
 
     def width(self, names: Sequence[str]) -> float:
-        """The factor of the standard deviations of these candidates' forecasts: the library's, if it speaks of them but
-        holds fewer than half. It was counted on candidates that were left out of the library; of architectures that it
-        holds, on a new text, two texts are too few to say."""
+        """The factor by which to scale the standard deviations of the candidates' deviations. It was calibrated on
+        architectures that were left out of the library, so it is used if the library applies but contains fewer than
+        half of the candidates, else it is 1: for known architectures on a new text, two texts are too few to tell."""
         held = sum(self.same.get(name) in self.library.names for name in names)
         return self.library.width if self.speaks_of(names) and 2 * held < len(names) else 1.0
 
@@ -189,9 +190,9 @@ class Known:
         return self.library.mean_curve(x_U, self.text)
 
     def common(self, x_U: Floats) -> Floats:
-        """The covariance (U, U) of the error of `mean_curve`, but for its level. Of a text in the library only the
-        choice of architectures is random. The mean curve of a new one departs from the library's like Brownian motion,
-        by as much as three texts' curves did from their mean; and the library's own is a mean of few texts."""
+        """The covariance (U, U) of the error of `mean_curve`, apart from its level. For a text of the library it is the
+        sampling error of the mean over architectures. The mean curve of a new text deviates from the library's as
+        Brownian motion, with a variance estimated from three texts; 1/T is for the library's mean over T texts."""
         lib = self.library
         if self.text in lib.texts:
             at_UB = lib.between(x_U)
@@ -201,7 +202,7 @@ class Known:
         return np.asarray(wandered_UU + self._beyond(x_U))
 
     def prior(self, names: Sequence[str], x_U: Floats) -> tuple[Floats, Floats]:
-        """Mean (C, U) and covariance (C, U, C, U) of the candidates' deviations on a new text at x = ln tokens."""
+        """Mean (C, U) and covariance (C, U, C, U) of candidates' deviations at x = ln tokens, given the library."""
         mean_CB, cov_CBCB = self._conditional(tuple(names))
         at_UB = self.library.between(x_U)
         cov_CUCU = np.einsum("ui,aibj,vj->aubv", at_UB, cov_CBCB, at_UB, optimize=True)
@@ -214,13 +215,13 @@ class Known:
         return {}
 
     def _conditional(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
-        """The same at the library's budgets: (C, B), (C, B, C, B)."""
+        """`prior` at the library's budgets: (C, B), (C, B, C, B)."""
         if names not in self._kept:
             self._kept[names] = self._columns(names)
         return self._kept[names]
 
     def _columns(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
-        """The same of all of the library's columns: (C, K), (C, K, C, K)."""
+        """The conditional mean and covariance of all K columns of the library: (C, K), (C, K, C, K)."""
         lib, learnt = self.library, self.library.covariances
         count, middle = len(names), list(lib.center[0])
         phi_CF = lib.standard(np.array([self.traits.get(name, middle) for name in names], np.float64))
@@ -235,7 +236,7 @@ class Known:
         return mean.reshape(count, columns), np.asarray(cov, np.float64).reshape(count, columns, count, columns)
 
     def _beyond(self, x_U: Floats) -> Floats:
-        """The covariance (U, U) of what a slope makes of a deviation outside of the library's budgets."""
+        """The covariance (U, U) that the random slopes outside of the library's budgets add to a deviation."""
         lib = self.library
         ends = (
             (np.maximum(0.0, lib.x_B[0] - x_U), lib.slopes[0]),

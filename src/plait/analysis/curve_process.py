@@ -1,20 +1,21 @@
-"""Learning curves of many candidates as one Gaussian process over x = ln tokens (from the first observed budget on).
+"""A joint Gaussian process for the learning curves of several candidates, over x = ln(tokens / first observed budget).
 
     ln L_a(x) = c(x) + g_a(x) + seed noise
 
-c, the curve that all have in common, and g_a, what sets one candidate apart, are levels that change by a slope; the
-slope is an Ornstein–Uhlenbeck process: it persists over about `length` and fades to its mean, so that a candidate that
-catches up goes on doing so for a while, and nobody can say for how long. That uncertainty, which grows with the
-distance of the extrapolation, is the discrepancy. The covariance of ∫ slope over x and y is
+c is the curve that all candidates have in common, g_a the deviation of candidate a. Both are a random level plus the
+integral of a slope, which is an Ornstein–Uhlenbeck process of correlation length ℓ (`length`): a candidate that catches
+up keeps doing so for a while, and the uncertainty grows with the distance of the extrapolation. For a slope of variance
+σ² the integrals up to x and up to y have the covariance
 
     σ² ℓ² (2 min(x, y)/ℓ + e^{−x/ℓ} + e^{−y/ℓ} − 1 − e^{−|x − y|/ℓ})
 
-A candidate that is behind at first may catch up (`tie`: the correlation of first level and slope, negative where early
-losses mislead). Deviations shrink, e^{−shrink x}, as all approach the text's entropy. Seeds of one candidate share g_a;
-their luck lasts `luck` (a lucky run at one budget is lucky at twice that, too).
+`tie` is the correlation between the initial level of g_a and its slope: negative if those behind at first tend to catch
+up. Deviations shrink as e^{−shrink x}, as all curves approach the entropy of the text. Seeds of one candidate share
+g_a; their noise is correlated over the length `luck`, so a run that is lucky at one budget is still so at twice that.
 
-Everything is normal, hence exact. How much the candidates at hand differ is not the table's business alone: the scale
-of all g_a is weighed over `SCALES` by how well each explains the observations, which also gives draws heavier tails.
+All terms are normal, so the posterior is exact for a given scale of g. That scale depends on the candidates of the
+race: the posterior is a mixture over `SCALES`, weighted by their marginal likelihoods and a log-normal prior, which
+also gives heavier tails.
 
 Letters: N observations, C candidates, B budgets, D draws, M = B·C.
 """
@@ -34,28 +35,28 @@ if TYPE_CHECKING:
 
 SCALES = (0.35, 0.6, 1.0, 1.7, 2.8)
 JITTER = 1e-10
-NEGLIGIBLE = 1e-6  # weight of a scale
+NEGLIGIBLE = 1e-6  # posterior weight below which a scale is skipped
 
 
 @dataclass(frozen=True)
 class Process:
-    """Constants, fitted on complete trainings. Slopes are per e-fold of tokens."""
+    """Hyperparameters, fitted to complete learning curves. Slopes and lengths are in ln tokens."""
 
-    slope_mean: float = -0.2  # of the common curve
+    slope_mean: float = -0.2  # mean slope of the common curve
     slope_common: float = 0.03
     length_common: float = 1.0
-    level: float = 0.15  # of candidates, at the first observed budget
+    level: float = 0.15  # standard deviation of g at the first observed budget
     slope: float = 0.1
     length: float = 1.0
     tie: float = -0.5
     shrink: float = 0.3
     luck: float = 1.0
-    white: float = 0.3  # the share of the seeds' variance that does not last
-    scale_width: float = 0.5  # of the prior of ln scale
+    white: float = 0.3  # fraction of the seed variance that is independent between budgets
+    scale_width: float = 0.5  # prior standard deviation of ln scale
 
 
 def integrated(x: Floats, y: Floats, length: float) -> Floats:
-    """Of a slope of variance 1."""
+    """The covariance of the integral of a slope of variance 1, up to `x` and up to `y`."""
     return np.asarray(
         length**2
         * (2 * np.minimum(x, y) / length + np.exp(-x / length) + np.exp(-y / length) - 1 - np.exp(-abs(x - y) / length))
@@ -75,7 +76,7 @@ def _own(x: Floats, y: Floats, process: Process) -> Floats:
 
 @dataclass(frozen=True)
 class _Points:
-    """Where something is observed: x, which candidate, which of all runs."""
+    """Observed points: x, index of the candidate, index of the run."""
 
     x: Floats
     candidate: Ints
@@ -90,7 +91,7 @@ def draw_curves(
     draws: int,
     rng: np.random.Generator,
 ) -> Floats:
-    """ln losses (D, B, C) of expected losses at `budgets_B` (ln tokens)."""
+    """Posterior draws (D, B, C) of the logarithm of expected losses at `budgets_B` (ln tokens)."""
     posteriors = _posteriors(curves, budgets_B, process, noise)
     parts = rng.multinomial(draws, [posterior.weight for posterior in posteriors])
     drawn = []
@@ -112,8 +113,8 @@ def log_score(
     noise: float,
     runs: int,
 ) -> float:
-    """ln probability of what came out at `target` (ln tokens), the means of so many runs, all candidates at once: what
-    constants are fitted by."""
+    """Log predictive density of the actual losses at `target` (ln tokens), means of `runs` runs, of all candidates
+    jointly. The hyperparameters are fitted by maximising it."""
     scores = []
     for posterior in _posteriors(curves, np.array([target]), process, noise):
         if posterior.weight > NEGLIGIBLE:
@@ -137,7 +138,7 @@ def _observed(curves: Curves) -> tuple[_Points, Floats, float]:
 
 @dataclass(frozen=True)
 class _Posterior:
-    """At one of the scales, with the weight that the observations give it."""
+    """The posterior for one of the scales, and the posterior weight of that scale."""
 
     mean_M: Floats
     cov_MM: Floats
@@ -167,7 +168,7 @@ def _posteriors(curves: Curves, budgets_B: Floats, process: Process, noise: floa
 
 
 def _covariances(x: Floats, candidate: Ints, process: Process) -> tuple[Floats, Floats]:
-    """Of the common curve and of the candidates' own. Budgets are few: each pair of them is computed once."""
+    """Prior covariances of the common curve and of deviations. Each pair of budgets is computed only once."""
     values_U, place = np.unique(x, return_inverse=True)
     pairs = np.ix_(place, place)
     left, right = values_U[:, None], values_U[None]

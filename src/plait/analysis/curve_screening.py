@@ -1,19 +1,18 @@
-"""What a screening tells beside a library of curves: short trainings with a small batch, of all candidates, before a
-race.
+"""Screenings as evidence in forecasts: short trainings of all candidates with a small batch, before the race.
 
-Rankings cross with the number of optimizer steps: what decides at the end (copying from the context, above all) is
-learnt late. A sixteenth of the batch takes all of the steps at a sixteenth of the cost; on text full of copies, scored
-by the tokens that repeat the context, it shows who learns to copy and how well (`racing.screening` trains it). How well
-such a loss predicts the end is learnt from architectures that have both: the screening is one more column beside the
-library's budgets, with its own covariances (`curve_covariance`), and every forecast is conditioned on the candidates'
-screenings.
+Rankings change with the number of optimizer steps, because what decides in the end (above all, copying from the
+context) is learnt late. With a sixteenth of the batch, all of the steps cost a sixteenth. Trained on text full of
+copies, and scored by the loss of tokens that repeat the context, such a screening shows which candidates learn to copy,
+and how well (`racing.screening` trains it). How well it predicts the final loss is estimated from architectures that
+have both: the score is one more variable (column) next to the deviations at the library's budgets, with its own
+covariances (`curve_covariance`), and every forecast is conditioned on the scores of the candidates.
 
-    score = asinh((ln loss − location) / unit) / scale
+    score = (asinh((ln loss − location) / unit) − mean) / scale
 
-On some texts one architecture copies long before all others, so that losses have heavy tails, and the spread of the
-others varies fivefold between texts. Hence a robust location and unit for each text, and asinh, which is linear near
-the middle and logarithmic in the tails. On a new text both are unknown and are estimated with the forecast, so only
-differences between candidates count.
+On some texts one architecture copies long before all others, so the losses have heavy tails; the spread of the others
+varies fivefold between texts. Hence location and unit are robust (median and interquartile range of each text), and
+asinh is linear in the middle and logarithmic in the tails. On a new text both are unknown and are estimated together
+with the forecast, so only differences between candidates matter.
 
 Letters: A architectures of the library, B its budgets, K = B + 1 columns, S step counts, T texts, C candidates.
 """
@@ -32,17 +31,17 @@ from plait.analysis.curve_library import Known, Library
 from plait.analysis.curve_posterior import LEVEL
 from plait.analysis.pareto import Floats
 
-WORTH = 0.7  # of the tokens of a full training of as many steps: where the prior places a screening among budgets
-UNITS = 1.0  # standard deviation of ln unit between texts; three texts have 0.055, 0.059 and 0.29
-QUARTILES = 1.349  # their distance in standard deviations, where a distribution is normal
-TEXT_SHARE = 0.5  # of a screening's variance that is one text's alone, where the library has one text and cannot say,
-TEXT_TIE = 0.5  # and how much of that goes with what the text makes of the losses
+WORTH = 0.7  # the prior correlates a screening with budgets as if at this fraction of a full training's tokens
+UNITS = 1.0  # prior standard deviation of ln unit between texts; three texts have the units 0.055, 0.059 and 0.29
+QUARTILES = 1.349  # the interquartile range of a normal distribution, in standard deviations
+TEXT_SHARE = 0.5  # fraction of a score's variance that is specific to the text, assumed if the library has one text,
+TEXT_TIE = 0.5  # and the factor on its covariance with the text-specific part of the losses
 
 
 @dataclass(frozen=True)
 class Screenings:
-    """Of a library's architectures, in its order. `loss_TAS`: ln losses, means of `runs` seeds. `noise_S`: the variance
-    of a score between seeds. `tokens_per_step`: of the library's full trainings."""
+    """Screenings of a library's architectures, in its order. `loss_TAS`: ln loss, mean of `runs` seeds. `noise_S`: the
+    variance of a score between seeds. `tokens_per_step`: of the full trainings in the library."""
 
     steps: list[int]
     loss_TAS: Floats
@@ -51,7 +50,7 @@ class Screenings:
     tokens_per_step: int
 
     def at(self, steps: float) -> tuple[Floats, float]:
-        """Losses (T, A) and their variance after so many steps: between the counts a straight line in ln steps."""
+        """ln losses (T, A) and the variance of scores after so many steps, interpolated linearly in ln steps."""
         x_S, x = np.log(self.steps), math.log(min(max(steps, self.steps[0]), self.steps[-1]))
         weight_S = np.array([np.interp(x, x_S, row_S) for row_S in np.eye(len(x_S))])
         return self.loss_TAS @ weight_S, float(self.noise_S @ weight_S)
@@ -62,7 +61,7 @@ class Screenings:
 
 @dataclass(frozen=True)
 class Scale:
-    """How ln losses of screenings become scores on each text; over its architectures they have mean 0, variance 1."""
+    """The transformation of ln losses to scores, which have mean 0 and variance 1 over the architectures of a text."""
 
     location_T: Floats
     unit_T: Floats
@@ -86,13 +85,13 @@ class ScreenedLibrary(Library):
     """A library with the screening scores of its architectures as its last column."""
 
     screening_TA: Floats = field(default_factory=lambda: np.zeros((0, 0)))  # ln losses
-    screening_noise: float = 0.0  # the variance of a score between seeds
+    screening_noise: float = 0.0  # variance of a score between seeds
     screening_runs: int = 1
-    screening_x: float = 0.0  # ln tokens, where the prior places it
+    screening_x: float = 0.0  # its position among budgets in the prior covariance, in ln tokens
 
     @classmethod
     def beside(cls, library: Library, screenings: Screenings, steps: float) -> ScreenedLibrary:
-        """Its covariances are learnt again, with the column."""
+        """The library with screenings of so many steps; its covariances are estimated again."""
         loss_TA, noise = screenings.at(steps)
         shared = {attribute.name: getattr(library, attribute.name) for attribute in fields(Library)} | {"fitted": None}
         x = math.log(WORTH * screenings.tokens_per_step * min(steps, screenings.steps[-1]))
@@ -108,7 +107,7 @@ class ScreenedLibrary(Library):
 
     @cached_property
     def seeds_KK(self) -> Floats:
-        """As `learn_covariances` wants it: everything is divided by `runs`, which the screening's are not."""
+        """Seed covariance of all columns. `learn_covariances` divides it by `runs`, so the screening's is rescaled."""
         seeds_KK = np.zeros((len(self.x_B) + 1,) * 2)
         seeds_KK[:-1, :-1] = self.seeds_BB
         seeds_KK[-1, -1] = self.screening_noise * self.runs / self.screening_runs
@@ -122,7 +121,7 @@ class ScreenedLibrary(Library):
 
     @cached_property
     def covariances(self) -> Covariances:
-        """Over columns."""
+        """Over all columns: the budgets, and the screening score as the last."""
         if self.fitted is not None:
             return self.fitted
         x_K = np.append(self.x_B, self.screening_x)
@@ -142,12 +141,12 @@ class ScreenedLibrary(Library):
 
 
 def _budgets(cov: Covariances) -> Covariances:
-    """Without the screening's column."""
+    """The covariances over budgets alone, without the screening score."""
     return Covariances(cov.alike_BB[:-1, :-1], cov.own_BB[:-1, :-1], cov.text_BB[:-1, :-1], cov.weight_A)
 
 
 def _of_one_text(cov: Covariances) -> Covariances:
-    """What is assumed of texts, column by column: of budgets as `curve_covariance` does, of the screening more."""
+    """The assumed text-specific covariance: for budgets as in `curve_covariance`, for the screening score larger."""
     whole_KK = (cov.alike_BB + cov.own_BB) / (1 - ONE_TEXT)
     width_B = np.sqrt(np.diag(whole_KK))[:-1]
     share_K = np.append(ONE_TEXT * width_B[-1] / width_B, TEXT_SHARE)
@@ -161,7 +160,7 @@ def _of_one_text(cov: Covariances) -> Covariances:
 
 @dataclass(frozen=True)
 class ScreenedKnown(Known):
-    """`screened`: ln losses of the candidates' screenings; those that diverged or were not screened have none."""
+    """`screened`: ln loss of the candidates' screenings, without those that diverged or were not screened."""
 
     screened: Mapping[str, float] = field(default_factory=dict)
 
@@ -170,7 +169,7 @@ class ScreenedKnown(Known):
         return len(self.screened) > 1
 
     def _conditional(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
-        """At the library's budgets, given the screenings, whose level on this text is unknown."""
+        """At the library's budgets, given the screening scores, whose common level on this text is unknown."""
         if names not in self._kept:
             mean_CK, cov_CKCK = self._columns(names)
             known = [c for c, name in enumerate(names) if name in self.screened]
@@ -193,8 +192,8 @@ class ScreenedKnown(Known):
         return mean.reshape(mean_CK.shape), cov.reshape(cov_CKCK.shape)
 
     def _scores(self, loss_C: Floats, mean_C: Floats, cov_CC: Floats) -> Floats:
-        """With the location and the unit of this text that are most probable, given what the library expects of these
-        candidates, and how units vary between its texts. Of all on a grid: G locations, H units."""
+        """Scores, with the location and unit of this text that have the highest posterior density on a grid of G
+        locations and H units, given the library's predictions of the scores and a log-normal prior for the unit."""
         scale, range_ = self._library.scale, float(np.ptp(loss_C))
         location_G = np.linspace(loss_C.min() - range_ / 2, loss_C.max() + range_ / 2, 81)
         deviate_H = np.linspace(-3, 3, 61)

@@ -1,8 +1,8 @@
-"""Complete learning curves of many architectures on one text, and simulated ones: what races are replayed on.
+"""Complete learning curves of many architectures on one text, measured or simulated, on which races are replayed.
 
-A table is read from a truth file (`read_tables`, one per text) or drawn (`simulate_table`). Simulated curves are power
-laws with an offset, E + A t^−α; architectures of one family are alike; some learn something late (a drop at a budget of
-their own, as attention does when it begins to copy), which makes curves cross; seeds have luck that lasts for a while.
+A table is read from a file of complete trainings (`read_tables`, one table per text) or simulated (`simulate_table`).
+Simulated curves are power laws with an offset, E + A t^−α, with similar parameters within a family. Some families learn
+something late (a drop in loss, as of attention when it begins to copy), so curves cross. Seed noise is autocorrelated.
 
 Letters: A architectures, S seeds, B budgets.
 """
@@ -27,8 +27,8 @@ BUDGETS = tuple(0.2621e6 * 2.0**k for k in range(8))
 
 @dataclass(frozen=True)
 class CurveTable:
-    """`loss_ASB`: after the learning rate's decay at each budget. `cost`: of one token, in any unit. `families`: what
-    each is made of. `provenance`: where the numbers are from."""
+    """`loss_ASB`: the validation loss at each budget, after decaying the learning rate. `cost`: per token, in any unit.
+    `families`: the composition of each architecture. `provenance`: the source of the numbers."""
 
     text: str
     names: list[str]
@@ -59,14 +59,14 @@ class CurveTable:
         )
 
     def until(self, budget: float) -> CurveTable:
-        """The same with a nearer end."""
+        """The table up to this budget."""
         kept = [i for i, b in enumerate(self.budgets) if b <= budget * (1 + 1e-9)]
         return replace(self, budgets=[self.budgets[i] for i in kept], loss_ASB=self.loss_ASB[:, :, kept])
 
     def observations(
         self, longest: Mapping[str, int], seeds: Sequence[int]
     ) -> dict[str, dict[int, list[tuple[float, float]]]]:
-        """What is known when each architecture has been trained to so many of the budgets with these seeds."""
+        """The losses observed if each architecture was trained to its first `longest` budgets with these seeds."""
         return {
             name: {
                 seed: [(self.budgets[b], float(self.loss_ASB[self.names.index(name), seed, b])) for b in range(count)]
@@ -77,8 +77,8 @@ class CurveTable:
 
 
 def read_tables(path: Path, cost: str = "flops_per_token") -> list[CurveTable]:
-    """One per text. Architectures that lack a budget that others have, or have one seed where others have several, are
-    left out, and counted. One with fewer seeds than most has them again, so that its mean is its own."""
+    """One table per text. Architectures that lack a budget, or have one seed if others have several, are left out and
+    listed in `provenance`. If one has fewer seeds than most, its seeds are repeated, which keeps its mean."""
     try:
         document = loads(path.read_text(encoding="utf-8"), constants=True)
         runs, rows = document["runs"], {row["name"]: row for row in document["architectures"]}
@@ -127,7 +127,7 @@ def simulate_table(
     noise: float = 0.008,
     late: float = 0.4,
 ) -> CurveTable:
-    """`late`: the share of families that learn something late. `noise`: relative, between seeds."""
+    """`late`: fraction of families that learn something late. `noise`: relative standard deviation between seeds."""
     family_A = rng.integers(families, size=architectures)
 
     def alike(middle: float, between: float, within: float) -> Floats:
@@ -140,7 +140,7 @@ def simulate_table(
     loss_AB = floor_A[:, None] + first_A[:, None] * np.exp(-alpha_A[:, None] * x_B)
     drop_A = np.where(rng.random(families)[family_A] < late, np.exp(alike(math.log(0.15), 0.3, 0.2)), 0.0)
     when_A = x_B[-1] * np.clip(alike(0.5, 0.2, 0.08), 0.0, 1.0)
-    # What is learnt late is missing before: such a family starts behind and ends ahead.
+    # The drop is centred, so a family that learns late starts behind and ends ahead.
     gone_AB = 1 / (1 + np.exp(-(x_B - when_A[:, None]) / 0.4))
     loss_AB = loss_AB * np.exp(drop_A[:, None] * (0.5 - gone_AB))
     step_ASB = rng.normal(size=(architectures, seeds, len(x_B)))

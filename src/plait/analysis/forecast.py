@@ -1,7 +1,7 @@
 """Forecasts of several candidates' losses: joint posterior draws, and the losses, ranks and P(best) that follow.
 
-`plait.analysis.learning_curve` makes them. Draws belong together: what one draw says of a candidate goes with what it
-says of the others, and of other budgets.
+`plait.analysis.learning_curve` computes them. Each draw is one joint sample over all candidates and budgets, so
+differences between candidates and crossings of curves can be computed draw by draw.
 
 Letters: D draws, B budgets, C candidates.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
 
-LEVEL = 0.9  # of the intervals
+LEVEL = 0.9  # probability of the credible intervals
 
 
 def _shares_of_best(loss_DC: Floats) -> Floats:
@@ -26,53 +26,53 @@ def _shares_of_best(loss_DC: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Prediction:
-    """All candidates at one budget: `loss_DC` are draws of their expected losses (infinite for those diverged)."""
+    """All candidates at one budget. `loss_DC`: draws of their expected losses, infinite if they diverged."""
 
     names: list[str]
     tokens: float
     loss_DC: Floats
-    noise: float  # between seeds, relative
-    blind: bool = False  # what was trained is too little to say who will be best
-    #: (D, 1 or C), ln: by how much all losses of a draw are off together. It is part of losses and intervals, but of
-    #: nothing that compares candidates.
+    noise: float  # relative standard deviation between seeds
+    blind: bool = False  # the trainings were too short to say which candidate will be best
+    #: (D, 1 or C), in ln loss: an error common to all candidates of a draw. Included in losses and intervals, not in
+    #: comparisons of candidates.
     shift_DC: Floats | None = None
 
     @cached_property
     def best_share(self) -> dict[str, float]:
-        """In which share of the draws each has the least loss: what races decide by."""
+        """The fraction of draws in which each candidate has the lowest loss, on which the decisions of a race rely."""
         return dict(zip(self.names, _shares_of_best(self.loss_DC).tolist(), strict=True))
 
     @cached_property
     def p_best(self) -> dict[str, float]:
-        """How probably each has the least expected loss. Blind forecasts know nothing of that, and all that did not
-        diverge are equally probable."""
+        """The posterior probability that a candidate has the lowest expected loss. In a blind forecast, all that did
+        not diverge are equally probable."""
         if self.blind:
             finite_C = np.isfinite(self.loss_DC).all(axis=0)
             return dict(zip(self.names, (finite_C / max(1, finite_C.sum())).tolist(), strict=True))
         return self.best_share
 
     def p_best_of_means(self, runs: int) -> dict[str, float]:
-        """How probably each has the least mean loss of so many trainings: what a table of trainings can confirm."""
+        """The probability of the lowest mean loss over so many runs, which a table of trainings can verify."""
         rng = np.random.default_rng(0)
         seen_DC = self.loss_DC * np.exp(rng.normal(0, self.noise / math.sqrt(runs), self.loss_DC.shape))
         return dict(zip(self.names, _shares_of_best(seen_DC).tolist(), strict=True))
 
     @cached_property
     def loss(self) -> dict[str, float]:
-        """The median."""
+        """The posterior median."""
         shift_C = 0.0 if self.shift_DC is None else np.median(self.shift_DC, axis=0)
         return dict(zip(self.names, (np.median(self.loss_DC, axis=0) * np.exp(shift_C)).tolist(), strict=True))
 
     @cached_property
     def regret(self) -> dict[str, float]:
-        """Expected loss of each above the best one's."""
+        """The expected excess of each candidate's loss over that of the best one."""
         finite_DC = np.where(np.isfinite(self.loss_DC), self.loss_DC, np.inf)
         mean_C = finite_DC.mean(axis=0) - finite_DC.min(axis=1).mean()
         return dict(zip(self.names, mean_C.tolist(), strict=True))
 
     @property
     def pick(self) -> str:
-        """The least expected regret."""
+        """The candidate of lowest expected regret."""
         return min(self.names, key=lambda name: self.regret[name])
 
     @property
@@ -80,7 +80,7 @@ class Prediction:
         return sorted(self.names, key=lambda name: self.loss[name])
 
     def interval(self, name: str, level: float = LEVEL, runs: int | None = None) -> tuple[float, float]:
-        """Of the expected loss; of the mean of so many trainings, if `runs` is given."""
+        """Credible interval of the expected loss or, if `runs` is given, of the mean over so many runs."""
         loss_DC = self.loss_DC if self.shift_DC is None else self.loss_DC * np.exp(self.shift_DC)
         loss_D = loss_DC[:, self.names.index(name)]
         if not np.isfinite(loss_D).all():
@@ -92,23 +92,23 @@ class Prediction:
         return float(low), float(high)
 
     def p_better(self, a: str, b: str) -> float:
-        """How probably the expected loss of `a` is below that of `b`."""
+        """The posterior probability that the expected loss of `a` is lower than that of `b`."""
         a_D, b_D = (self.loss_DC[:, self.names.index(name)] for name in (a, b))
         return float(np.mean(a_D < b_D))
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Joint draws of whole curves: budgets of one draw belong together, so crossings can be read off."""
+    """Joint draws of whole curves."""
 
     names: list[str]
     budgets: list[float]
     loss_DBC: Floats
     noise: float
-    longest: float  # observed
+    longest: float  # the longest observed budget, in tokens
     reach: float
     way: str
-    blind: bool = False  # beyond what was observed, see `Prediction`
+    blind: bool = False  # see `Prediction`; applies to budgets beyond the observed ones
     shift_DB: Floats | None = None  # see `Prediction.shift_DC`
 
     def at(self, tokens: float) -> Prediction:

@@ -3,7 +3,7 @@
 A mean over seeds (or sequences, or searches) has a Student's t interval, and a difference that of the paired values. A
 single value has no interval. If all values agree, as scores at the ceiling or few seeds by chance do, Student's t would
 claim that the mean is known exactly; then the spread is taken from the finite number of test items alone (`Share`;
-exact, Clopper and Pearson 1934). The spread over seeds already includes that of the items, so never both are used.
+exact, Clopper and Pearson 1934). The spread over seeds already includes that of the items, so both are never combined.
 
 Multiple comparisons are corrected by Holm's method (1979), at a family-wise error rate of 5 %.
 

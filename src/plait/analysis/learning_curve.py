@@ -4,19 +4,20 @@
     forecast = extrapolate(observations, [4e6, 8e6, 16e6])
     forecast.at(16e6).p_best                 {"attn": 0.7, "gla": 0.3}
 
-Ways (`WAYS`), all behind the same call:
+Extrapolation methods (`WAYS`):
 
-    last            the last loss, lowered by what curves lose on average: ranks as the last loss does
-    parametric      L(t) = E + A t^−α for each candidate alone
-    hierarchical    one common curve, and for each candidate a deviation whose slope persists and fades
+    last            the last loss minus the average decrease of learning curves: candidates rank as by their last loss
+    parametric      a power law L(t) = E + A t^−α, fitted to each candidate alone
+    hierarchical    a Gaussian process: a common curve, and a deviation of each candidate (`curve_process`)
     ensemble        half of the draws parametric, half hierarchical
-    library         by complete curves of other architectures and texts (`curve_posterior`); half last, half
-                    hierarchical where the candidates are unlike those of the library
+    library         conditional on complete curves of other architectures and texts (`curve_posterior`); half last,
+                    half hierarchical if the candidates are unlike the architectures of the library
 
-What no fit knows is how far curves stray from their form: learning curves cross. That is a constant of each way, fitted
-on complete trainings (`Calibration`; `benchmarks/verdict.py` does it, and measures what it is worth on architectures
-and texts that it has not seen). Draws are of expected losses; `noise` is the standard deviation between seeds, of
-logarithms of losses, pooled over all candidates. Beyond `reach` times the longest observed budget nothing is said.
+Learning curves cross: how far they deviate from a fitted form cannot be estimated from the curves at hand. Each method
+has a constant for it, fitted to complete trainings (`Calibration`; `benchmarks/verdict.py` fits them and evaluates the
+forecasts on architectures and texts not used for fitting). Draws are of expected losses. `noise` is the standard
+deviation of ln loss between seeds, pooled over candidates. Budgets beyond `reach` times the longest observed one are
+refused.
 
 Letters: D draws, B budgets, C candidates.
 """
@@ -40,39 +41,39 @@ if TYPE_CHECKING:
 
 Observations = Mapping[str, Mapping[int, Sequence[tuple[float, float]]]]
 DRAWS = 2000
-WAY = "library"  # the best in the backtest
+WAY = "library"  # the most accurate method in the backtest
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What complete trainings taught: each is a number that the data of one race cannot give. Losses are meant in
-    logarithms, distances in natural logarithms of tokens ("per e-fold").
+    """Constants fitted to complete trainings, which the data of one race cannot determine. Losses are in ln loss,
+    distances in ln tokens: "per e-fold" is per factor e in tokens.
 
-    noise: the standard deviation between seeds, worth `noise_freedom` degrees of freedom beside the seeds at hand.
-    reach: the longest extrapolation, in multiples of the longest observed budget: 16 times ahead 90 % intervals hold
-    81 to 97 % of what the library does not know (backtest).
+    noise: prior standard deviation between seeds, with `noise_freedom` degrees of freedom.
+    reach: the longest extrapolation, in multiples of the longest observed budget. At 16 times, 90 % intervals contain
+    81 to 97 % of the true losses of architectures or texts outside the library (backtest).
     """
 
     noise: float = 0.01
     noise_freedom: float = 4.0
     reach: float = 16.0
-    #: last: the mean decrease per e-fold, common to all, its standard deviation, and that of each candidate's own.
+    #: last: the mean decrease per e-fold, its standard deviation common to all candidates, and that of each alone.
     last_drift: float = 0.12
     last_common: float = 0.06
     last_own: float = 0.04
-    #: parametric: priors of ln α and of ln E less the logarithm of the last loss; discrepancy per e-fold.
+    #: parametric: priors (mean, standard deviation) of ln α and of ln(E / last loss); model discrepancy per e-fold.
     alpha: tuple[float, float] = (-1.2, 0.5)
     offset: tuple[float, float] = (-0.7, 0.7)
     stray: float = 0.03
     #: hierarchical: see `curve_process`.
     process: Mapping[str, float] = field(default_factory=dict)
-    #: Mean decrease per e-fold by budget, ((tokens, decrease), …), the same below the first and beyond the last: curves
-    #: fall faster at first. For candidates that the library does not speak of (`_common_shift`).
+    #: Mean decrease per e-fold by budget, ((tokens, decrease), …), constant beyond both ends: curves fall faster at
+    #: first. Used for candidates to which the library does not apply (`_common_shift`).
     decline: tuple[tuple[float, float], ...] = ()
-    decline_common: float = 0.05  # its standard deviation from text to text, per e-fold
+    decline_common: float = 0.05  # its standard deviation between texts, per e-fold
 
     def declined(self, x: Floats) -> Floats:
-        """What mean curves have lost up to `x` (ln tokens), from the first budget of `decline`."""
+        """The total decrease of mean curves from the first budget of `decline` to `x` (ln tokens)."""
         at, rates = np.log([tokens for tokens, _ in self.decline]), np.array([rate for _, rate in self.decline])
         between = np.concatenate([[0.0], np.cumsum(np.diff(at) * (rates[1:] + rates[:-1]) / 2)])
         place = np.clip(np.searchsorted(at, x, side="right") - 1, 0, len(at) - 2)
@@ -83,7 +84,7 @@ class Calibration:
         return np.asarray(between[place] + since * (rates[place] + slope * since / 2) + outside)
 
 
-#: Fitted on everything in the truth table (`benchmarks/results/2026-11-17-verdict.md` says what they are worth).
+#: Fitted to all complete trainings; evaluated by cross-validation in `benchmarks/results/2026-11-17-verdict.md`.
 CALIBRATION = Calibration(
     noise=0.0159,
     last_drift=0.154,
@@ -114,7 +115,7 @@ CALIBRATION = Calibration(
 
 @dataclass(frozen=True)
 class Curves:
-    """Observations as arrays, sorted; candidates whose last loss is not finite have diverged and are set apart."""
+    """Observations as sorted arrays. Candidates without a run of finite losses have diverged, and are only listed."""
 
     names: list[str]
     seeds: list[list[int]]
@@ -158,9 +159,9 @@ def read_curves(observations: Observations) -> Curves:
 
 
 def pooled_noise(curves: Curves, calibration: Calibration) -> float:
-    """The standard deviation between seeds of ln loss: of all candidates together, with the calibrated one as a prior.
+    """The standard deviation of ln loss between seeds, pooled over candidates, with the calibrated one as a prior.
 
-    Budgets of one run are not independent, so each candidate counts with its seeds less one, over all of its budgets.
+    Budgets of one run are not independent, so each candidate has as many degrees of freedom as seeds, minus one.
     """
     squares, freedom = calibration.noise_freedom * calibration.noise**2, calibration.noise_freedom
     for runs in curves.points:
@@ -184,7 +185,7 @@ class Constants:
     known: Known | None
 
 
-#: (curves, ln budgets, constants, draws, stream) → ln losses (D, B, C) of expected losses.
+#: (curves, ln budgets, constants, number of draws, generator) → draws (D, B, C) of ln expected loss.
 Way = Callable[[Curves, Floats, Constants, int, np.random.Generator], Floats]
 
 
@@ -198,8 +199,8 @@ def extrapolate(
     reach: float | None = None,
     known: Known | None = None,
 ) -> Forecast:
-    """Every candidate's loss at every one of `budgets` (tokens). `reach` overrides the calibrated one; `known` is what
-    the way `library` knows; without, it is `hierarchical`."""
+    """Forecast the loss of every candidate at each of `budgets` (tokens). `reach` overrides the calibrated one. `known`
+    is the library for the method `library`, which falls back to `hierarchical` without it."""
     if way not in WAYS:
         raise UserError(f"there is no way {way!r} to carry curves on; there are {', '.join(WAYS)}.")
     if not observations:
@@ -262,8 +263,8 @@ def _hierarchical(
 def _by_library(
     curves: Curves, budgets_B: Floats, constants: Constants, draws: int, rng: np.random.Generator
 ) -> Floats:
-    """Of candidates that the library does not speak of: by what all curves lose, and by the process alone, in halves.
-    Either errs where the other does not: the one where rankings cross, the other where first losses are few."""
+    """If the library does not apply to the candidates, half of the draws are from `last` and half `hierarchical`. Their
+    errors are complementary: `last` fails where rankings cross, `hierarchical` where there are few early losses."""
     from plait.analysis.curve_posterior import draw_known
 
     if constants.known is None:
@@ -278,8 +279,9 @@ def _by_library(
 
 
 def _common_shift(curves: Curves, budgets_B: Floats, calibration: Calibration, draws: int, seed: int) -> Floats:
-    """(D, B) in ln loss: how much less than by `last_drift` all curves fall beyond the longest training, which at small
-    budgets is negative, and how texts differ in that. Drawn apart, so that what decides a race stays as it is."""
+    """Draws (D, B), in ln loss, of the correction to the constant slope `last_drift` beyond the longest training: the
+    mean decrease by budget (`decline`, faster at small budgets) and its variation between texts. It is common to all
+    candidates and has its own random stream, so it does not change the decisions of a race."""
     if not calibration.decline:
         return np.zeros((draws, len(budgets_B)))
     longest = curves.last.max(keepdims=True)

@@ -40,7 +40,7 @@ from plait.core.errors import UserError
 
 NOT_DISTINGUISHABLE = "not distinguishable"
 WILD = 0.01  # the level at which an architecture is called noisier than the rest
-DRAWS = 4000  # of P(best)
+DRAWS = 4000  # samples for P(best)
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ def _p_best(
     first, second = sorted(runs, key=lambda name: runs[name].mean().item())[:2]
     columns = []
     for name, run_SW in runs.items():
-        rival = second if name == first else first  # what judges it against the best of the others
+        rival = second if name == first else first  # the best of the others: their pair defines the variance
         spread = spreads.get((name, rival)) or spreads[rival, name]
         error = math.sqrt(spread.variance / len(run_SW))
         columns.append(weight_DW @ run_SW.mean(axis=0) + error * rng.standard_t(spread.freedom, draws))

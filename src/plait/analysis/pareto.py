@@ -25,8 +25,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-STRONG = 32  # points that clear away what they dominate before the exact work begins
-FEW = 1000  # points that need no such clearing
+STRONG = 32  # points used to discard the points they dominate before the exact algorithm
+FEW = 1000  # number of points below which nothing is discarded first
 BLOCK = 256
 CELLS = 1 << 24  # comparisons held in memory at once
 
@@ -65,7 +65,7 @@ def front_ranks(points: ArrayLike) -> Ints:
     stairs: list[_Staircase] = []
     level_U = np.empty(len(ranks_UM), dtype=np.int64)
     for point, (_, y, z) in zip(order_U.tolist(), rows, strict=True):
-        # What is dominated within one front is dominated within all before it.
+        # A point dominated within one front is dominated within all earlier fronts, so bisection finds its own.
         low, high = 0, len(stairs)
         while low < high:
             middle = (low + high) // 2
@@ -90,7 +90,7 @@ def crowding_distance(points: ArrayLike) -> Floats:
     distinct_UM, first_U = np.unique(values_NM, axis=0, return_index=True)
     distance_U = np.zeros(len(distinct_UM))
     for column in range(distinct_UM.shape[1]):
-        order_U = np.argsort(distinct_UM[:, column], kind="stable")  # the rows are in lexical order already
+        order_U = np.argsort(distinct_UM[:, column], kind="stable")  # rows are already in lexicographic order
         sorted_U = distinct_UM[order_U, column]
         distance_U[order_U[[0, -1]]] = np.inf
         extent = sorted_U[-1] - sorted_U[0]

@@ -227,7 +227,7 @@ def _early_share(attention_SL: Mask) -> EarlyShare:
     for count in all_S.tolist():
         likely = np.convolve(likely, _ways(attention_SL.shape[1], early, count))
     share = float(there_S.sum() / all_S.sum())
-    # A ratio of sums: its error is that of the mean of what each architecture has above the ratio (linearised).
+    # The share is a ratio of sums; its standard error is that of the linearised values (delta method).
     above_S = share + (there_S - share * all_S) / all_S.mean()
     low, high = group_share_interval(above_S, float(all_S.sum())) or (None, None)
     return EarlyShare(

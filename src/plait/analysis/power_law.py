@@ -17,9 +17,9 @@ import numpy as np
 
 from plait.analysis.pareto import Floats
 
-LIMITS = (-6.0, 3.0)  # of all three parameters, in logarithms
+LIMITS = (-6.0, 3.0)  # bounds of all three parameters, which are logarithms
 STEPS = 30
-ODD = 2.0  # noise beyond which a residual counts less than squared
+ODD = 2.0  # scale of the pseudo-Huber loss, in units of the noise
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,21 @@
-"""Who trains on: from learning curves so far to the candidates that get the next tokens, and those that stop.
+"""Race policies: given the learning curves so far, which candidates continue training and which stop.
 
-A race has rungs, budgets that rise up to the target. At a rung a candidate's learning rate is decayed on a branch,
-which gives one observed loss, and its training can go on from before the branch. After each round every curve is
-carried on to the target (`learning_curve`), and a policy (`POLICIES`) says who trains to its next rung, until the limit
-on cost is reached, or one candidate is certain enough:
+A race has rungs: increasing budgets, up to the target. At each rung the learning rate is decayed on a branch, which
+gives one observed loss; training resumes from the state before the branch. After each round all curves are extrapolated
+to the target (`learning_curve`), and a policy (`POLICIES`) chooses who trains to the next rung, until the cost limit is
+reached or one candidate is best with probability `CERTAIN`:
 
-    halving               at each rung the better half goes on (Jamieson and Talwalkar 2016), by the forecast loss at
-                          the target; it starts at the highest rung from which the whole race fits into the limit
-    top-two               of two draws with different winners, the candidate that is trained less (Russo 2016)
-    knowledge-gradient    most expected gain in the pick's loss per cost (Frazier, Powell and Dayanik 2008), where
-                          looking several rungs ahead counts, too: one rung alone may change no mind, three may
+    halving               successive halving (Jamieson and Talwalkar 2016): at each rung the half with the lower
+                          forecast loss at the target continues; starts at the highest rung that fits into the limit
+    top-two               top-two Thompson sampling (Russo 2016): of the winners of two draws, if they differ, the one
+                          trained less
+    knowledge-gradient    the largest expected decrease in the selected candidate's loss per cost (Frazier, Powell and
+                          Dayanik 2008), looking several rungs ahead, since one rung alone may not change the selection
 
-All of them train everybody to `LEAST` rungs, and, but those that are best with a probability below `NEGLIGIBLE`, on to
-a rung that takes at most `FIRST` of the limit (halving: to where it starts). After a screening (`curve_screening`) the
-first rung is enough: it tells the level of this text, and all else is known better. Nothing here trains: `decide` is a
-pure function of what has been observed.
+With every policy all candidates train to `LEAST` rungs. Then all but those with P(best) below `NEGLIGIBLE` continue to
+the highest rung that costs at most the fraction `FIRST` of the limit (halving: to its first rung). After a screening
+(`curve_screening`) one rung suffices: it shows the level of the losses on this text, and the screening predicts the
+differences better. Nothing is trained here: `decide` is a pure function of the observations.
 
 Letters: D draws, C candidates.
 """
@@ -35,20 +36,20 @@ from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
 from plait.core.units import probability
 
-FIRST = 0.6  # of the limit, at most, for the rounds that everybody takes part in
-LEAST = 3  # rungs before anybody stops
+FIRST = 0.6  # fraction of the limit that the rounds of all candidates may cost
+LEAST = 3  # rungs before a candidate may stop
 NEGLIGIBLE = 0.01  # P(best) below which a candidate stops
-CERTAIN = 0.99  # P(best) at which the race is over
-POLICY = "knowledge-gradient"  # the least regret in the backtest; halving is close, and cheaper
-POINTS = 15  # of the normal distribution over which a gain is averaged
+CERTAIN = 0.99  # P(best) at which the race ends
+POLICY = "knowledge-gradient"  # the lowest regret in the backtest; halving is close, and cheaper
+POINTS = 15  # quantiles of the normal distribution over which a gain is averaged
 
 
 @dataclass(frozen=True)
 class RaceState:
-    """`rungs`: budgets in tokens, the last is the target. `reached`: how many of them each candidate has finished.
-    `cost`: of one token of each, in any one unit. `limit`: on the cost of the whole race, as a share of training all
-    to the target. `decay`: the share of a budget that its branch takes. `screening`: what a screening of all has cost,
-    in the same share; 0: there was none."""
+    """`rungs`: budgets in tokens; the last is the target. `reached`: how many of them each candidate has completed.
+    `cost`: of each candidate per token, in any unit. `limit`: on the cost of the race, as a fraction of training all to
+    the target. `decay`: the fraction of a budget that is trained on its branch. `screening`: the cost of screening all,
+    as the same fraction; 0 without a screening."""
 
     rungs: Sequence[float]
     reached: Mapping[str, int]
@@ -64,7 +65,7 @@ class RaceState:
 
     @property
     def whole(self) -> float:
-        """The cost of training all to the target, once, without branches."""
+        """The cost of training all candidates to the target once, without branches."""
         return sum(self.cost[name] for name in self.names) * self.rungs[-1]
 
     @property
@@ -77,18 +78,18 @@ class RaceState:
         return self.limit * self.whole - self.spent
 
     def cost_until(self, name: str, count: int) -> float:
-        """Of the training up to the last of so many rungs, and of a branch at each."""
+        """The cost of training one candidate to the `count`-th rung, with a branch at every rung."""
         if not count:
             return 0.0
         tokens = (1 - self.decay) * self.rungs[count - 1] + self.decay * sum(self.rungs[:count])
         return self.cost[name] * tokens
 
     def cost_of(self, name: str, rungs: int = 1) -> float:
-        """To go on by so many rungs."""
+        """The cost of training one candidate for so many more rungs."""
         return self.cost_until(name, self.reached[name] + rungs) - self.cost_until(name, self.reached[name])
 
     def common(self, share: float) -> int:
-        """The most rungs, at least one, that all can finish for this share of the limit."""
+        """The largest number of rungs, at least one, that all can complete for this fraction of the limit."""
         fits = [
             count
             for count in range(1, len(self.rungs) + 1)
@@ -99,8 +100,8 @@ class RaceState:
 
 @dataclass(frozen=True)
 class Decision:
-    """`train`: who goes on to the next rung (nobody: the race is over). `stopped`: who is best with negligible
-    probability or has diverged, with that probability. `forecast`: None before anything was observed."""
+    """`train`: the candidates that train to their next rung; if empty, the race is over. `stopped`: P(best) of those
+    that diverged or for which it is negligible. `forecast`: None in the first rounds."""
 
     train: list[str]
     stopped: dict[str, float]
@@ -112,7 +113,7 @@ class Decision:
         return None if self.forecast is None else self.forecast.at(self.forecast.budgets[-1])
 
 
-#: (state, who may go on, forecast, stream) → who does, the first first.
+#: (state, candidates that may continue, forecast, generator) → those that do, in order of priority.
 Policy = Callable[[RaceState, Sequence[str], Forecast, np.random.Generator], list[str]]
 
 
@@ -126,8 +127,8 @@ def decide(
     seed: int = 0,
     known: Known | None = None,
 ) -> Decision:
-    """The next round. The answer depends on `observations` (losses at the rungs reached) and on nothing else, so a race
-    that was killed goes on as it would have, and who stopped may be called back when the others disappoint."""
+    """Decide the next round. The decision depends only on the arguments (`observations`: losses at the rungs reached),
+    so an interrupted race resumes unchanged, and a stopped candidate may return if the others fall short."""
     if policy not in POLICIES:
         raise UserError(f"there is no policy {policy!r} for a race; known: {', '.join(POLICIES)}.")
     stopped = {name: 0.0 for name, runs in observations.items() if _diverged(runs)}
@@ -154,7 +155,7 @@ def decide(
 
 
 def _first(state: RaceState, policy: str) -> int:
-    """Rungs that everybody takes part in."""
+    """The number of rungs to which all candidates train."""
     if state.screening:
         return 1
     return _halving_start(state) if policy == "halving" else state.common(FIRST)
@@ -165,7 +166,7 @@ def _diverged(runs: Mapping[int, Sequence[tuple[float, float]]]) -> bool:
 
 
 def _within(state: RaceState, train: Sequence[str]) -> list[str]:
-    """As many, in order, as the limit lets."""
+    """The candidates, in order, for which the remaining cost suffices."""
     left, kept = state.left * (1 + 1e-9), []
     for name in train:
         if (cost := state.cost_of(name)) <= left:
@@ -175,12 +176,12 @@ def _within(state: RaceState, train: Sequence[str]) -> list[str]:
 
 
 def _kept(count: int, halvings: int) -> int:
-    """Of so many candidates, after halving so many times."""
+    """How many of `count` candidates remain after so many halvings."""
     return max(1, math.ceil(count * 0.5**halvings))
 
 
 def _halving_start(state: RaceState) -> int:
-    """The highest first rung from which halving fits into the limit (costs: the mean candidate's)."""
+    """The highest first rung with which halving stays within the limit, at the mean cost of the candidates."""
     mean = float(np.mean(list(state.cost.values())))
     flat = RaceState(
         state.rungs, dict.fromkeys(state.names, 0), dict.fromkeys(state.names, mean), state.limit, state.decay
@@ -210,7 +211,7 @@ def _halving(state: RaceState, able: Sequence[str], forecast: Forecast, rng: np.
 
 
 def _top_two(state: RaceState, able: Sequence[str], forecast: Forecast, rng: np.random.Generator) -> list[str]:
-    """Draws among all, also those that cannot go on: where both winners are such, another two are drawn."""
+    """Pairs are drawn from all candidates; a pair is drawn again if neither of the two can continue."""
     winner_D = np.argmin(forecast.at(state.rungs[-1]).loss_DC, axis=1)
     chosen: list[str] = []
     for _ in range(50 * state.batch):
@@ -246,7 +247,8 @@ def _knowledge_gradient(
 
 
 def _gain(final_DC: Floats, seen_D: Floats, normal_P: Floats) -> float:
-    """How much lower the pick's expected loss will be once this is seen: each final loss by its regression on it."""
+    """The expected decrease in the lowest posterior mean loss after this observation, to which each final loss responds
+    by linear regression."""
     mean_C = final_DC.mean(axis=0)
     apart_D = seen_D - seen_D.mean()
     slope_C = apart_D @ (final_DC - mean_C) / max(1e-300, float(apart_D @ apart_D))

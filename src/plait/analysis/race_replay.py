@@ -1,7 +1,7 @@
-"""A race played again on complete learning curves: what a policy would have picked, at what cost, and how right it was.
+"""Races replayed on complete learning curves: what a policy would have selected, at what cost, and how well.
 
-Every architecture of the table is a candidate, one of its seeds is what the race sees; the truth is the mean over all
-of its seeds at the last budget. Nothing is trained: a replay takes a second.
+Every architecture of the table is a candidate. The race observes one of its seeds; the truth is the mean over all
+seeds at the last budget. Nothing is trained: a replay takes a second.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from plait.analysis.rank import spearman
 
 @dataclass(frozen=True)
 class Replayed:
-    """`regret`: the pick's loss above the best one's, in nats; `regret_share` of the best loss, `regret_noise` in units
-    of the noise between seeds. `cost`: the share of training all to the end. `held`: how many of the 90 % intervals
-    hold the truth. `p_best`: the forecast's, of the mean over as many seeds as the table has, and whether each was the
-    best by it."""
+    """`regret`: the loss of the selected candidate minus that of the best one, in nats; `regret_share` is relative to
+    the best loss, `regret_noise` to the standard deviation between seeds. `cost`: as a fraction of training all to the
+    end. `held`: the fraction of 90 % intervals that contain the truth. `p_best`: for each candidate, the forecast
+    probability of the lowest mean over the table's seeds, and whether it had the lowest."""
 
     pick: str
     best: str
@@ -52,8 +52,8 @@ def replay(
     known: Known | None = None,
     screening: float = 0.0,
 ) -> Replayed:
-    """`noise`: between seeds, in nats, if it is known better than from this table alone. `screening`: the cost of the
-    screenings that are part of `known`, see `RaceState`."""
+    """`noise`: standard deviation between seeds, in nats, if known better than from this table alone. `screening`: the
+    cost of the screenings in `known`, see `RaceState`."""
     run = int(np.random.default_rng(seed).integers(table.loss_ASB.shape[1]))
     cost = dict(zip(table.names, table.cost.tolist(), strict=True))
     state = RaceState(table.budgets, dict.fromkeys(table.names, 0), cost, limit, decay, batch, screening)
@@ -70,7 +70,7 @@ def replay(
 
 def _judged(table: CurveTable, state: RaceState, decision: Decision, rounds: int, noise: float) -> Replayed:
     seen = decision.prediction
-    assert seen is not None  # somebody was trained, so there is a forecast
+    assert seen is not None  # a race ends after its first rounds, so there is a forecast
     truth = dict(zip(table.names, table.truth.tolist(), strict=True))
     best = min(truth, key=lambda name: truth[name])
     regret = truth[seen.pick] - truth[best]

@@ -32,7 +32,7 @@ from plait.analysis.distributions import t_quantile
 from plait.analysis.pareto import Floats, Mask
 from plait.core.errors import UserError
 
-PAIRS = 1 << 22  # compared at once by kendall
+PAIRS = 1 << 22  # pairs that `kendall` compares at once
 
 
 def ranks(values: ArrayLike) -> Floats:
@@ -152,14 +152,14 @@ def _share(values_N: Floats, count: int) -> Floats:
     return np.where(above_N, 1.0, np.where(at_N, tied, 0.0))
 
 
-FEWEST = 4  # models that have an interval
-JACKKNIFED = 20  # models from which on the jackknife knows the error
-MOST_GROUPS = 500  # of models that the jackknife leaves out together
+FEWEST = 4  # models needed for an interval
+JACKKNIFED = 20  # models from which the standard error is that of the jackknife
+MOST_GROUPS = 500  # groups of models that the jackknife leaves out in turn
 DRAWS = 1000
 HALVINGS = 12
-TAIL = 1 / 80  # beyond either end, of normal samples
-LIMIT = 5.5  # of z: a correlation of 0.99997
-POPULATION = 20_000  # drawn for the correlation that ties leave of a ρ
+TAIL = 1 / 80  # probability of normal samples beyond either end
+LIMIT = 5.5  # largest z: a correlation of 0.99997
+POPULATION = 20_000  # sample size for the correlation that remains of ρ with ties
 
 _Z_G = np.linspace(-LIMIT - 1, LIMIT + 1, 4001)
 
@@ -171,7 +171,7 @@ def spearman_interval(proxy: ArrayLike, truth: ArrayLike) -> tuple[float, float]
         return None
     low, high = (_jackknifed if len(a_N) >= JACKKNIFED else _simulated)(a_N, b_N)
     r = float(_correlation(a_N, b_N))
-    return min(low, r), max(high, r)  # what was found is possible, whatever the population
+    return min(low, r), max(high, r)  # the interval always includes the estimate
 
 
 def _correlation(a: Floats, b: Floats) -> Floats:
@@ -240,13 +240,13 @@ def _simulated(a_N: Floats, b_N: Floats) -> tuple[float, float]:
     ends = end(1.0), end(-1.0)
     low, high = (float(_population(np.tanh(z))) for z in ends)
     if len(np.unique(a_N)) < n or len(np.unique(b_N)) < n:
-        # Ties reduce a correlation, by more or less than in the sample: either may be the end.
+        # Ties reduce a correlation, in the population more or less than in the sample: either may be the end.
         u_P, v_P = np.sort(stream.normal(size=POPULATION)), stream.normal(size=POPULATION)
         models_P = np.arange(POPULATION) * n // POPULATION
         a_P, b_P = a_N[models_P], b_N[models_P]
         tied = [float(_correlation(a_P, b_P[_order(np.tanh(z) * u_P + v_P / np.cosh(z))])) for z in ends]
         low, high = min(low, tied[0]), max(high, tied[1])
-    # Where the order is perfect, as far as ties let one see, no correlation is too high.
+    # If the order is perfect, up to ties, no correlation is too high.
     least, most = float(_correlation(a_N, b_N[::-1])), float(_correlation(a_N, b_N))
     return (-1.0 if r <= least + 1e-12 else low), (1.0 if r >= most - 1e-12 else high)
 

@@ -29,8 +29,8 @@ class Draws:
     theta_BP: Floats
     log_loss_BR: Floats
     noise: float  # standard deviation of a run about the surface, of log L
-    group_noise: float  # that of a group; 0 where runs explain it
-    group_p: float  # how often runs alone would put groups so far off
+    group_noise: float  # that of the random effect of a group; 0 if run noise explains the groups
+    group_p: float  # p-value of the groups' deviations under run noise alone
 
 
 def interval(values_B: Floats, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -39,7 +39,7 @@ def interval(values_B: Floats, confidence: float = CONFIDENCE) -> tuple[float, f
     if not len(there):
         return float("nan"), float("nan")
     ends = [(1 - confidence) / 2, (1 + confidence) / 2]
-    # Between a number and infinity there is nothing to interpolate.
+    # Quantiles cannot be interpolated between a finite number and infinity.
     finite = bool(np.isfinite(there).all())
     low, high = np.quantile(there, ends) if finite else np.quantile(there, ends, method="nearest")
     return float(low), float(high)
@@ -54,14 +54,14 @@ def bootstrap(
     hat_RR = slopes_RP @ np.linalg.pinv(slopes_RP)
     noise, group_noise, p = group_effect(left_R, hat_RR, group_R, fit.layout.size, rng)
     own_R = left_R / np.sqrt(1 - np.clip(np.diag(hat_RR), 0, 0.95))
-    if group_noise:  # what is the groups' is drawn by itself
+    if group_noise:  # the group effect is sampled separately
         own_R = own_R * noise / max(float(own_R.std()), 1e-300)
     noise_BR = np.empty((draws, len(left_R)))
     for runs, wider in zip(fit.layout.runs, widened or [1.0] * len(fit.layout.runs), strict=True):
         spread = own_R[runs] - own_R[runs].mean()
         spread *= wider * np.sqrt(len(runs) / max(1, len(runs) - 1))
         freedom = max(1.0, len(runs) - fit.layout.size / len(fit.layout.runs))
-        # Residuals of a robust fit are a little smaller than least squares would have them; by simulation.
+        # Residuals of a robust fit are slightly smaller than those of least squares; the factor is from simulation.
         factor_B = np.sqrt((1 + 2 / freedom) * freedom / rng.chisquare(freedom, draws))
         noise_BR[:, runs] = factor_B[:, None] * spread[rng.integers(0, len(runs), (draws, len(runs)))]
     if group_noise:
@@ -100,7 +100,7 @@ def group_effect(
     p = float(np.mean(alone_B >= off(left_R[None])[0]))
     if p > _GROUP_LEVEL:
         return float(np.sqrt(whole)), 0.0, p
-    # Two equations: all squares, and squares of the groups' sums.
+    # Two moment equations: the sum of squares, and the squared group sums.
     moments = np.array([[free, np.trace(seen_GG)], [np.trace(seen_GG), (seen_GG**2).sum()]])
     squares = np.array([left_R @ left_R, ((left_R @ member_RG) ** 2).sum()])
     run, group = np.linalg.lstsq(moments, squares, rcond=None)[0]

@@ -19,13 +19,13 @@ from plait.core.result import plain
 from plait.core.units import percent
 
 FAR = 100.0  # times the largest budget
-ODD_COST = 0.1  # runs' FLOPs per token further off κ N^p than this are told
-HOPELESS = 100.0  # times: between the ends of an interval that is not worth reading
-ODD_UNITS = 30.0  # times 6 N D
+ODD_COST = 0.1  # relative deviation of FLOPs per token from the fitted cost above which a note is printed
+HOPELESS = 100.0  # ratio of the ends of an interval beyond which it is uninformative
+ODD_UNITS = 30.0  # factor between FLOPs and 6 N D that suggests wrong units
 
 
 def number(value: float, digits: int = 4) -> str:
-    """With units from ten thousand on, three digits of them."""
+    """Formatted; from ten thousand on with a unit prefix and three digits."""
     if not math.isfinite(value):
         return "∞" if value > 0 else "–"
     if abs(value) >= 1e4:
@@ -42,7 +42,7 @@ def ends(value: Estimate, digits: int = 4) -> str:
 
 
 def shown(value: Estimate, digits: int = 4, sign: str = "") -> str:
-    """A value and its interval; in brackets if the interval is too wide to go by, and in words if it says nothing."""
+    """A value and its interval: in brackets if the interval is too wide to be useful, in words if uninformative."""
     if value.wide and not 0 < value.high <= HOPELESS * value.low:
         return CANNOT_SAY
     told = f"{sign}{number(value.value, digits)} ({ends(value, digits)})"
@@ -115,7 +115,7 @@ def _isoflop(law: Law) -> dict[str, object] | None:
 
 @dataclass(frozen=True)
 class BestByState:
-    """The exponent c of P* ∝ M^c, and the architecture with the least perplexity for its state."""
+    """The exponent c of P* ∝ M^c, and the architecture with the lowest perplexity for its state."""
 
     c: Estimate
     architectures: dict[str, Estimate]  # c of each
@@ -150,7 +150,7 @@ class BestShare:
 
 def best_shares(laws: Laws) -> dict[str, BestShare]:
     """The best share of attention at the target, compute-optimal and state-optimal (Poli et al. 2024, Finding 7); empty
-    where all have the same."""
+    if all have the same."""
     runs = laws.runs
     if runs.attention is None:
         return {}
@@ -169,7 +169,7 @@ def _best_share(shares: dict[str, float], chances: dict[str, float]) -> BestShar
     return BestShare(shares[best], chances[best], [ShareChance(shares[name], name, chances[name]) for name in shares])
 
 
-#: How people write the numbers of a law.
+#: The usual symbols of the parameters.
 LETTERS = {"alpha": "α", "beta": "β", "N_star": "N*", "D_star": "D*"}
 
 
@@ -230,7 +230,7 @@ def notes(laws: Laws) -> list[str]:
 
 
 def _alone(runs: Runs, name: str, whose: str) -> list[str]:
-    """Runs of a budget of their own, and whether the law of the others foretells each."""
+    """Notes about runs that are alone at their budget: whether the law of the others predicts each of them."""
     alone = runs.alone(name)
     if not len(alone):
         return []

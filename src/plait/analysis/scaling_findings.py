@@ -2,7 +2,7 @@
 
 A finding is shown if it holds in at least 95 % of the bootstrap samples, contradicted if in at most 5 %, and otherwise
 not distinguishable. Findings for which the runs lack architectures are omitted. Transformers, hybrids and
-attention-free models are told apart by the share of attention among their sequence mixers: all, some or none.
+attention-free models are distinguished by the share of attention among their sequence mixers: all, some or none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from plait.analysis.scaling_surface import Floats
 from plait.core.units import percent
 
 SHOWN, CONTRADICTED, OPEN = "shown", "contradicted", "not distinguishable"
-#: Finding 6 is about sizes off the best; a quarter of it is what overtraining means in practice.
+#: Finding 6 is about suboptimal sizes: a quarter of the optimal size, as typical of overtraining in practice.
 OFF = 0.25
 BEST_SHARE, SHARE_NEAR = 0.25, 0.05
 STATE_POWER = -0.28
@@ -98,7 +98,7 @@ def _state(laws: Laws) -> list[Finding]:
     if law is None:
         return []
     low, high = interval(law.shared_B)
-    there = law.shared_B[np.isfinite(law.shared_B)]  # draws in which every group has an optimum
+    there = law.shared_B[np.isfinite(law.shared_B)]  # samples in which every group has an optimum
     falls = float(np.mean(there < 0)) if len(there) else 0.5
     statements = [
         Finding(

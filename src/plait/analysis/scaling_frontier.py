@@ -1,13 +1,13 @@
 """The compute-optimal frontier of a fitted surface: how to divide a budget C between size N and tokens D, and the cost
 of deviating from it.
 
-FLOPs are D · f(N), a token's cost as the runs have it: a power κ N^p, or κ N + ρ √N where that is nearer to them.
-Matrix products cost 6 N; what grows with the width alone (attention over a fixed length, embeddings, short
-convolutions) goes as √N, and weighs on small models. Where f is a power the least loss of E + A N^−α + B D^−β has
+FLOPs are D · f(N). The cost per token f is fitted to the runs: a power κ N^p, or κ N + ρ √N if that fits better.
+Matrix products cost 6 N; terms that grow with the width alone (attention over a fixed length, embeddings, short
+convolutions) grow as √N and matter for small models. If f is a power, the minimum of E + A N^−α + B D^−β is at
 
     N* ∝ C^a,  a = β / (α + p β)        D* ∝ C^b,  b = α / (α + p β)        p a + b = 1
 
-and else a and b are the slopes at the budget that is asked for.
+otherwise a and b are the local slopes at the budget asked for.
 
 All functions are vectorised over fits, such as the samples of a bootstrap.
 
@@ -29,10 +29,10 @@ from plait.analysis.scaling_surface import Floats, Places, Points
 
 #: Sizes off the optimum, at the same FLOPs.
 OFFSETS = (1 / 8, 1 / 4, 1 / 2, 2.0, 4.0)
-#: Steps of N* along the tangents of f: the slope of f changes by less than 1/2, so each leaves a fraction of the last.
+#: Fixed-point iterations for N* along tangents of f: the slope of f varies by less than 1/2, so the error contracts.
 TANGENTS = 30
-STEP = 1.05  # of the budget, for slopes
-#: Logarithm of a number beyond all sizes: draws of runs that cannot say would overflow.
+STEP = 1.05  # ratio of budgets in the finite differences for slopes
+#: Largest logarithm of a size: bootstrap samples of uninformative runs would overflow.
 MOST = 250.0
 
 
@@ -47,12 +47,12 @@ class TokenCost:
 
     @classmethod
     def of(cls, flops_R: Floats, params_R: Floats, tokens_R: Floats) -> TokenCost:
-        """A power, or κ N + ρ √N where that is nearer."""
+        """Fit a power, or κ N + ρ √N if that fits better."""
         n_R, cost_R = np.log(params_R), np.log(flops_R / tokens_R)
         if np.ptp(n_R) < 1e-9:
             return cls(float(np.exp((cost_R - n_R).mean())), 1.0, 0.0)
         power, level = np.polyfit(n_R, cost_R, 1)
-        parts_R2 = np.exp(np.column_stack([n_R, n_R / 2]) - cost_R[:, None])  # of each run's cost
+        parts_R2 = np.exp(np.column_stack([n_R, n_R / 2]) - cost_R[:, None])  # both terms, relative to the cost
         kappa, root = np.linalg.lstsq(parts_R2, np.ones(len(n_R)), rcond=None)[0]
         fits = [cls(float(np.exp(level)), float(power), 0.0)]
         if kappa > 0 and root > 0:
@@ -67,7 +67,7 @@ class TokenCost:
         return flops / self.flops(params)
 
     def slope(self, params: Floats) -> Floats:
-        """Of ln f over ln N."""
+        """The derivative of ln f with respect to ln N."""
         width = self.root * np.sqrt(params) / self.flops(params)
         return np.asarray(self.power * (1 - width) + 0.5 * width)
 
@@ -112,7 +112,7 @@ class Surface:
         return np.log(high / low) / (2 * np.log(STEP)), np.log(many / few) / (2 * np.log(STEP))
 
     def best_size(self, flops: float, cost: TokenCost) -> Floats:
-        """N*: along the tangent of ln f it has a closed form, which is taken until it stays."""
+        """N*, by fixed-point iteration: if ln f is replaced by its tangent, N* has a closed form."""
         params = np.full(np.shape(self.E), 1e7)
         for _ in range(TANGENTS if cost.root else 1):
             p = cost.slope(params)
@@ -143,9 +143,9 @@ class Surface:
         return np.where(left > 0, needed / tokens * cost.flops(offset * params) / cost.flops(params), np.inf)
 
 
-#: Budgets nearer than that are one group: whole steps do not meet a budget exactly.
+#: Budgets closer than this ratio form one group: a whole number of steps does not meet a budget exactly.
 NEAR = 1.1
-#: A chain of near budgets longer than that is no group but a scatter of runs.
+#: A chain of close budgets with a larger total ratio is scattered runs and not a group.
 WIDEST = 1.3
 
 
@@ -158,7 +158,7 @@ class Parabola:
     best_n: float  # log N*
     best_loss: float
     bracketed: bool  # opens upwards, with runs on both sides of its lowest point
-    side: int  # 1 where all sizes are smaller than the optimum, −1 larger, 0 where neither is seen
+    side: int  # 1 if all sizes are smaller than the optimum, −1 if larger, 0 if neither
     best_n_B: Floats
     best_loss_B: Floats
 

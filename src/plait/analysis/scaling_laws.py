@@ -33,7 +33,7 @@ from plait.analysis.scaling_surface import Floats, Layout, Points, SurfaceFit, f
 from plait.core.errors import UserError
 
 SHARED_LEVEL = 0.05
-#: From which probability on one of two is called better.
+#: Probability from which one of two architectures is called better.
 SURE = 0.95
 CANNOT_SAY = "the data cannot say"
 
@@ -73,11 +73,11 @@ class Law:
     draws: Surface
     cost: TokenCost
     target: float
-    largest: float  # budget among the runs
-    lowest: float  # loss among them
+    largest: float  # the largest budget of the runs
+    lowest: float  # the lowest loss of the runs
     groups: list[Parabola]
     powers: Powers | None
-    bends: bool = False  # within its budgets, so that E is not to go by
+    bends: bool = False  # deviates from the law within its budgets, so E is unreliable
 
     @property
     def extrapolation(self) -> float:
@@ -150,7 +150,7 @@ class Laws:
     fit: SurfaceFit
     draws: Draws
     laws: dict[str, Law]
-    shared_p: float | None  # how often one E for all would fit as badly by chance; None for one architecture
+    shared_p: float | None  # p-value of the F test of one common E; None for one architecture
     left_out: list[LeftOut]  # groups of small budgets that the others contradict
 
     @property

@@ -26,33 +26,33 @@ COLUMNS = ("flops", "params", "tokens", "loss")
 OPTIONAL = ("state", "attention", "batch")
 #: Losses per token are only comparable where tokens are the same.
 VOCABULARIES = ("vocab", "vocabulary", "tokenizer")
-#: From so many runs on, budgets that are mostly different are a scatter and not groups of one.
+#: From this number of runs, mostly distinct budgets mean scattered runs and not groups of one run.
 SCATTER = 30
-LEAST_GROUPS = 2  # that an architecture's parabolas need
+LEAST_GROUPS = 2  # groups with parabolas needed per architecture
 PER_BYTE = "tokens_per_byte"
 INFINITE = ("inf", "+inf", "-inf", "infinity", "-infinity")
-#: What other trainers and papers call the columns, in lower case, words joined by underscores.
+#: Column names of other trainers and papers, in lower case, words joined by underscores.
 ALIASES = {
     "flops": ("c", "compute", "training_flops", "train_flops", "total_flops", "training_compute", "flop"),
     "params": ("n", "n_params", "num_params", "parameters", "n_parameters", "num_parameters", "model_size"),
     "tokens": ("d", "n_tokens", "num_tokens", "train_tokens", "training_tokens", "tokens_seen"),
     "loss": ("l", "val_loss", "valid_loss", "validation_loss", "eval_loss", "test_loss", "final_loss"),
 }
-ALL = "all"  # the name of runs that have none
+ALL = "all"  # the architecture's name if the table has none
 
 
 @dataclass(frozen=True)
 class Runs:
     flops: Floats
-    params: Floats  # active ones where the table has them
+    params: Floats  # active parameters if the table has them
     tokens: Floats
     loss: Floats
     architecture: tuple[str, ...]
-    group: Places  # of one architecture and budget, counted over all; −1 for none, as for a run alone at its budget
+    group: Places  # index of the group of one architecture and budget; −1 for a run that is alone at its budget
     state: Floats | None = None
     attention: Floats | None = None  # share of attention among the sequence mixers
     batch: Floats | None = None
-    unit: str = "token"  # of losses and of D: byte where several tokenizers are compared
+    unit: str = "token"  # of losses and of D: "byte" if several tokenizers are compared
 
     def __len__(self) -> int:
         return len(self.loss)
@@ -65,7 +65,7 @@ class Runs:
         return np.array([row for row, own in enumerate(self.architecture) if own == name], np.intp)
 
     def alone(self, name: str) -> Places:
-        """Runs that have a budget to themselves, where the others have groups."""
+        """Runs that are alone at their budget while others form groups."""
         own = self.of(name)
         return own[self.group[own] < 0] if (self.group[own] >= 0).any() else own[:0]
 
@@ -107,7 +107,7 @@ def runs_of(table: Table) -> Runs:
 def rename_columns(table: Table, columns: Mapping[str, str]) -> Table:
     """The table with columns renamed: `{"loss": "val_loss"}` reads `val_loss` as the loss."""
     for theirs in columns.values():
-        table.column(theirs)  # a clear message where there is none
+        table.column(theirs)  # raises a clear error if it is missing
     ours = {theirs: name for name, theirs in columns.items()}
     if len(ours) < len(columns):
         raise UserError(f"--column: {', '.join(columns)} cannot be read from the same column.")
@@ -138,7 +138,7 @@ def _has(table: Table, name: str) -> bool:
 
 def _positive(table: Table, name: str) -> Floats:
     cells = table.column(name)
-    finite = [None if str(cell).lower() in INFINITE else cell for cell in cells]  # a text file's are text
+    finite = [None if str(cell).lower() in INFINITE else cell for cell in cells]  # cells of text files are strings
     values = Table(table.name, {name: finite}).numbers(name)
     if len(wrong := np.flatnonzero(~np.isfinite(values))):
         cell = cells[wrong[0]]
@@ -197,7 +197,7 @@ def _groups(architecture: tuple[str, ...], flops: Floats) -> Places:
         grouped = len(own) < SCATTER or sizes[sizes >= 3].sum() >= len(own) / 2
         if not grouped:  # a scatter of runs, some near each other by chance
             continue
-        if (sizes >= 3).sum() >= LEAST_GROUPS:  # then a run alone at its budget speaks for the surface
+        if (sizes >= 3).sum() >= LEAST_GROUPS:  # then single runs contribute to the surface only
             number_R = np.where((number_R >= 0) & (sizes[number_R] > 1), number_R, -1)
         there = np.unique(number_R[number_R >= 0])
         group[own] = np.where(number_R >= 0, np.searchsorted(there, number_R) + group.max(initial=-1) + 1, -1)

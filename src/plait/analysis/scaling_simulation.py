@@ -25,7 +25,7 @@ def surface(E: float, A: float, B: float, alpha: float, beta: float) -> Surface:
     return Surface(*(np.asarray(value) for value in (E, np.log(A), np.log(B), alpha, beta)))
 
 
-#: What Besiroglu et al. 2024 (arXiv:2404.10102) fit to 245 runs of Hoffmann et al. 2022.
+#: The fit of Besiroglu et al. 2024 (arXiv:2404.10102) to 245 runs of Hoffmann et al. 2022.
 CHINCHILLA = surface(1.817, 482.0, 2085.0, 0.348, 0.366)
 
 
@@ -76,7 +76,7 @@ def joined(parts: Sequence[Runs]) -> Runs:
 
 
 def critical_batch(loss: Floats) -> Floats:
-    """Tokens."""
+    """The critical batch size in tokens."""
     return np.asarray(_CRITICAL / loss**_CRITICAL_POWER)
 
 

@@ -4,11 +4,11 @@ P* = k M^c, with one exponent c for all architectures and an offset k for each.
 Estimator: at the budget of every IsoFLOP group, N* and P* come from the fitted surface (`scaling_frontier`), and M is
 the state at N*, interpolated in log M against log N between the sizes of the group. c is the slope of the least squares
 line through log M and log P* with a level for each architecture. Intervals are percentiles of the same calculation on
-every draw of the bootstrap (`scaling_bootstrap`), in which N*, and so M, vary as well.
+every bootstrap sample (`scaling_bootstrap`), in which N*, and so M, vary as well.
 
-Poli et al. take the state of the trained size nearest N* instead. Sizes are steps of 1.5 or more apart, so that this
-puts an error of up to a quarter on M that no draw shows: in simulation its 90 % intervals held the truth in 2 % of the
-repetitions where all budgets use one table of sizes (`benchmarks/scaling.py` simulates the estimator used here).
+Poli et al. instead use the state of the trained size nearest to N*. Sizes differ by factors of 1.5 or more, so this
+adds an error of up to a quarter to M that no bootstrap sample shows: in simulations with the same sizes at all budgets
+its 90 % intervals contained the truth 2 % of the time (`benchmarks/scaling.py` simulates the estimator used here).
 
 Assumption: P* is not exactly a power of M, because the loss tends to E and not to 0. c is the slope over the budgets
 that were trained, and should not be extrapolated.
@@ -27,7 +27,7 @@ from plait.analysis.scaling_surface import Floats
 
 @dataclass(frozen=True)
 class StateCurve:
-    """One architecture's optima at G budgets. Row 0 is the estimate, the other rows are the draws of the bootstrap."""
+    """One architecture's optima at G budgets. Row 0 is the estimate, the other rows are bootstrap samples."""
 
     log_state_BG: Floats
     log_perplexity_BG: Floats
@@ -74,7 +74,7 @@ def state_law(curves: Mapping[str, StateCurve]) -> StateLaw | None:
     if not curves:
         return None
     products = {name: _products(curve) for name, curve in curves.items()}
-    with np.errstate(divide="ignore", invalid="ignore"):  # draws whose best sizes have one state have no exponent
+    with np.errstate(divide="ignore", invalid="ignore"):  # samples with a single state have no exponent
         own = {name: covariance / variance for name, (covariance, variance) in products.items()}
         shared = np.asarray(
             sum(product[0] for product in products.values()) / sum(product[1] for product in products.values())
@@ -93,7 +93,7 @@ def state_law(curves: Mapping[str, StateCurve]) -> StateLaw | None:
 
 
 def _products(curve: StateCurve) -> tuple[Floats, Floats]:
-    """Sums over the groups of (m − mean) p and (m − mean)², per draw."""
+    """Sums over the groups of (m − mean) p and (m − mean)², per sample."""
     apart_BG = curve.log_state_BG - curve.log_state_BG.mean(1, keepdims=True)
     return (apart_BG * curve.log_perplexity_BG).sum(1), (apart_BG**2).sum(1)
 

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 
-#: Of one architecture: log E, log A and log B at the centre, log α, log β.
+#: Parameters per architecture: log E, log A and log B at the centre, log α, log β.
 NUMBERS = 5
-#: Beyond this many standard deviations a residual counts as its size and not as its square: 95 % efficient for normal
-#: noise (Huber 1964).
+#: Standard deviations beyond which the loss of a residual is linear and not quadratic: 95 % efficient for normal noise
+#: (Huber 1964).
 HUBER = 1.345
-FIRST_DELTA = 1e-3  # before the noise is known, as Hoffmann et al. have it
+FIRST_DELTA = 1e-3  # before the noise is known, as in Hoffmann et al.
 STARTS = 16
 _GRID = np.exp(np.linspace(np.log(0.05), np.log(1.5), 16))
 _LOWEST_E, _EXPONENTS = -14.0, (np.log(0.01), np.log(5.0))

@@ -27,9 +27,9 @@ from plait.analysis.pareto import Floats
 from plait.core.errors import UserError, did_you_mean
 from plait.core.files import loads
 
-SET = "set"  # the column that tells which of several lists in one file a row comes from
+SET = "set"  # column with the name of the list that a row comes from, if a file has several
 
-#: The longer signs first: `<=` is not `<` with a value that begins with `=`.
+#: Longer operators first: `<=` is not `<` with a value that begins with `=`.
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le,
     ">=": operator.ge,
@@ -118,7 +118,7 @@ class Table:
     def _condition(self, text: str) -> tuple[str, str, Any]:
         for sign in re.finditer("|".join(COMPARISONS), text):
             column = text[: sign.start()].strip()
-            if column in self.columns:  # a name may have such a sign in it
+            if column in self.columns:  # a column's name may contain an operator
                 return column, sign.group(), _value(text[sign.end() :].strip())
         named = re.match(r"\s*([^=<>!]+?)\s*(?:[<>!]=|[=<>])", text)
         if named is None:
@@ -234,14 +234,14 @@ def _value(text: str) -> Any:
         value = int(text) if re.fullmatch(r"[+-]?\d{1,300}", text) else float(text)
     except ValueError:
         return text
-    # Text such as "Infinity" is a name; what no computer number can hold is not taken for one.
+    # Text such as "Infinity" is a name, and so is a number too large for a float.
     return text if isinstance(value, float) and math.isinf(value) else value
 
 
 def _meets(value: Any, comparison: str, wanted: Any) -> bool:
     numbers = isinstance(value, (int, float)) and isinstance(wanted, (int, float))
     if not numbers and value is not None and wanted is not None:
-        value, wanted = str(value), str(wanted)  # also a name that reads as a number, and a list
+        value, wanted = str(value), str(wanted)  # for names that look like numbers, and for lists
     if comparison in ("=", "!="):
         return bool(COMPARISONS[comparison](value, wanted))
     return value is not None and wanted is not None and bool(COMPARISONS[comparison](value, wanted))

@@ -1,1 +1,1 @@
-"""The verbs, one function each: arguments in, a frozen result out. The command line only parses and prints."""
+"""plait's verbs as Python functions that return frozen results. The command line only parses arguments and prints."""

@@ -1,8 +1,8 @@
 """Analyses of a table of results from any source, and of what architectures found by searches have in common:
 `plait.analyse`.
 
-What stored probes, trainings, evaluations and measurements say together: `plait.analyse.difficulty`, `accuracy`,
-`option`; and a column that a table lost, from a count that it prints: `infer`.
+`plait.analyse.difficulty`, `accuracy` and `option` combine stored probes, trainings, evaluations and measurements;
+`infer` recovers a missing column of a table from a printed parameter count.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _records(store: str | Store | None, kind: str, command: str) -> list[Record]
 
 
 def _called(suite: str) -> dict[str, str]:
-    """The suite's names by the text of their architectures."""
+    """Architecture text → name in the suite."""
     from plait.analysis.accuracy import architecture_text
     from plait.model.architecture import architecture
     from plait.spec import presets

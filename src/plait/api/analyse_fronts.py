@@ -247,7 +247,7 @@ def savings(
 def _objectives(
     file: str, where: Sequence[str] | None, minimise: Names, maximise: Names
 ) -> tuple[Table, list[str], Floats, list[int], int]:
-    """The table, the names of the objectives, their values, which of them are maximised, and how many rows lack one."""
+    """The table, names and values of the objectives, which are maximised, and how many rows lack a value."""
     import numpy as np
 
     low, high = names(minimise), names(maximise)

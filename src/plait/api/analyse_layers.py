@@ -1,4 +1,4 @@
-"""Where attention is in the architectures that a differentiable search found: `plait.analyse.layers`."""
+"""Where architectures found by differentiable search place attention: `plait.analyse.layers`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def layers(
     fits = [{name: value for name, value in fit.as_dict().items() if name != "pattern"} for fit in placement.fits]
     document = {"source": called, "seeds": rows, **placement.as_dict(), "spec": spec}
     tables = {"seeds": rows, "thirds": document["thirds"], "fits": fits}
-    # The statement has the pattern alone; the whole spec is worth a line where it says more.
+    # The statement contains the pattern only; the whole spec is shown if it differs.
     ready = spec if placement.fitted and spec != placement.fitted.chosen.spec else ""
     legend = _legend(placement) + ("; loss in nats per token" if any(row["loss"] is not None for row in rows) else "")
     notes = [legend, placement.statement, ready or "", f"drawn: {svg}" if svg else ""]
@@ -58,12 +58,12 @@ def _search_result(key: str, store: str | Store | None) -> tuple[str, Mapping[st
     if key.endswith(".json"):
         return key, _read(Path(key))
     with opened_store(store) as opened:
-        record = restored_search(opened, key, method="gumbel")  # its mixers know whether they mix channels
+        record = restored_search(opened, key, method="gumbel")  # loads its mixers, which know whether they mix channels
     return record.key[:10], record.result
 
 
 def _together(searches: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, Mapping[str, Any], list[dict[str, Any]]]:
-    """Several searches as one: their names, the first one's result, and the seeds of all."""
+    """Several searches merged: their names, the result of the first, and the seeds of all."""
     twice = [called for called, times in Counter(called for called, _ in searches).items() if times > 1]
     if twice:
         raise UserError(f"{twice[0]} is given twice; its seeds would be counted twice.")
@@ -82,7 +82,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise UserError(f"cannot read {path}: {wrong.strerror}.") from None
     except ValueError as wrong:
         raise UserError(f"{path} is not JSON: {wrong}.") from None
-    # As it stands in a record, or the record as a whole.
+    # The file contains the result of a record, or the whole record.
     result = document.get("result", document) if isinstance(document, dict) else {"seeds": document}
     return result if isinstance(result, dict) else {}
 
@@ -99,7 +99,7 @@ def _seeds(result: Mapping[str, Any], called: str) -> list[dict[str, Any]]:
 
 
 def _channel_mixers(seeds: Sequence[Mapping[str, Any]], called: str) -> set[str]:
-    """By name; a layer that is no mixer's is refused, for else it would count as attention."""
+    """Names of channel mixers. Unknown layers are an error, since they would count as attention."""
     from plait.analysis.placement import NOTHING
     from plait.mixers import table as arch
 
@@ -112,7 +112,7 @@ def _channel_mixers(seeds: Sequence[Mapping[str, Any]], called: str) -> set[str]
 
 
 def _spec(fitted: str, seeds: Sequence[Mapping[str, Any]], channel: Collection[str]) -> str:
-    """The pattern with the layers and the header of the found architectures: what `plait train` takes."""
+    """The pattern with the layers and header of the architectures, as a spec for `plait train`."""
     from plait.analysis.placement import NOTHING
     from plait.spec import parse
 
@@ -124,7 +124,7 @@ def _spec(fitted: str, seeds: Sequence[Mapping[str, Any]], channel: Collection[s
     for layer in (layer for spec in specs for layer in spec.layers if layer.name not in NOTHING):
         usual["f" if layer.name in channel else "s"][layer.text] += 1
     if any(len({text.partition("[")[0] for text in seen}) > 1 for seen in usual.values()):
-        return fitted  # a pattern of s and f cannot say which of several mixers goes where
+        return fitted  # a pattern of s and f cannot place several mixers of one kind
     defined = ",".join(f"{letter}={seen.most_common(1)[0][0]}" for letter, seen in usual.items() if seen)
     return f"{specs[0].header.text} | rule[{defined}]:{fitted.removeprefix('rule:')}"
 
@@ -157,7 +157,7 @@ def _title(seed: Mapping[str, Any], number: int) -> str:
 
 
 def _legend(placement: Placement) -> str:
-    """What the letters stand for, of those that occur."""
+    """The meaning of the letters that occur."""
     used = set("".join(placement.patterns))
     known: dict[str, str] = {}
     for name, letter in placement.letters.items():

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from plait.analysis.table import Table
 
 Row = dict[str, Any]
-#: Columns: a list, or text with commas between them.
+#: Column names: a list, or text separated by commas.
 Names = str | Sequence[str]
 
-#: A column with one of these words in its name is better when it is lower, unless the user says otherwise.
+#: Lower is better for columns with one of these words in their name, unless specified otherwise.
 LOWER_WORDS = {"ppl", "perplexity", "loss", "nll", "bits", "bpb", "bpc", "error", "latency", "memory", "seconds", "ms"}
 LABELS = ("name", "id", "spec", "config.spec", "key", "model")
 
 
 def read(file: str, where: Sequence[str] | None, numbers: Sequence[str]) -> tuple[Table, int]:
-    """The rows asked for that have all these numbers, and how many lack some."""
+    """The selected rows with a number in each of these columns, and how many rows lack one."""
     from plait.analysis.table import read_table
 
     chosen = read_table(file).where(where or [])
@@ -59,7 +59,7 @@ def lower_is_better(name: str, lower: Names, higher: Names) -> bool:
 
 
 def goodness(table: Table, name: str, lower: Names, higher: Names) -> Floats:
-    """A column turned so that more is better."""
+    """A column, negated if lower is better, so that more is better."""
     values = table.numbers(name)
     return -values if lower_is_better(name, lower, higher) else values
 
@@ -69,7 +69,7 @@ def direction(name: str, lower: Names, higher: Names) -> str:
 
 
 def label_of(table: Table, label: str | None) -> list[Any]:
-    """What each row is called; its number, counted from 1, where nothing names it."""
+    """The name of each row: its `label` column, or its number from 1."""
     if label is not None:
         return table.column(label)
     named = next((name for name in LABELS if name in table.columns), None)
@@ -78,7 +78,7 @@ def label_of(table: Table, label: str | None) -> list[Any]:
 
 @dataclass(frozen=True)
 class Analysis(Result):
-    """`document` is what `--json` prints, `tables` what a person looks at, `notes` what to know about them."""
+    """`document` is the JSON that `--json` prints, `tables` are printed for people, `notes` are caveats."""
 
     document: dict[str, Any]
     tables: Mapping[str, list[Row]]
@@ -88,7 +88,7 @@ class Analysis(Result):
         return self.document
 
     def rows(self) -> list[Row]:
-        """The first table; the numbers alone where there is none."""
+        """The first table, or the single numbers if there is none."""
         first = next(iter(self.tables.values()), None)
         return [{k: v for k, v in self.document.items() if not isinstance(v, (dict, list))}] if first is None else first
 

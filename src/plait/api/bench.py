@@ -77,7 +77,7 @@ class TrainBenchResult(Result):
 
 @dataclass(frozen=True)
 class DecodeCrossover:
-    """From `tokens` on, `faster` generates a token of `batch` rows in less time than `slower`."""
+    """From `tokens` tokens of context, `faster` generates a token of `batch` rows in less time than `slower`."""
 
     faster: str
     slower: str
@@ -94,7 +94,7 @@ class DecodeBenchResult(Result):
 
     @property
     def crossovers(self) -> tuple[DecodeCrossover, ...]:
-        """Where one of plait's models generates faster than another, by number of rows, earliest first."""
+        """Context lengths from which one of plait's models generates faster than another, by number of rows."""
         from plait.device.lengths import crossover
 
         times: dict[tuple[str, int], dict[int, float]] = {}
@@ -138,8 +138,8 @@ def fleet(
     device: str | None = None,
     on_progress: OnProgress = ignore,
 ) -> FleetBenchResult:
-    """Train fleets of these `models` (names of `plait.device.fleet_bench.BODIES`; attn, hyena, gla and mamba unless
-    given) next to one model in the plain loop. On a GPU 128 sequences of 128 tokens and 200 steps, on a CPU less."""
+    """Train fleets of these `models` (names of `plait.device.fleet_bench.BODIES`; default attn, hyena, gla and
+    mamba) next to one model in the plain loop. On a GPU 128 sequences of 128 tokens and 200 steps, on a CPU less."""
     from plait.device.fleet_bench import BATCH, TOKENS, fleet_body, fleet_timing
     from plait.device.workload import bench_device, bench_versions, device_name
 
@@ -169,8 +169,8 @@ def train(
     peers: bool = True,
     on_progress: OnProgress = ignore,
 ) -> TrainBenchResult:
-    """Train these `models` (names of `plait.interop.train_bench.MODELS`, all unless given, or specs) for some steps of
-    batch × seq_len random tokens: eagerly, compiled (on a GPU, unless told otherwise) and as their peer."""
+    """Train these `models` (names of `plait.interop.train_bench.MODELS`, default all, or specs) for some steps of
+    batch × seq_len random tokens: eager, compiled (by default on a GPU) and with a peer library."""
     from plait.device.workload import bench_device, bench_size, bench_versions, device_name
     from plait.interop.train_bench import MODELS, spec_of, train_timings
 
@@ -199,7 +199,7 @@ def decode(
     peers: bool = True,
     on_progress: OnProgress = ignore,
 ) -> DecodeBenchResult:
-    """Generate with these `models` (as `train` has them) at these positions of a text, for these numbers of rows."""
+    """Generate with these `models` (as for `train`) at these context lengths, for these numbers of rows."""
     import torch
 
     from plait.device.decode_bench import decode_speed, hugging_face_speed

@@ -1,7 +1,4 @@
-"""Does a mixer satisfy the contract? `plait.check`.
-
-Do the papers' own numbers come out? `plait.verify`.
-"""
+"""Check a mixer against the contract (`plait.check`), and the papers' own numbers (`plait.verify`)."""
 
 from __future__ import annotations
 
@@ -28,13 +25,13 @@ if TYPE_CHECKING:
 class CheckResult(Result):
     ROWS = "checks"
     mixer: str
-    layer: str  # with its options, as specs write it
+    layer: str  # with its options, as in a spec
     d: int
     plait: str  # version
     passed: bool
     checks: tuple[Verdict, ...]
-    speed: tuple[Timing, ...]  # against attention; empty where it was not timed
-    kernels: tuple[Guarded, ...] = ()  # of a GPU, against float64; empty unless they were asked for
+    speed: tuple[Timing, ...]  # compared with attention; empty if not timed
+    kernels: tuple[Guarded, ...] = ()  # GPU kernels compared with float64; empty unless requested
 
     @property
     def failed(self) -> tuple[Verdict, ...]:
@@ -96,7 +93,7 @@ def check(
 
 
 def _guarded_settings(mixer: str, device: str) -> list[Callable[[], Guarded]]:
-    """One call per setting of the kernels' guard; none on a CPU, which has no kernels."""
+    """One call per setting in which a kernel is compared; none on a CPU, which has no kernels."""
     from plait.device.kernel_guard import case_of, guard, settings
     from plait.device.workload import bench_device
 
@@ -122,7 +119,7 @@ class VerifyResult(Result):
 
 
 def verify(*ids: str, on_progress: OnProgress = ignore) -> VerifyResult:
-    """Check facts of the papers by id (`L03`; a prefix such as `F` takes all it begins); without ids, all of them.
+    """Check facts of the papers by id, such as `L03`, or by prefix, such as `F`; by default all.
 
     >>> plait.verify("P16").headline()
     '1 pass'

@@ -32,7 +32,7 @@ HELD_OUT = 2**14  # tokens
 
 @dataclass(frozen=True)
 class CompareResult(Result):
-    """`comparison` has everything, as `--json` prints it; `document` is that JSON."""
+    """`comparison` is the complete result; `document` is the same as JSON, as `--json` prints it."""
 
     verdict: str
     best: tuple[str, ...]  # the lowest loss first, then those not distinguishable from it
@@ -123,7 +123,7 @@ def compare(
     entries = [arch if isinstance(arch, Architecture) else str(arch) for arch in several]
     if not cluster:
         usable(device)
-    # What is wrong with them is said before a long text is read.
+    # Invalid architectures are reported before a long text is read.
     require_sound(contender.arch for contender in read_contenders(entries, 256, match, Path(runs)))
     corpus = open_corpus(data, tokenizer)
     contenders = read_contenders(entries, corpus.vocab, match, Path(runs))
@@ -150,7 +150,7 @@ def compare(
 
 
 def _question(comparison: Comparison) -> dict[str, object]:
-    """What identifies the answer in the store: its trainings, and what is equal among them."""
+    """What identifies the comparison in the store: its trainings, and what is equal among them."""
     keys = {row.contender.name: [[record.key for record in at] for at in row.records] for row in comparison.rows}
     return {"trainings": keys, "equal": comparison.terms.equal, "data": comparison.course.data}
 

@@ -1,4 +1,4 @@
-"""The main job in one call, from limits to a trained winner, a paragraph of advice and a page: `plait.design`."""
+"""The whole workflow in one call, from limits to a trained model, a recommendation and a report: `plait.design`."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from plait.workers.pool import Place
 if TYPE_CHECKING:
     from plait.designing.config import DesignConfig
 
-#: Stage, how much of it is done (None: unknown; 1 once, at its end), and what is going on.
+#: Stage, the fraction of it that is done (None: unknown; 1 once, at its end), and the current activity.
 OnStage = Callable[[str, "float | None", str], object]
 LIMITS = {"latency": "20ms", "memory": "100MB"}
 
 
 @dataclass(frozen=True)
 class DesignResult(Result):
-    """`document` is all of it, as `--json` prints and the page at `report` shows."""
+    """`document` is the complete result, as printed by `--json` and shown on the page at `report`."""
 
     spec: str  # of the pick
     advice: str
     report: str
-    folder: str  # of the trained pick
+    folder: str  # of the trained model
     document: DesignDocument
 
     @cached_property
@@ -51,7 +51,7 @@ class DesignResult(Result):
         return self.document["points"][0]
 
     def __str__(self) -> str:
-        """The advice as a list, then the candidates."""
+        """The recommendation as a list, then the candidates."""
         verdict, *points = self.document["points"]
         steps = [f"To {step['to']}: {step['command']}" for step in self.document["next"]]
         return "\n".join([verdict, self.spec, *(f"- {point}" for point in [*points, *steps]), text_table(self.rows())])
@@ -108,13 +108,13 @@ def design(
     on_progress: OnStage = lambda stage, share, now: None,
     **limits: str | float | None,
 ) -> DesignResult:
-    """Design a model for this machine under `limits` (`latency="20ms"`, `memory="100MB"` unless given): profile it,
-    search, probe the best few, race them on the text for the budget `train_for` ("2h", "20M tokens", "1e18 FLOPs";
-    what is left of `time` unless given), train the pick for it, and write the page `out`. Interrupted, the same call
-    resumes. `mode`, `answer`, `tokens_per_second`, `batch`, `device`, `threads`: how it will run, as `plait.search` has
-    them; `constraints` further hold in the search. `cluster`, `gpus_per_training`: where candidates are
-    probed and raced, as `plait.compare` has them. `log`: trainings of the race and of the pick also for tensorboard,
-    wandb or mlflow."""
+    """Design a model for this machine under `limits` (default `latency="20ms"`, `memory="100MB"`): profile the machine,
+    search, probe the best few candidates, race them on the text, train the selected one and write the report `out`.
+    `train_for` is the budget of that training, to which the race extrapolates ("2h", "20M tokens", "1e18 FLOPs";
+    default: the rest of `time`). If interrupted, the same call resumes. `mode`, `answer`, `tokens_per_second`, `batch`,
+    `device`, `threads`: how the model will run, as for `plait.search`; `constraints`: further ones of the search.
+    `cluster`, `gpus_per_training`: where candidates are probed and raced, as for `plait.compare`. `log`: also log the
+    trainings for tensorboard, wandb or mlflow."""
     started = clock.perf_counter()
     from plait.designing.config import TrainFor
     from plait.designing.page import report_page

@@ -1,6 +1,6 @@
 """Installed packages, hardware and speed of this machine, as far as plait uses them: `plait.doctor`.
 
-What can end the process that tries it (a CPU that says it multiplies bf16 and does not) is tried in one of its own.
+Checks that may crash (a CPU that claims bf16 support it does not have) run in a separate process.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from plait.records.store import Store, open_store
 Status = Literal["good", "missing", "bad"]
 CORE_EXTRA = "core"
 NOT_FOR_USERS = ("dev",)
-TRIED_SECONDS = 120  # of a child process
-KERNEL_ERROR = 2e-2  # relative, of bf16 kernels against their plain form
+TRIED_SECONDS = 120  # timeout of a check in a child process
+KERNEL_ERROR = 2e-2  # largest relative error of bf16 kernels against their reference
 
 
 @dataclass(frozen=True)
@@ -36,21 +36,21 @@ class Finding:
     what: str
     status: Status
     found: str
-    fix: str = ""  # what to do where it is not good
+    fix: str = ""  # what to do about a problem
 
 
 @dataclass(frozen=True)
 class DoctorResult(Result):
     ROWS = "findings"
     plait: str  # version
-    healthy: bool  # nothing is bad; what is missing is optional
+    healthy: bool  # nothing is bad; missing items are optional
     findings: tuple[Finding, ...]
-    speed: dict[str, float]  # GFLOP/s of products, GB/s of copies
+    speed: dict[str, float]  # GFLOP/s of matrix products, GB/s of copies
 
 
 def doctor(*, store: str | Store | None = None, on_progress: OnProgress = ignore) -> DoctorResult:
-    """Look at versions, extras, the processor, memory, the compiler, GPUs and their kernels and the store, and time
-    products and copies. Optional things are `missing` if absent; only what plait needs can be `bad`."""
+    """Check versions, extras, the processor, memory, the compiler, GPUs and their kernels and the store, and time
+    matrix products and copies. Optional items are `missing` if absent; only what plait needs can be `bad`."""
     examinations: list[Callable[[], Iterator[Finding]]] = [
         _packages,
         _processor,
@@ -74,7 +74,7 @@ def _packages() -> Iterator[Finding]:
         requirement, _, marker = line.partition(";")
         extra = marker.partition("extra ==")[2].strip(" \"'") or CORE_EXTRA
         name = _name_of(requirement)
-        if extra not in NOT_FOR_USERS and name != "plait":  # an extra of its own that another one includes
+        if extra not in NOT_FOR_USERS and name != "plait":  # an extra may include other extras of plait
             extras.setdefault(extra, []).append(name)
     for extra, names in extras.items():
         versions = {name: _version(name) for name in names}
@@ -171,7 +171,7 @@ def _gpu() -> Iterator[Finding]:
 
 
 def _wrong_kernels() -> list[str]:
-    """Mixers whose kernels on this GPU do not give what their plain form does."""
+    """Mixers whose kernels on this GPU disagree with their reference implementation."""
     import torch
 
     from plait.mixers.table import MIXERS

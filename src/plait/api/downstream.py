@@ -27,13 +27,13 @@ class FinetuneResult(Result):
     run: str
     task: str
     metrics: dict[str, float]  # mean over the seeds, on the dev files
-    spread: dict[str, float | None]  # standard deviation from seed to seed
+    spread: dict[str, float | None]  # standard deviation between seeds
     median: dict[str, float]
     seeds: tuple[dict[str, float], ...]  # each seed's metrics
     best_seed: int
     plan: dict[str, Any]
     dev: dict[str, Any]  # predictions of the best seed on the dev files
-    files: dict[str, str]  # name → content, as the benchmark takes it
+    files: dict[str, str]  # name → content, in submission format
     written: tuple[str, ...] = ()  # where the files were written
 
 
@@ -103,14 +103,14 @@ def _write(files: dict[str, str], folder: Path) -> tuple[str, ...]:
     return tuple(str(folder / name) for name in files)
 
 
-PROTOCOL = 1  # raised when the same settings come to mean another evaluation
+PROTOCOL = 1  # incremented when the same settings mean a different evaluation
 
 
 @dataclass(frozen=True)
 class HarnessResult(Result):
     ROWS = "table"
     run: str
-    results: dict[str, dict[str, Any]]  # as the harness gives them
+    results: dict[str, dict[str, Any]]  # as returned by the harness
     table: tuple[HarnessRow, ...]  # a row per number: task, metric, filter, value, stderr, items
     shots: dict[str, int]  # by task
     max_length: int
@@ -145,20 +145,20 @@ def harness(
     store: str | Store | None = None,
     on_progress: OnProgress = ignore,
 ) -> HarnessResult:
-    """Run tasks of lm-evaluation-harness on a trained model, without a network; the store keeps the table.
+    """Run tasks of lm-evaluation-harness on a trained model, without a network; the table is stored.
 
     tasks       task files (YAML), folders of them, or LongBench files (JSONL)
-    shots       examples before each item; the task's own number unless given
+    shots       examples before each item; default: the task's own number
     limit       only the first items of each task
-    max_length  context in tokens; the model's, else 2048, unless given
-    trust       let task files run code of their own: `!function`, templates without a sandbox, metrics' scripts
+    max_length  context in tokens; default: the model's, or 2048
+    trust       let task files run code: `!function`, templates without a sandbox, scripts of metrics
     """
     from plait.evals.harness import evaluate
     from plait.records import open_store
 
     load_mixers(mixers)
     with open_store(store) as records:
-        records.require_writable()  # before anything long
+        records.require_writable()  # before any long work
     started = time.time()
     opened = run_of(run)
     evaluated = evaluate(
@@ -206,7 +206,7 @@ def _keep(result: HarnessResult, spec: str, limit: int | None, store: str | Stor
 
 def prepare_tasks(folder: str | Path, out: str | Path, *, tasks: Sequence[str] = ()) -> TaskFiles:
     """Write the local files of the ten short-context tasks and WikiText from a folder with the published data sets, for
-    `plait.harness`; only some `tasks` where given."""
+    `plait.harness`; only these `tasks` if given."""
     from plait.evals.published import BY_NAME, prepare
 
     if unknown := next((name for name in tasks if name not in BY_NAME), ""):

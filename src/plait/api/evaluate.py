@@ -1,4 +1,4 @@
-"""What can a trained model do? `plait.evaluate`."""
+"""Evaluations of trained models: `plait.evaluate`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EvaluatedText:
-    """Which text a model was evaluated on; all empty where the evaluation needs none."""
+    """The text that a model was evaluated on; all fields are empty if the evaluation needs none."""
 
     name: str = ""
     fingerprint: str = ""
@@ -43,20 +43,20 @@ class EvaluationResult:
     settings: dict[str, Any]
     data: EvaluatedText
     result: dict[str, Any]
-    figures: tuple[str, ...]  # files, of all runs together
+    figures: tuple[str, ...]  # files that show all runs
 
 
 @dataclass(frozen=True)
 class EvaluateResult(Result):
     evaluations: tuple[EvaluationResult, ...]
-    chosen: tuple[Evaluation, ...] = field(repr=False)  # in the order asked for; each draws its own table
+    chosen: tuple[Evaluation, ...] = field(repr=False)  # in the order requested; each formats its own table
 
     def of(self, on: str) -> dict[str, EvaluationResult]:
         """The results of one evaluation, by run."""
         return {evaluation.run: evaluation for evaluation in self.evaluations if evaluation.on == on}
 
     def conditions(self, on: str) -> dict[str, dict[str, str]]:
-        """By run, in words: the text it was evaluated on and each setting. Results compare where these are equal."""
+        """By run, as text: its corpus and each setting. Results are comparable if these are equal."""
         (order,) = (evaluation.settings() for evaluation in self.chosen if evaluation.name == on)
         of_runs = self.of(on).items()
         return {
@@ -164,8 +164,8 @@ def _chosen(on: Sequence[str], settings: Mapping[str, Any]) -> list[Evaluation]:
 
 
 def _subject(run: Run, data: str, split: str, device: str, *, text: bool) -> tuple[Subject, EvaluatedText]:
-    """The run's model and the text it is evaluated on, and which text that is: none where no evaluation needs one and
-    none was given."""
+    """The run's model and the text it is evaluated on, and a description of the text; without text if no
+    evaluation needs it and none was given."""
     import numpy as np
 
     from plait.evals.evaluation import Subject

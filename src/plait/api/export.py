@@ -1,4 +1,4 @@
-"""Models to other programs and from them: `plait.export`, `plait.import_weights`."""
+"""Export models to other programs and import them: `plait.export`, `plait.import_weights`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class ExportResult(Result):
     run: str
     to: str
     output: str  # folder or file
-    largest_difference: float  # of the logits when read again, in float64, over their standard deviation
+    largest_difference: float  # of reloaded logits in float64, relative to their standard deviation
     length: int | None = None  # onnx: the longest input
-    text_tokens_compared: int | None = None  # hf: of a sample text, equal in both tokenizers
-    tokenizer: bool | None = None  # gguf: whether the file has one
+    text_tokens_compared: int | None = None  # hf: tokens of a sample text, equal in both tokenizers
+    tokenizer: bool | None = None  # gguf: whether the file includes it
     load_with: str = field(default="", repr=False)  # hf: the call that loads it
 
     def as_dict(self) -> dict[str, Any]:
@@ -54,9 +54,9 @@ def export(
 ) -> ExportResult:
     """Write a trained model in another program's format, then read it again and compare the logits.
 
-    to      hf: a folder for Hugging Face's transformers, with its code for programs without plait; native: of
-            transformers' own classes, such as LlamaForCausalLM, for models that are such; gguf: a file for llama.cpp,
-            of those that are a Llama, Qwen2 or Qwen3; onnx: a file
+    to      hf: a folder for Hugging Face's transformers, including the model's code for programs without plait;
+            native: a folder for one of transformers' own classes, such as LlamaForCausalLM, if the model is equivalent;
+            gguf: a file for llama.cpp, for models equivalent to Llama, Qwen2 or Qwen3; onnx: a file
     out     default: RUN-hf, RUN-native, RUN.gguf or RUN.onnx
     length  onnx: the longest input; default: the training length
     force   overwrite existing files
@@ -98,7 +98,7 @@ def _hf(run: Run, to: str, target: Path, force: bool) -> ExportResult:
 
     logging.disable_progress_bar()
     checked = check_hf(model, tokenizer, target, tolerance=TOLERANCE if to == "native" else EXACT)
-    trust = ", trust_remote_code=True" if run.arch.mixer_sources else ""  # it runs the mixers' copies
+    trust = ", trust_remote_code=True" if run.arch.mixer_sources else ""  # it runs the copied mixer files
     load_with = f'{loader}.from_pretrained("{target}"{trust})'
     return ExportResult(
         run.name, to, str(target), checked.logits_gap, text_tokens_compared=checked.text_tokens_compared,
@@ -116,7 +116,7 @@ def _onnx(run: Run, target: Path, length: int | None, force: bool) -> ExportResu
 
 
 def imported_run(folder: Path, runs: Path) -> Path:
-    """The run that a Hugging Face folder becomes, below `runs`; made once."""
+    """The run made from a Hugging Face folder, in `runs`; imported once."""
     target = runs / f"import-{_digest(folder)[:10]}"
     if not target.exists():
         import_weights(folder, target)
@@ -127,7 +127,7 @@ def _digest(folder: Path) -> str:
     """Hash of the config, the weights and the tokenizer."""
     from plait.interop.import_hf import read_config
 
-    read_config(folder)  # what is no such folder is said here
+    read_config(folder)  # raises an error if it is not such a folder
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors")):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())

@@ -53,8 +53,8 @@ ENDINGS = (".csv", ".jsonl")
 @dataclass(frozen=True)
 class Picked(Result):
     spec: str
-    row: Row  # as it is on the front
-    by: str  # what it is the best in
+    row: Row  # its row of the front
+    by: str  # the column it is best in
     among: int  # models that meet the limits
 
     @property
@@ -67,7 +67,7 @@ class Picked(Result):
 
 @dataclass(frozen=True)
 class FrontTable(Result):
-    """The front as LiteTransformerSearch's tables have it."""
+    """The front in the format of LiteTransformerSearch's tables."""
 
     ROWS = "models"
     key: str
@@ -76,7 +76,7 @@ class FrontTable(Result):
 
 @dataclass(frozen=True)
 class Candidates(Result):
-    """Every architecture that a search compared, as far as its record keeps them."""
+    """Every architecture that a search evaluated, up to the number that its record stores."""
 
     ROWS = "candidates"
     key: str
@@ -169,7 +169,7 @@ def table(
     mixers: Sequence[str | Path] = (),
     store: str | Store | None = None,
 ) -> FrontTable:
-    """Widths, and heads and inner width layer by layer, in the order of size."""
+    """Widths, and heads and inner widths layer by layer, sorted by size."""
     load_mixers(mixers)
     with _opened(key, store) as (record, known, _):
         validated = _looked_up(record, known, front)
@@ -204,7 +204,7 @@ def check_ending(path: Path) -> Path:
 
 
 def restored_search(store: Store, key: str, method: str | None = None) -> Record:
-    """The search with this key prefix, or the latest (by `method`, if given). Its mixers are known from then on."""
+    """The search with this key prefix, or the latest (by `method`, if given). Loads its mixers."""
     from plait.model.user_mixers import restore
 
     if key == LATEST:

@@ -31,7 +31,7 @@ class ComparedScore(Score):
 
 @dataclass(frozen=True)
 class FrontScores(Result):
-    """`models`: the best score first; `on_front`: no other has a higher score and is as good in the search's other
+    """`models`: best score first; `on_front`: not dominated by another in the score and the search's other
     objectives. By compare the score is minus the validation loss, with `p_best`."""
 
     ROWS = "models"
@@ -112,7 +112,7 @@ def _compared(
     comparison = compare(
         list(specs), data=data, tokenizer=tokenizer, time=time, runs=runs, store=store, on_progress=on_progress
     )
-    # In the order in which they were given, with the text's vocabulary in place of the space's.
+    # In the given order, with the vocabulary of the text instead of the space's.
     return [
         {"score": -1e300 if row.loss is None else -row.loss, "loss": row.loss, "p_best": row.p_best}
         for row in comparison.architectures

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from plait.model.forgetting_cache import Dropped
     from plait.model.generation import Generation
 
-#: Asked for when no number is given, unless the model's learned positions end before.
+#: Default number of tokens, unless the model has fewer learned positions.
 USUAL_TOKENS = 200
 
 
@@ -28,7 +28,7 @@ class GenerateResult(Result):
     run: str
     prompts: tuple[str, ...]
     completions: tuple[str, ...]
-    tokens: tuple[int, ...]  # generated, of each text
+    tokens: tuple[int, ...]  # number generated for each text
     ended: tuple[bool, ...]  # by the end-of-text token
     tokens_per_second: float
     state_bytes: int
@@ -37,7 +37,7 @@ class GenerateResult(Result):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Each prompt with what follows it."""
+        """Each prompt with its continuation."""
         return tuple(prompt + rest for prompt, rest in zip(self.prompts, self.completions, strict=True))
 
     def rows(self) -> list[dict[str, Any]]:
@@ -128,7 +128,7 @@ def _stream(generation: Generation, prompt: str, tokenizer: Tokenizer, on_text: 
 
 
 def _encoded(text: str, tokenizer: Tokenizer) -> list[int]:
-    """A prompt's ids; an empty one starts a new text, where the vocabulary says how."""
+    """The token ids of a prompt; an empty one starts a new text, if the vocabulary has a token for that."""
     ids: list[int] = tokenizer.encode(text).tolist()
     if ids:
         return ids

@@ -1,6 +1,6 @@
 """Listings of everything that has a name (mixers, tasks, spaces …): `plait.listing`.
 
-What a corpus holds: `plait.corpus`.
+Description of a corpus: `plait.corpus`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from plait.core.registry import Entry, Table, load_attribute
 from plait.core.result import Result
 from plait.model.architecture import load_mixers
 
-#: Kinds whose rows say a name and what it is, each from its table.
+#: Kinds whose rows are a name and a description, each with its table.
 TABLES: Table[Table[Any]] = Table(
     "kind",
     {
@@ -36,7 +36,7 @@ TABLES: Table[Table[Any]] = Table(
 class Listing(Result):
     ROWS = "entries"
     kind: str
-    entries: tuple[dict[str, Any], ...]  # each with `name`, and what its kind has
+    entries: tuple[dict[str, Any], ...]  # each with `name` and further fields of its kind
 
     @property
     def names(self) -> list[str]:
@@ -180,7 +180,7 @@ LISTED = {
     "tokenizers": _tokenizers,
 }
 KINDS = (*LISTED, *TABLES)
-#: Of kinds whose rows say more, the table that knows where a thing comes from.
+#: For kinds with further fields, the table that knows the source of an entry.
 WHOSE = {"mixers": "plait.mixers.table:MIXERS", "tasks": "plait.tasks.task:TASKS"}
 
 
@@ -189,7 +189,7 @@ class CorpusResult(Result):
     name: str
     vocab: int
     tokenizer: dict[str, Any]
-    entropy: float | None  # of its source in nats per token, where it is known exactly
+    entropy: float | None  # of its source in nats per token, if known exactly
     fingerprint: str  # of the tokens and the tokenizer
     tokens: dict[str, int]  # by split
     characters: dict[str, int]
@@ -206,7 +206,7 @@ def corpus(
     """Describe a corpus: its tokenizer, how many tokens each split has, a sample. Text is tokenized on first use.
 
     name       of a known corpus (`plait.listing("corpora")`), a file or a folder
-    tokenizer  such as bytes, words:min_count=3, bpe:size=16384, hf:PATH; else the corpus's own
+    tokenizer  such as bytes, words:min_count=3, bpe:size=16384, hf:PATH; default: the corpus's own
     sample     tokens of the validation split to decode
 
     >>> plait.corpus("builtin:language").vocab

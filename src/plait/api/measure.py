@@ -35,7 +35,7 @@ class MeasuredModel:
         return {"spec": self.spec, "key": self.key, **self.result}
 
     def row(self) -> dict[str, Any]:
-        """The quantities in the units that people read: latency_ms, memory_mb …"""
+        """The quantities in readable units: latency_ms, memory_mb …"""
         there = ((self.result[name], quantity) for name, quantity in on_device().items() if name in self.result)
         return {
             "spec": self.spec,
@@ -85,7 +85,7 @@ class LengthsResult(Result):
 
     @property
     def crossovers(self) -> tuple[Crossover, ...]:
-        """Where one block of a sequence mixer becomes faster than another, earliest first."""
+        """Lengths from which one block of a sequence mixer is faster than another, shortest first."""
         from plait.device.lengths import crossover
 
         mixing = [scaling for scaling in self.blocks if scaling.block.options.kind == "sequence"]
@@ -104,7 +104,7 @@ class LengthsResult(Result):
         return f"{tokens}, batch {self.setting.batch}; {self.setting.where}"
 
     def name_of(self, scaling: BlockScaling) -> str:
-        """The layer's text; with the width where not all have the same."""
+        """The layer's text, with its width if widths differ."""
         widths = {other.block.d for other in self.blocks}
         return scaling.block.text if len(widths) == 1 else f"d={scaling.block.d} | {scaling.block.text}"
 
@@ -210,7 +210,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class PredictedModel:
-    """`quantities` by column, in the unit that its name says: latency_ms, memory_mb …"""
+    """`quantities` by column, in the unit of its name: latency_ms, memory_mb …"""
 
     spec: str
     quantities: dict[str, Estimate]
@@ -229,7 +229,7 @@ class PredictedModel:
 @dataclass(frozen=True)
 class PredictResult(Result):
     setting: Setting
-    profile: dict[str, Any]  # which machine, and how much was measured there
+    profile: dict[str, Any]  # its machine and number of measurements
     models: tuple[PredictedModel, ...]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -272,7 +272,7 @@ def predict(
 
 
 def _kept_profile(runs: Path) -> Path:
-    """This machine's profile on one thread, which a search or a design has kept."""
+    """This machine's profile on one thread, saved by a search or a design."""
     from plait.searching.local_profile import profile_path
 
     path = profile_path(runs, Setting(seq=1))

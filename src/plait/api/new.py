@@ -1,6 +1,6 @@
 """Templates to start from: a mixer's or task's file, or a package with both and their tests (`plait.new_plugin`).
 
-A package is installed beside plait: its entry points make its mixer and task known, and nothing in plait changes.
+A package is installed next to plait: its entry points register its mixer and task.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def test_the_mixer_learns():
 '''
 
 
-#: Kind of file → its template, and the command to look at what was made.
+#: Kind of file → its template, and the command to try it.
 TEMPLATES = {
     "mixer": ("model/mixer_template.txt", "plait check"),
     "task": ("tasks/task_template.txt", "plait task show"),
@@ -91,7 +91,7 @@ TEMPLATES = {
 class NewFile(Result):
     file: str
     kind: str  # mixer or task
-    name: str  # what specs and --tasks call it
+    name: str  # its name in specs and --tasks
     next: str  # the command that shows what it does
 
 

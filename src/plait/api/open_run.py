@@ -25,7 +25,7 @@ class OpenRun(Result):
     folder: str
     key: str
     spec: str
-    steps: int | None  # planned; None where that is not known yet
+    steps: int | None  # planned number; None if not known yet
     finished: bool
 
     @cached_property
@@ -45,12 +45,12 @@ class OpenRun(Result):
 
     @property
     def config(self) -> dict[str, Any]:
-        """All that decided the result: data, recipe, seed …"""
+        """Everything that determines the result: data, recipe, seed …"""
         return self._run.config
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What the training came to, once it has finished."""
+        """The result of the training; None until it has finished."""
         return self._run.result
 
     @property
@@ -67,7 +67,7 @@ class OpenRun(Result):
         return self._run.tokenizer()
 
     def model(self, device: str = "cpu") -> LanguageModel | Encoder:
-        """The trained torch module, ready for evaluation; of an unfinished run that of its newest checkpoint."""
+        """The trained torch module, ready for evaluation; for an unfinished run from its newest checkpoint."""
         return self._run.model(device)
 
     def evaluate(self, **options: Any) -> EvaluateResult:
@@ -98,8 +98,8 @@ def open_run(run: str | Path = "latest", *, runs: str | Path = "runs") -> OpenRu
 
 
 def run_of(run: str | Path | OpenRun | Run, root: str | Path = "runs") -> Run:
-    """The run that a verb's argument means: its folder, name, the beginning of its key, "latest", or one opened. `root`
-    is where runs are kept."""
+    """The run that an argument refers to: a folder, a name, a prefix of a key, "latest", or an opened run. `root`: the
+    folder of runs."""
     from plait.training.run import open_run as find
 
     return find(run.folder if isinstance(run, OpenRun) else run, Path(root))

@@ -44,7 +44,7 @@ class ProbePlan(Result):
     workers: int
     architectures: tuple[PlannedArchitecture, ...]
     total: dict[str, float]
-    settings: int  # of the tasks, that each architecture is trained on
+    settings: int  # task settings on which each architecture is trained
 
 
 def probe(
@@ -102,7 +102,7 @@ def probe(
 
         def watch(progress: Progress) -> None:
             trials = progress.work.trials if progress.work is not None else []
-            if trials:  # while the machine is timed, nothing is decided: what does not fit is refused without a trace
+            if trials:  # a plan that does not fit the time is refused before anything is stored
                 counted = f"{len(progress.done):,} of {len({trial.key for trial in trials}):,} trials"
                 job.update(progress.phase, progress.share(trials), counted)
             if on_progress is not None:
@@ -117,7 +117,7 @@ def probe(
             )
         took = clock.perf_counter() - started
         result = report(outcome, machine, took, Asked(seeds, budget), suite)
-        trainings: dict[str, list[list[str]]] = {}  # of each candidate, as a comparison has them
+        trainings: dict[str, list[list[str]]] = {}  # of each candidate, in the format of a comparison
         for trial in sorted(outcome.work.trials, key=lambda trial: trial.key):
             trainings.setdefault(trial.candidate, [[]])[0].append(trial.key)
         keep_answer(records, "probe-verdict", {"trainings": trainings}, result.as_dict(), clock.time() - took, took)
@@ -143,7 +143,7 @@ def plan_probe(
     store: str | Store | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> ProbePlan:
-    """What `plait.probe` with the same arguments would run, and how long it takes here; measures the speed only."""
+    """The runs of `plait.probe` with the same arguments and their duration here; only the speed is measured."""
     from plait.probing.run import expected
     from plait.records.store import opened_store
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SPACES = ("lts-gpt2", "hybrid")
 SAVE_EVERY = 20  # points
-SHARES = 1000  # progress is told in thousandths of the time
+SHARES = 1000  # progress is reported in thousandths of the time
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def profile(
     mixers: Sequence[str | Path] = (),
     on_progress: OnProgress = ignore,
 ) -> ProfileResult:
-    """Measure layers of every kind of these `spaces` on this machine for so long, choosing those that predictions are
-    least sure of, and write them to `out`; where that exists, they are added to it."""
+    """Measure layers of every kind in these `spaces` on this machine for the given time, choosing those with the most
+    uncertain predictions, and write them to `out`; an existing profile is extended."""
     from plait.device.features import Components
     from plait.device.quantities import Setting
     from plait.records.jobs import published
@@ -81,10 +81,10 @@ def profile(
         for seq_len in seq_lens
     ]
     if not settings[0].on_cpu:
-        import_module("torch")  # a GPU is known, and written down, only once torch is there
+        import_module("torch")  # a GPU is detected only after importing torch
     component_sets = [components for name in spaces for components in Components.of(load_space(str(name)))]
     begun = _begun(path, settings[0])
-    # A profile is a file and needs no store; where there is one, `plait serve` shows how far the profile is.
+    # A profile is a file and needs no store; if there is one, `plait serve` shows the progress.
     with ExitStack() as stack:
         report = on_progress
         with suppress(UserError, OSError):
@@ -96,14 +96,14 @@ def profile(
 
 
 def open_profile(path: str | Path) -> ProfileResult:
-    """A profile that `plait.profile` wrote, of whatever machine."""
+    """Open a profile written by `plait.profile` on any machine."""
     from plait.device.profile import Profile
 
     return ProfileResult(str(path), Profile.load(Path(path), anywhere=True))
 
 
 def compare_profiles(first: str | Path, second: str | Path) -> ProfileComparison:
-    """How long each kind of layer takes on the second machine, over the first."""
+    """The time of each kind of layer on the second machine, relative to the first."""
     from plait.device.predictor import compare
 
     base, other = (open_profile(path).profile for path in (first, second))
@@ -114,12 +114,12 @@ def compare_profiles(first: str | Path, second: str | Path) -> ProfileComparison
 
 
 def _begun(path: Path, setting: Setting) -> Profile:
-    """The profile at `path`, to be added to, or an empty one."""
+    """The profile at `path` to extend, or an empty one."""
     from plait.device.profile import Profile
 
     fresh = Profile.here(setting)
     if not path.exists():
-        fresh.save(path)  # what cannot be written is told now, not after minutes of measuring
+        fresh.save(path)  # fail now if it cannot be written, not after minutes of measuring
         path.unlink()
         return fresh
     known = Profile.load(path)

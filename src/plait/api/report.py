@@ -26,7 +26,7 @@ class ReportResult(Result):
     page: str  # where it was written
     records: int
     kinds: dict[str, int]
-    files: tuple[str, ...] = ()  # figures and tables besides
+    files: tuple[str, ...] = ()  # further files: figures and tables
 
     def rows(self) -> list[dict[str, Any]]:
         return [{"kind": kind, "records": count} for kind, count in self.kinds.items()]

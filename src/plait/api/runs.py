@@ -1,4 +1,4 @@
-"""What is in the store: `plait.runs.find`, `show`, `remove`, `export`, `verify`, `repair`; loss curves: `curves`."""
+"""Records of the store: `plait.runs.find`, `show`, `remove`, `export`, `verify`, `repair`; loss curves: `curves`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RecordsResult(Result):
         return [flat(record.document()) for record in self.records]
 
     def _repr_html_(self) -> str:
-        """A line per record, as the dashboard lists them; `rows` have a hundred columns."""
+        """One line per record, as in the dashboard; `rows` would have a hundred columns."""
         from plait.core.result import card
         from plait.reporting.summaries import started_text, summary
 
@@ -74,7 +74,7 @@ class CurvesResult(Result):
         return loss_figure(drawn, title="Training loss")
 
     def save_svg(self, path: str | Path) -> None:
-        """Draw the losses over steps, in one picture."""
+        """Draw the losses over steps in one figure."""
         from plait.reporting.svg import save
 
         save(self.figure(), Path(path))
@@ -87,13 +87,13 @@ def find(
     limit: int | None = LIMIT,
     store: str | Store | None = None,
 ) -> RecordsResult:
-    """The newest records first, of this kind and with these values in their config: `where={"task.name": "recall"}`."""
+    """Records of this kind with these values in their config, newest first: `where={"task.name": "recall"}`."""
     with opened_store(store) as opened:
         return RecordsResult(opened.name, tuple(_find(opened, kind, where, limit)))
 
 
 def show(key: str, *, store: str | Store | None = None) -> Record:
-    """One record by its key, enough of its beginning, or "latest": the newest of all."""
+    """One record by its key, a unique prefix of it, or "latest" for the newest."""
     with opened_store(store) as opened:
         records = opened.find(limit=1) if key == "latest" else _named(opened, [key])
     if not records:
@@ -102,13 +102,13 @@ def show(key: str, *, store: str | Store | None = None) -> Record:
 
 
 def named(keys: Sequence[str], *, store: str | Store | None = None) -> RecordsResult:
-    """The records that these beginnings of keys name, each once."""
+    """The records with these key prefixes, without duplicates."""
     with opened_store(store) as opened:
         return RecordsResult(opened.name, tuple(_named(opened, keys)))
 
 
 def remove(keys: Sequence[str], *, store: str | Store | None = None) -> int:
-    """Remove records; how many there were."""
+    """Remove records; returns their number."""
     with opened_store(store) as opened:
         return opened.delete(record.key for record in _named(opened, keys))
 
@@ -121,7 +121,7 @@ def export(
     overwrite: bool = False,
     store: str | Store | None = None,
 ) -> int:
-    """Write records to a .csv, .parquet or .json file, a column per field; how many there were."""
+    """Write records to a .csv, .parquet or .json file, a column per field; returns their number."""
     from plait.records import export as write
 
     with opened_store(store) as opened:
@@ -139,13 +139,13 @@ def each(
     limit: int | None = None,
     store: str | Store | None = None,
 ) -> Iterator[Record]:
-    """Like `find`, but one after the other, however many there are."""
+    """Like `find`, but an iterator, for any number of records."""
     with opened_store(store) as opened:
         yield from _each(opened, kind, where, limit)
 
 
 def verify(*, store: str | Store | None = None) -> Verified:
-    """Look at every record of a store, and at the file: what is damaged?"""
+    """Check every record of a store, and its file, for damage."""
     from plait.records.repair import verify as look
 
     with opened_store(store) as opened:
@@ -161,7 +161,7 @@ def repair(*, store: str | Store | None = None) -> Repaired:
 
 
 def curves(runs: Sequence[str | Path], *, root: str | Path = "runs") -> CurvesResult:
-    """The loss curves of trainings: folders, keys' beginnings, or latest."""
+    """The loss curves of trainings, given as folders, key prefixes or "latest"."""
     from plait.training.run import open_run
 
     opened = [open_run(str(run), Path(root)) for run in runs]
@@ -194,4 +194,4 @@ def _texts(where: Mapping[str, Any] | None) -> dict[str, str]:
 
 def _named(store: Store, starts: Sequence[str]) -> list[Record]:
     records = [store.get(key) for key in dict.fromkeys(store.full_key(start) for start in starts)]
-    return [record for record in records if record is not None]  # another process may have removed one just now
+    return [record for record in records if record is not None]  # another process may just have removed one

@@ -1,7 +1,4 @@
-"""Scaling laws with error bars: `plait.scale.plan`, `run`, `fit`, `probe` and `pitfall`.
-
-Train a plan's runs, each once: `plait.scale.run`.
-"""
+"""Scaling laws with error bars: `plait.scale.plan`, `run`, `fit`, `probe` and `pitfall`. `run` trains each run once."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ __all__ = ["fit", "pitfall", "plan", "probe", "run"]
 
 @dataclass(frozen=True)
 class ScalingRuns(Result):
-    """What every run of a plan gave. `missing` are those that diverged or that another process trains, with why."""
+    """The results of a plan's runs. `missing`: those that diverged or are being trained elsewhere, with the reason."""
 
     outcomes: tuple[RunOutcome, ...] = field(repr=False)
     missing: tuple[str, ...]
@@ -69,11 +66,11 @@ def run(
     store: str | Store | None = None,
     on_progress: OnProgress = ignore,
 ) -> ScalingRuns:
-    """Train what of a plan (its file, or `plait.scale.plan(…).plan`) is not in the store yet, the cheapest first.
+    """Train the runs of a plan (its file, or `plait.scale.plan(…).plan`) that are not stored yet, cheapest first.
 
-    `workers` train side by side (one, unless given), on GPUs one on each; on a `cluster` (ray://HOST:PORT, auto, slurm)
-    as many as it has room for, each with its `gpus_per_training`. The same call elsewhere, on machines that share the
-    store, shares the work as well. Interrupted, it resumes. `log`: also for tensorboard, wandb or mlflow.
+    `workers`: concurrent trainings (default 1; one per GPU); on a `cluster` (ray://HOST:PORT, auto, slurm) as many as
+    it has room for, each with `gpus_per_training`. The same call on other machines that use the same store shares the
+    work. If interrupted, the same call resumes. `log`: also log for tensorboard, wandb or mlflow.
     """
     from plait.data import open_corpus
     from plait.scaling.plan import read_plan

@@ -24,8 +24,8 @@ NAME = "architecture"
 
 @dataclass(frozen=True)
 class OrderTest:
-    """Of hybrids in both orders: in how many pairs attention last scores higher, of how many that differ, and how often
-    chance gives as many."""
+    """Sign test over hybrids with both orders of mixers: the number of pairs in which attention last scores higher, the
+    number of pairs that differ, and the p-value."""
 
     above: int
     pairs: int
@@ -35,7 +35,7 @@ class OrderTest:
 @dataclass(frozen=True)
 class ProbeScale(Result):
     """Correlations of probe scores with compute-optimal losses, by task and budget. From stored probes also whether
-    scores rise with the fixed state (`state`) and whether attention is better last or first (`order`); None where too
+    scores rise with the fixed state (`state`) and whether attention is better last or first (`order`); None if too
     few were probed."""
 
     ROWS = "correlations"
@@ -78,11 +78,11 @@ def probe(
     svg: str | Path | None = None,
     store: str | Store | None = None,
 ) -> ProbeScale:
-    """Set probe scores against the compute-optimal losses of the same architectures, aggregate and by task.
+    """Correlate probe scores with the compute-optimal losses of the same architectures, overall and by task.
 
-    `file`: scaling runs, as `plait.scale.fit` takes them. `scores`: a table with a column `architecture` and one of
-    accuracy per task, or such numbers themselves; without it the store's probes, whose architectures are found by their
-    patterns of mixers. `mixers`: files with mixers of your own that stored runs or probes name.
+    `file`: scaling runs, as for `plait.scale.fit`. `scores`: a table with a column `architecture` and a column of
+    accuracies per task, or the same as a mapping; default: the stored probes, whose architectures are matched by their
+    patterns of mixers. `mixers`: files with mixers of your own that stored runs or probes use.
     """
     from plait.analysis.probe_scale import document, losses_at, probe_to_scale
     from plait.analysis.scaling_laws import fit_laws
@@ -159,7 +159,7 @@ def _state(models: list[Probed]) -> Trend | None:
 
 
 def _order(models: list[Probed]) -> OrderTest | None:
-    """There, too: convolution before attention beats the reverse."""
+    """Same section: convolution before attention beats the reverse."""
     from plait.analysis.probe_scale import sign_test
     from plait.scaling.probes import order_pairs
 
@@ -170,7 +170,7 @@ def _order(models: list[Probed]) -> OrderTest | None:
 def pitfall(
     *, flops: str | float = 2e20, batch: int = 2**19, growth: float = 1.0, svg: str | Path | None = None
 ) -> Pitfall:
-    """Simulate one IsoFLOP group with a fixed batch and with one that grows with the size: where N* seems to be."""
+    """Simulate the N* of one IsoFLOP group with a fixed batch size, and with one that grows with model size."""
     from plait.analysis.scaling_simulation import CHINCHILLA, SIX
     from plait.analysis.scaling_simulation import pitfall as simulate
 

@@ -21,7 +21,7 @@ DRAWS = 1000
 
 @dataclass(frozen=True)
 class ScalingFit(Result):
-    """`laws` has what was computed; `document` is that as JSON."""
+    """`laws`: the fitted laws; `document`: the same as JSON."""
 
     laws: Laws = field(repr=False)
     file: str
@@ -46,7 +46,7 @@ class ScalingFit(Result):
         return scaling_figure(self.laws)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per architecture: its surface, and its best at the target."""
+        """One row per architecture: its surface, and its optimum at the target."""
         return [
             {
                 "architecture": name,
@@ -70,15 +70,15 @@ def fit(
     svg: str | Path | None = None,
     page: str | Path | None = None,
 ) -> ScalingFit:
-    """Fit scaling laws to the runs in a table (`flops, params, tokens, loss`; further columns where they are there):
-    the surface, the compute-optimal frontier at `target` FLOPs, IsoFLOP parabolas, state, and which of several
-    architectures is better there, all with 90 % intervals from `draws` draws of a bootstrap. `columns` names them where
-    another trainer calls them otherwise: `{"loss": "val_loss"}`.
+    """Fit scaling laws to the runs in a table (`flops, params, tokens, loss`; further columns are optional): the loss
+    surface, the compute-optimal frontier at `target` FLOPs, IsoFLOP parabolas, the state law, and which of several
+    architectures is best at the target, all with 90 % intervals from `draws` bootstrap samples. `columns` maps other
+    trainers' column names: `{"loss": "val_loss"}`.
 
-    Groups of the smallest budgets that lie off the law of the larger ones are left out, unless `all_budgets` are to
-    count. `mixers`: files with mixers of your own that stored runs name. `svg`: where to draw all of it; `page`: where
-    to write it as an HTML page that loads nothing. Without a file, or with a store's URL, the runs are those that
-    `plait.scale.run` has left there."""
+    Groups of the smallest budgets that contradict the law of the larger ones are left out, unless `all_budgets`.
+    `mixers`: files with mixers of your own that stored runs use. `svg`: a file for the figure; `page`: one for a
+    self-contained HTML page. Without a file, or with a store's URL, the runs are those that `plait.scale.run`
+    stored."""
     from plait.analysis.scaling_laws import fit_laws
     from plait.analysis.scaling_runs import rename_columns, runs_of
 
@@ -108,7 +108,7 @@ def fit(
 
 
 def read_runs(file: str | Path | None) -> Table:
-    """A file's rows, or a store's runs."""
+    """The rows of a file, or the runs of a store."""
     from plait.analysis.table import read_table
     from plait.records import open_store
     from plait.scaling.run import stored_runs

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 #: Poli et al. 2024, appendix C.
 PAPER_BUDGETS = (4e18, 8e18, 2e19, 4e19, 8e19, 2e20, 5e20, 2e21)
-ATTEMPTS = 5  # plans that are priced to fit a time
+ATTEMPTS = 5  # plans that are costed to fit a time
 
 
 @dataclass(frozen=True)
 class ScalingPlan(Result):
-    """`plan` can be saved and run; `seconds` is what it takes here one run after the other, None where not asked."""
+    """`plan` can be saved and run; `seconds`: its duration here, one run after the other; None if not requested."""
 
     plan: Plan = field(repr=False)
     prices: tuple[Price, ...] = field(repr=False)
@@ -87,12 +87,11 @@ def plan(
 ) -> ScalingPlan:
     """Plan IsoFLOP groups × sizes × architectures, each run with its batch, rate and steps, and price them.
 
-    `archs`: families of presets ("mad-transformer", Table C.2's sizes) or specs to grow ("striped=d=64 | …").
-    The depth of grown ones is the width to the power of `depth_power`; 0 keeps it.
-    `budgets`: FLOPs of the groups; else `groups` of them a factor `spacing` apart such that all runs together cost
-    `total` FLOPs, or fit `time` here; without any of these the paper's eight. `speed`: sustained FLOPs per second of
-    each of `devices` elsewhere, instead of timing this machine. `mixers`: files with mixers of your own that the specs
-    name. `out`: a file for `plait.scale.run`.
+    `archs`: families of presets ("mad-transformer", Table C.2's sizes) or specs to scale up ("striped=d=64 | …"), whose
+    depth grows as the width to the power of `depth_power`; 0 keeps it. `budgets`: FLOPs of the groups, or `groups` of
+    them a factor `spacing` apart such that all runs together cost `total` FLOPs or take `time` here; default: the
+    paper's eight. `speed`: sustained FLOPs per second of each of `devices` elsewhere, instead of timing this machine.
+    `mixers`: files with mixers of your own that the specs use. `out`: a file for `plait.scale.run`.
     """
     from plait.data import open_corpus
     from plait.papers.recipes import mad_recipe
@@ -159,8 +158,8 @@ def _within(
     spacing: float,
     per_group: int,
 ) -> tuple[Plan, list[Price]]:
-    """The largest budgets whose runs take so long here, found by pricing and correcting, and their prices: the longest
-    plan that fits, or else the shortest."""
+    """The largest budgets whose runs fit into `time` here, found iteratively, and their costs; if none fits, the
+    shortest plan tried."""
     from plait.scaling.plan import budgets_of
 
     limit, total = parse_duration(time), 1e12

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from plait.searching.validation import Validated
     from plait.space.space import Space
 
-FRONT = 16  # models returned, each measured
+FRONT = 16  # models returned and measured
 ATTENTION, FEED_FORWARD = ("attn", "xl-attn"), "mlp"
-SHARES = 1000  # progress of profiling is told in thousandths of its time
+SHARES = 1000  # progress of profiling is reported in thousandths
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class FrontResult(Result):
     proposed: int
     measured: int
     cost: dict[str, float]  # seconds
-    choices: list[list[str]] | None = None  # of gumbel: what each layer could be, and
-    seeds: list[Row] | None = None  # what every supernet came to
-    retrained: Row | None = None  # what its models came to from scratch: a comparison, and a `statement`
+    choices: list[list[str]] | None = None  # method gumbel: the choices of each layer
+    seeds: list[Row] | None = None  # method gumbel: the result of every supernet
+    retrained: Row | None = None  # its models trained from scratch: a comparison and a `statement`
     store: str | Store | None = field(default=None, repr=False)
     spent: dict[str, float] = field(default_factory=dict, repr=False)  # seconds of this call
 
@@ -153,12 +153,12 @@ def search(
     from plait.training.distributed import usable
 
     load_mixers(mixers)
-    objectives = [register_file(objective) for objective in objectives]  # first: constraints of the space may name them
+    objectives = [register_file(objective) for objective in objectives]  # first: constraints of the space may use them
     whole, asked = load_space(str(space)), supernets or Supernets()
     require_sound_layers(whole.one_of_each())
     setting_on = partial(Setting.of, mode, answer, seq=seq_len or whole.seq, batch=batch)
     read, setting = _given_profile(profile, anywhere, setting_on, device, threads)
-    # Another machine's device is predicted for, not trained on.
+    # The device of another machine is only predicted for, not trained on.
     where = device or ("cpu" if anywhere else setting.device)
     if method == GUMBEL:
         usable(where)  # before a long text is read
@@ -230,7 +230,7 @@ def adapted(space: Space, fix: Mapping[str, str], corpus: Corpus | None) -> Spac
 def _given_profile(
     path: str | Path | None, anywhere: bool, setting_on: Callable[..., Setting], device: str | None, threads: int | None
 ) -> tuple[Profile | None, Setting]:
-    """The profile named, and the setting that its machine runs in; without one, this machine's."""
+    """The given profile and the setting of its machine; without one, the setting of this machine."""
     from plait.device.profile import Profile
 
     options: dict[str, str | int | None] = {"device": device, "threads": threads}
@@ -249,14 +249,14 @@ def _given_profile(
 def _predictor(
     request: Request, profile: Profile | None, store: Store, runs: Path, on_progress: OnProgress
 ) -> DevicePredictor | None:
-    """From the given profile, else this machine's, which is made if there is none; None if all objectives are exact."""
+    """The predictor of the given profile, or of this machine's, which is created if needed; None if all is exact."""
     from plait.algorithms.predicted import DevicePredictor
     from plait.device.predictor import predictor_of
     from plait.searching.local_profile import is_covered, local_profile
     from plait.searching.validation import check_attainable
 
     if request.supernet is not None or (request.asks_device and profile is None):
-        request.check_possible(profiled=profile is not None)  # before minutes are spent on it
+        request.check_possible(profiled=profile is not None)  # before spending minutes on profiling
     if request.asks_device:
         if profile is None:
             if not is_covered(request.space, request.setting, runs):
@@ -309,7 +309,7 @@ def _validated(
 
 
 def shapes(specs: Sequence[str]) -> list[Row]:
-    """Models in the terms of LiteTransformerSearch's tables; where one has other layers, all by their layers' text."""
+    """Models as in LiteTransformerSearch's tables; if any has other layers, all as the text of their layers."""
     models = [architecture(spec) for spec in specs]
     lists = [_heads_and_inner(model.layers) for model in models]
     rows: list[Row] = []

@@ -1,7 +1,5 @@
-"""What an architecture is and costs: `plait.architecture`, `plait.cost`, `plait.build`.
-
-An architecture mixer by mixer, with its exact costs: `plait.show`.
-"""
+"""Read, cost and build an architecture (`plait.architecture`, `plait.cost`, `plait.build`), and show it mixer by mixer
+(`plait.show`)."""
 
 from __future__ import annotations
 
@@ -91,7 +89,7 @@ class Params:
     total: int
     active: int  # used per token
     without_input_embedding: int
-    shared: int  # of several layers, held and counted once
+    shared: int  # parameters shared by several layers, counted once
     parts: dict[str, int]
 
 
@@ -99,10 +97,10 @@ class Params:
 class Flops:
     forward: int
     per_token: float
-    generation: int  # from the state, the whole vocabulary scored
+    generation: int  # FLOPs per generated token, including logits of the whole vocabulary
     output_layer: int
     output_layer_whole_vocabulary: int
-    conventions: dict[str, float]  # as the papers would count, where their formulas cover its mixers
+    conventions: dict[str, float]  # counts by the papers' formulas, if they cover its mixers
 
 
 @dataclass(frozen=True)
@@ -116,11 +114,11 @@ class State:
 
 @dataclass(frozen=True)
 class Printed:
-    """Parameter counts that a preset's paper prints, where they are others."""
+    """Parameter counts printed in a preset's paper, if they differ."""
 
     source: str
     millions: dict[str, float]
-    off: dict[str, float]  # by how much, as a share
+    off: dict[str, float]  # relative difference
     why: str
 
 
@@ -170,8 +168,8 @@ def show(
     memory   tokens of context before them
     vocab    instead of the spec's own
     svg      also draw the architecture to this file
-    paths    build and run each distinct mixer once on this device (True: a GPU where there is one) to see which path
-             its ops take there
+    paths    build and run each distinct mixer once on this device (True: a GPU if available) to see which
+             implementation its ops use there
     mixers   files with mixers of your own that the spec names
 
     >>> shown = plait.show("d=64 vocab=99 | (gla swiglu)x2")
@@ -249,10 +247,10 @@ def _mixer_rows(cost: ModelCost) -> tuple[MixerRow, ...]:
 
 
 def _printed(spec: str, cost: ModelCost) -> Printed | None:
-    """For a preset whose paper prints other parameter counts than it has: the counts, the differences, and why."""
+    """For a preset whose paper prints other parameter counts: the counts, the differences, and the reason."""
     from plait.spec.presets import describe, lookup
 
-    # A text with layers in it is no preset's name, and need not load the papers' tables.
+    # Text with layers is not the name of a preset, so the papers' tables need not be loaded.
     preset = describe(spec) if "|" not in spec and lookup(spec) is not None else None
     if preset is None or not preset.printed:
         return None

@@ -1,6 +1,6 @@
 """Studies that train many small models: `plait.study.proxies`, `placement`, `lr`, `shapes`, `verdict`.
 
-Interrupted, the same call resumes: what is trained and measured is in the store.
+If interrupted, the same call resumes: completed trainings and measurements are in the store.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ F = TypeVar("F", bound="AnyFindings")
 
 @dataclass(frozen=True)
 class StudyResult(Result, Generic[F]):
-    """`findings` has what the study computed; `document` is that as JSON."""
+    """`findings`: the results of the study; `document`: the same as JSON."""
 
     findings: F
-    table: str  # the part of the document with one row per thing compared
+    table: str  # the key of the document's list of rows
 
     @cached_property
     def document(self) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def shapes(
     return StudyResult(findings, "models")
 
 
-#: What is compared unless said otherwise: a model of every kind, and hybrids.
+#: Compared by default: a model of every kind, and hybrids.
 CONTENDERS = (
     *("attn", "fox", "gla", "gated-deltanet", "mamba2", "hyena"),
     *(f"d=128 | {first} swiglu {second} swiglu" for first, second in (("mamba2", "attn"), ("hyena", "attn"))),
@@ -235,8 +235,8 @@ def verdict(
     store: str | Store | None = None,
     on_progress: OnProgress = ignore,
 ) -> StudyResult[VerdictFindings]:
-    """Train architectures of one size to `tokens`, and tell how well everything cheaper would have ranked them: counts,
-    shorter trainings, races. `cluster`, `gpus_per_training`: as `plait.compare` has them."""
+    """Train architectures of one size to `tokens`, and measure how well cheaper methods would have ranked them: counts,
+    shorter trainings, races. `cluster`, `gpus_per_training`: as for `plait.compare`."""
     from plait.data import open_corpus
     from plait.racing.contenders import read_contenders
     from plait.racing.leg import Course

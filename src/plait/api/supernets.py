@@ -1,4 +1,4 @@
-"""The supernets of `plait.search` with `method="gumbel"`: what the user asks for, and training the results again."""
+"""Supernets for `plait.search` with `method="gumbel"`: their options, and retraining of the results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from plait.supernet.settings import SupernetJob
 
 GUMBEL = "gumbel"
-BATCH, SEQ_LEN = 8, 128  # where no recipe is named: a search on a processor, not a training
+BATCH, SEQ_LEN = 8, 128  # without a recipe: small enough for a search on a CPU
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Supernets:
 def supernet_job(
     asked: Supernets, corpus: Corpus | None, device: str, method: str, tokenizer: str | None
 ) -> SupernetJob | None:
-    """What a differentiable search trains; None for other methods."""
+    """The job of a differentiable search; None for other methods."""
     from plait.papers.recipes import recipe
     from plait.supernet.settings import PAR, Settings, SupernetJob
     from plait.training.distributed import precision_on
@@ -74,7 +74,7 @@ def retrain(
     runs: Path,
     on_progress: OnProgress,
 ) -> None:
-    """Train the front's models and those of every seed from scratch; their losses join the document."""
+    """Train the models of the front and of every seed from scratch, and add their losses to the document."""
     from plait.studies.placement import retrain as train_again
 
     rows = [*document["front"], *(seed for seed in document["seeds"] if seed["spec"])]

@@ -19,7 +19,7 @@ SPLITS = ("train", "validation", "test")
 @dataclass(frozen=True)
 class Example:
     inputs: tuple[int, ...]
-    targets: tuple[int, ...]  # -100 where nothing is scored
+    targets: tuple[int, ...]  # -100 for positions that are not scored
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class TaskResult(Result):
     model_vocab: int
     input_length: int
     tokens: dict[str, tuple[int, int]]  # kind of token → its first and last id
-    grid: tuple[str, ...]  # the settings a probe may run
+    grid: tuple[str, ...]  # the settings of a probe
     seed: int
     sequences: dict[str, int]  # by split
     scored_per_sequence: dict[str, float]
@@ -61,7 +61,7 @@ def task(
 
     name      of a known task (`plait.listing("tasks")`), or your file, my_task.py
     settings  difficulty variables to change, such as {"length": 64}
-    variant   paper (the task as its text describes it) or mad-lab (as its code has it)
+    variant   paper (the task as its text describes it) or mad-lab (as its code does)
     seed      of the sequences
     split     train, validation or test: where the examples are from
     examples  how many sequences to show
@@ -104,7 +104,7 @@ def task(
 
 
 def _require_valid(data: TaskData, split: str, examples: int) -> None:
-    """A task's own solver must agree with its generator; a user's may not."""
+    """Check that the task's solver agrees with its generator, which a user's task may violate."""
     drawn = data.split(split)
     for number in range(min(examples, len(drawn))):
         if not data.task.valid(drawn.inputs_NT[number], drawn.targets_NT[number]):

@@ -1,6 +1,6 @@
-"""Train a model: `plait.train`. If interrupted in any way, the same call resumes.
+"""Train a model (`plait.train`), or one model at several learning rates and seeds (`plait.sweep`).
 
-One training at several learning rates and seeds, with averages: `plait.sweep`.
+If interrupted in any way, the same call resumes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The recipe whose learning rate follows the size and whose batch the budget.
+#: The recipe whose learning rate depends on the size and whose batch on the budget.
 SCALING = "mad-scaling"
 
 
@@ -94,9 +94,9 @@ def train(
     step, over all processes), `seq_len` and `lr`. A spec given as text gets the data's vocabulary. `from_run`: start
     from the weights of a finished run or of a Hugging Face folder (GPT-2, Llama, Qwen …, plait's own); its spec and
     data are the defaults. `compiled`: compile the blocks; default: on a GPU, if the run is long enough to pay off.
-    `log`: also log to tensorboard, wandb or mlflow. Of several processes (torchrun), `tensor_parallel` share every
-    layer; the batch is split among such groups. `on_progress` is called after every step. If stopped by a signal it
-    raises `plait.training.fit.Interrupted`, after saving everything.
+    `log`: also log to tensorboard, wandb or mlflow. With several processes (torchrun), groups of
+    `tensor_parallel` share every layer; the batch is split among such groups. `on_progress` is called after every step.
+    If stopped by a signal it raises `plait.training.fit.Interrupted`, after saving everything.
 
     >>> trained = plait.train("d=16 | gla[heads=2] swiglu", data="builtin:language", steps=2, batch=2, seq_len=16)
     >>> trained.steps, trained.tokens, trained.open().finished
@@ -218,18 +218,18 @@ class RateLosses:
 
     lr: float | None  # None: the recipe's
     losses: tuple[float, ...]  # nats per token
-    mean: float | None  # None where every seed diverged
+    mean: float | None  # None if every seed diverged
     interval: tuple[float, float] | None
     diverged: int
-    runs: tuple[str, ...]  # names, as `plait eval` takes them
+    runs: tuple[str, ...]  # names, for `plait eval`
 
 
 @dataclass(frozen=True)
 class SweepResult(Result):
     spec: str
     rates: tuple[RateLosses, ...]
-    best: float | None  # the learning rate with the least mean loss
-    #: Whether its interval lies below all the others'; None where there is nothing to compare.
+    best: float | None  # the learning rate with the lowest mean loss
+    #: Whether its interval is below all others; None if there is nothing to compare.
     distinguishable: bool | None
 
     def rows(self) -> list[dict[str, Any]]:
@@ -246,7 +246,7 @@ def sweep(
     **options: Any,
 ) -> SweepResult:
     """Train at each learning rate (none: the recipe's) with `seeds` seeds from `seed` on. `options` are those of
-    `plait.train`. Every training is a run of its own: what was trained before is not trained again."""
+    `plait.train`. Every training is a separate run and is not repeated."""
     from plait.training.trainer import Diverged
 
     if seeds < 1:

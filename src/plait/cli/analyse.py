@@ -1,4 +1,4 @@
-"""`plait analyse …`: what a table of results says, whoever made it, and what found architectures have in common."""
+"""`plait analyse …`: analyses of a table of results from any source, and of architectures found by searches."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Keys = Annotated[
 
 
 def show(verb: Callable[..., Analysis], arguments: dict[str, Any]) -> None:
-    """Call the verb with a command's arguments; its document as JSON, or its tables and then the notes."""
+    """Call the verb with a command's arguments and print its document as JSON, or its tables and notes."""
     as_json = arguments.pop("as_json")
     result = verb(**arguments)
     if as_json:
@@ -56,7 +56,7 @@ def show(verb: Callable[..., Analysis], arguments: dict[str, Any]) -> None:
     for rows in result.tables.values():
         if rows:
             drawn = _table(rows, list(rows[0]))
-            # Where headings must wrap, they do so between words.
+            # Headings that must wrap do so between words.
             words = [name.replace("_", " ") for name in rows[0]]
             out.print(drawn if fits(out, drawn) else _table(rows, words))
             out.print()
@@ -311,6 +311,6 @@ def option(
     show(verbs.option, {**locals(), "mixers": mixers or ()})
 
 
-#: As earlier releases called them.
+#: Names of earlier releases.
 for old, command in (("src", ranks), ("davg", front_distance), ("twins", matched_pairs)):
     group.command(old, hidden=True)(command)

@@ -1,4 +1,4 @@
-"""`plait bench kernels | train | fleet | decode`: how fast plait is here, beside every peer that can be imported."""
+"""`plait bench kernels | train | fleet | decode`: how fast plait is here, next to every installed peer library."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""`plait new mixer|task FILE`: a working file to start from; `plait check MIXER`: the contract, run on it or on a mixer
-of the table; `plait verify [ID …]`: every checkable fact of the papers against what plait computes; `plait doctor`:
-what is here that plait can use.
+"""`plait new mixer|task FILE`: a working template; `plait check MIXER`: check a mixer against the contract;
+`plait verify [ID …]`: check facts of the papers against what plait computes; `plait doctor`: check the installation.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ def _print(result: CheckResult) -> None:
 
 
 def _print_kernels(result: CheckResult) -> None:
-    """One row per dtype and path: how many settings, and the worst of them."""
+    """One row per dtype and implementation: the number of settings, and the worst of them."""
     out = console()
     groups: dict[tuple[str, str], list[Guarded]] = {}
     for guarded in result.kernels:

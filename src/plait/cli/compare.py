@@ -1,4 +1,4 @@
-"""`plait compare A B C … --data TEXT`: which architecture learns a text best, and how sure is that?"""
+"""`plait compare A B C … --data TEXT`: which architecture learns a text best, with what confidence."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def command(
             on_progress=on_progress,
         )  # fmt: skip
     print_json(result.as_dict()) if as_json else print_comparison(result)
-    _write_files(result, svg, out, csv, parquet)  # last: a place that cannot be written to costs no results
+    _write_files(result, svg, out, csv, parquet)  # last, so that an unwritable path loses no results
 
 
 def _check_files(svg: Path | None, out: Path | None, csv: Path | None, parquet: Path | None) -> None:
@@ -171,13 +171,13 @@ def print_comparison(result: CompareResult) -> None:
 
 
 def curves_of_characters(curves: Sequence[Series]) -> str:
-    """Learning curves in characters, a letter per architecture; where curves overlap, their letters alternate."""
+    """Learning curves in characters, a letter per architecture; letters of overlapping curves alternate."""
     from plait.cli.output import WIDE, character_plot
 
     letters = dict(zip((curve.name for curve in curves), string.ascii_letters, strict=False))
     marks = []
     for place, curve in enumerate(curves):
-        if curve.name not in letters:  # more than there are letters: in the table, not in the picture
+        if curve.name not in letters:  # more curves than letters: only in the table
             continue
         x, y = [math.log(tokens) for tokens in curve.x], list(curve.y)
         columns = [x[0], *np.linspace(x[0], x[-1], WIDE)[place :: len(curves)], x[-1]]
@@ -188,7 +188,7 @@ def curves_of_characters(curves: Sequence[Series]) -> str:
 
 
 def _table(result: CompareResult, wide: bool = True) -> Table:
-    """The lowest loss first; where there is room with rate, tokens and parameters."""
+    """Lowest loss first; if `wide`, with rate, tokens and parameters."""
     from plait.reporting import comparison as shown
 
     sizes = {"lr": "right", "tokens": "right", "params": "right"} if wide else {}

@@ -1,4 +1,4 @@
-"""`plait data …`: the corpora and tokenizers there are, and what one corpus holds."""
+"""`plait data …`: known corpora and tokenizers, and the description of one corpus."""
 
 from __future__ import annotations
 

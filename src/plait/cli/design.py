@@ -1,6 +1,6 @@
-"""`plait design`: the main job in one command, from limits to a trained pick, a paragraph of advice and a page.
+"""`plait design`: the whole workflow in one command, from limits to a trained model, a recommendation and a report.
 
-Its stages as they run: one bar each in a terminal; in a log a line at the end of each, and some while it runs.
+Progress: one bar per stage in a terminal; in a log some lines while a stage runs, and one at its end.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WORDS = {
 
 
 class Display:
-    """Where the terminal is narrow, what is going on is cut, not how far it is."""
+    """In a narrow terminal the description is truncated, not the progress."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._out = console(stderr=True)
@@ -70,7 +70,7 @@ class Display:
         self._lines = None if self._out.is_terminal else ProgressLines(sys.stderr)
 
     def update(self, stage: str, share: float | None, now: str) -> None:
-        """`share` of a stage is done, None where nobody knows."""
+        """`share`: the fraction of a stage that is done; None if unknown."""
         if stage not in self._tasks:
             self._tasks[stage] = self._bar.add_task(WORDS[stage], total=None, now="")
         words = " ".join(now.split())

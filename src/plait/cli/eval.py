@@ -1,4 +1,4 @@
-"""What can a trained model do? `plait eval RUN…` by plait's own evaluations, `plait finetune RUN --task sst2` on GLUE
+"""Evaluations of trained models: `plait eval RUN…` by plait's own evaluations, `plait finetune RUN --task sst2` on GLUE
 and SQuAD, `plait harness RUN --tasks FILE` by lm-evaluation-harness from local task files.
 """
 
@@ -62,7 +62,7 @@ def _print(result: EvaluateResult) -> None:
         said = "; ".join(filter(None, (same.pop("data", ""), ", ".join(same.values()))))
         out.print(f"[bold]{evaluation.name}[/]  {plain(said)}", markup=True)
         columns, rows = evaluation.table({name: evaluated.result for name, evaluated in by_run.items()})
-        own = [name for name in first if name not in shared]  # each row says what it does not share with the others
+        own = [name for name in first if name not in shared]  # each row shows the conditions that differ
         grid = table(**columns, **({"evaluated on": "left"} if own else {}))
         for row in rows:
             where = ", ".join(conditions[row[0]][name] for name in own)

@@ -6,7 +6,7 @@
     steps: 2000
     set: {clip: 0.5, dropout: 0.1}      # as --set clip=0.5 --set dropout=0.1
 
-The keys are the command's arguments and options. What the command line says goes before what the file says.
+The keys are the command's arguments and options. The command line overrides the file.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from plait.core.errors import UserError, did_you_mean
 ENDINGS = (".yaml", ".yml", ".toml")
 COMMAND = "command"
 GROUP = "config"  # its own command reads the file itself
-TYPED = "COMMANDLINE"  # where a value came from, in the parser's words
+TYPED = "COMMANDLINE"  # the parser's name for values from the command line
 
 group = typer.Typer(help="Show the options of an experiment file.", no_args_is_help=True)
 
 
 def read_experiment(path: Path) -> dict[str, Any] | None:
-    """What the file says; None where it is no experiment but, say, a spec: it names no `command`."""
+    """The contents of an experiment file; None if it is not one (such as a spec): it has no `command`."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -48,7 +48,7 @@ def _yaml(text: str, path: Path) -> Any:
     import yaml
 
     try:
-        return yaml.load(text, Loader=yaml.BaseLoader)  # text stays text: the options know their types
+        return yaml.load(text, Loader=yaml.BaseLoader)  # values stay text, since the options know their types
     except yaml.YAMLError as wrong:
         raise UserError(f"{path} is not YAML: {wrong}") from None
 
@@ -65,7 +65,7 @@ def _toml(text: str, path: Path) -> Any:
 
 
 def expanded(root: TyperGroup, context: Any, arguments: Sequence[str]) -> list[str]:
-    """The arguments with an experiment file among them replaced by what it says; as they are where there is none."""
+    """The arguments, with an experiment file among them replaced by its options."""
     for place, argument in enumerate([] if list(arguments[:1]) == [GROUP] else arguments):
         if not argument.endswith(ENDINGS) or argument.startswith("-"):
             continue
@@ -93,7 +93,7 @@ def command_of(root: TyperGroup, context: Any, words: Sequence[str], where: str)
 
 
 def _options(command: Any, experiment: Mapping[str, Any], where: str) -> list[str]:
-    """What a file says, as it would be typed."""
+    """The file's options as command-line arguments."""
     named = {name: parameter for parameter in command.params for name in _names(parameter)}
     arguments: list[str] = []
     for key, value in experiment.items():

@@ -1,4 +1,4 @@
-"""`plait export RUN --to hf|onnx` and `plait import FOLDER -o RUN`: models to other programs and from them."""
+"""`plait export RUN --to hf|onnx` and `plait import FOLDER -o RUN`: export models to other programs and import them."""
 
 from __future__ import annotations
 

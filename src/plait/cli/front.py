@@ -1,4 +1,4 @@
-"""`plait front show | pick | score | table | candidates`: what a search found, and the one model to go on with."""
+"""`plait front show | pick | score | table | candidates`: the front of a search, and the best model within limits."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def pick(
     quantities = [(quantity, value_of(best.row, of)) for of, quantity in in_rows([best.row]).items()]
     words += [f"{readable(value)} {quantity.unit}" for quantity, value in quantities if value is not None]
     counted = best.by in COLUMNS or best.by.endswith("decoder_params")
-    exact = counted and all(value is None for _, value in quantities)  # the search asked for counts alone
+    exact = counted and all(value is None for _, value in quantities)  # all objectives of the search are exact counts
     basis = "measured" if best.is_measured else "exact" if exact else "predicted, not measured"
     note = f"{', '.join(words)} ({basis}); the best of {best.among} that meet the limits"
     console(stderr=True).print(note, style="dim")

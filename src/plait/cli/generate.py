@@ -1,4 +1,4 @@
-"""`plait generate RUN PROMPT…`: text from a trained model, as it is made."""
+"""`plait generate RUN PROMPT…`: text from a trained model, printed as it is generated."""
 
 from __future__ import annotations
 

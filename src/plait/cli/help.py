@@ -1,4 +1,4 @@
-"""Help that fits a terminal of 80 columns, and mistakes on the command line as one message like all others."""
+"""Help pages that fit a terminal of 80 columns, and command-line errors as plain one-line messages."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rich.text import Text
 
 from plait.core.errors import did_you_mean
 
-NAMES = 30  # characters of the names of an option, with its type; longer ones take two lines
-FLAG = "<bool>"  # what typer calls the type of an option without a value
+NAMES = 30  # width of an option's names with its type; longer ones take two lines
+FLAG = "<bool>"  # typer's name for the type of an option without a value
 
 
 class OptionsTable(Table):
-    """typer gives names, short names, their opposites and types a column each: at 80 columns it cuts names off and
-    leaves a few characters to the explanation. Here they are one."""
+    """typer gives names, short names, their opposites and types a column each: at 80 columns it truncates names
+    and leaves few characters for the explanation. Here they share one column."""
 
     def add_row(self, *cells: Any, **others: Any) -> None:
         if len(cells) > 3:
@@ -29,19 +29,19 @@ class OptionsTable(Table):
 
 
 def fit_help() -> None:
-    """From now on help has two columns."""
+    """Patch typer so that help has two columns."""
     from typer import rich_utils
 
     vars(rich_utils)["Table"] = OptionsTable
 
 
 def message_of(wrong: Any) -> str:
-    """What typer would print in a box, as one line that says where to look."""
+    """The error that typer would print in a box, as one line that says where to look."""
     text: str = wrong.format_message().replace("\n", " ").rstrip(". ")
     text = text[:1].lower() + text[1:] + ("" if text.endswith("?") else ".")
     if wrong.ctx is None:
         return text
     if text.startswith("no such command") and "?" not in text:
-        known = wrong.ctx.command.list_commands(wrong.ctx)  # verbs of packages too, which typer does not suggest
+        known = wrong.ctx.command.list_commands(wrong.ctx)  # including verbs of packages, which typer does not suggest
         text += did_you_mean(text.split("'")[1], known) or f" Known: {', '.join(known)}."
     return f"{text} See: {wrong.ctx.command_path} --help"

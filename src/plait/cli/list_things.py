@@ -1,4 +1,4 @@
-"""`plait list [KIND]`: what there is to compose with."""
+"""`plait list [KIND]`: the available mixers, presets, tasks and so on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     if not rows:
         out.print("nothing matches")
         return
-    # `option` repeats the name and `options` is long: both are for --json, and `from` where all are plait's.
+    # `option` repeats the name and `options` is long: both are only for --json, and so is `from` if all are plait's.
     hidden = {"option", "options"} | ({"from"} if all(row.get("from") == "plait" for row in rows) else set())
     columns = [key for key in rows[0] if key not in hidden]
     grid = table(**dict.fromkeys(columns, "left"))

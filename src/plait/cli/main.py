@@ -1,4 +1,4 @@
-"""`plait`: every verb, and the one place where a user's mistake becomes a message and exit code 2."""
+"""`plait`: every verb, and the one place where a user error becomes a message and exit code 2."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from plait.core.errors import UserError
 from plait.core.registry import Table
 from plait.core.user_files import users_fault
 
-# Read when torch is first imported. Threads that wait by spinning, OpenMP's default, make a training 15 times slower as
-# soon as another process wants one of the cores; sleeping ones cost next to nothing.
+# Read when torch is first imported. OpenMP's threads spin while they wait by default, which makes a training 15 times
+# slower as soon as another process uses one of the cores; sleeping costs next to nothing.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-#: The system's reasons why nothing can be written.
+#: Error numbers for which nothing can be written.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 #: Verbs of installed packages, as functions whose arguments are the options.
@@ -58,7 +58,7 @@ UsageError: Any = typer.BadParameter.__base__  # click's own, or that of the cop
 
 
 def _as_message(wrong: Any) -> Exception:
-    """A mistake on the command line as one message like all others; a group without a command shows its help."""
+    """A command-line error as a plain message; a group without a command shows its help."""
     return wrong if type(wrong).__name__ == "NoArgsIsHelpError" else UserError(message_of(wrong))
 
 
@@ -106,7 +106,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-#: The verbs by what they are for, in the order of the help: a function is a command, a group has commands of its own.
+#: The verbs by purpose, in the order of the help: a function is a command, a group has several commands.
 PANELS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
     "Describe": {
         "show": show.command,
@@ -177,7 +177,7 @@ def _raised_by_plait(left: SystemExit) -> bool:
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     name = "" if frame is None else str(frame.tb_frame.f_globals.get("__name__", ""))
-    return name.partition(".")[0] in ("plait", "click", "typer", "rich")  # rich leaves where the reader of a pipe did
+    return name.partition(".")[0] in ("plait", "click", "typer", "rich")  # rich exits when the reader of a pipe has
 
 
 def main() -> None:
@@ -188,7 +188,7 @@ def main() -> None:
         print(f"plait: {wrong}", file=sys.stderr)
         sys.exit(2)
     except SystemExit as left:
-        # typer ends quietly on Ctrl-C; a command that has something to say about it does so and leaves by itself.
+        # typer exits silently on Ctrl-C; commands with a message for it print it and exit themselves.
         if isinstance(getattr(left.__context__, "__cause__", None), KeyboardInterrupt):
             print("plait: interrupted", file=sys.stderr)
         if _raised_by_plait(left):
@@ -196,7 +196,7 @@ def main() -> None:
         print("plait: code in a user's file ended the program (SystemExit).", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
-        # The reader (head, less) has gone; what it wanted, it has.
+        # The reader of the pipe (head, less) has exited.
         sys.stderr.close()
         sys.exit(0)
     except KeyboardInterrupt:
@@ -207,7 +207,7 @@ def main() -> None:
             raise
         where = wrong.filename or "what was asked for"
         print(f"plait: cannot write {where}: {wrong.strerror}.", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would try once more to write the rest
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python would try again to flush the rest
         sys.exit(2)
     except Exception as wrong:
         if not (fault := users_fault(wrong)):

@@ -62,7 +62,7 @@ def command(
                 mixers=mixers or (), on_progress=on_progress,
             )  # fmt: skip
         print_json(over.as_dict()) if as_json else print_lengths(over)
-        if svg is not None:  # last: a place that cannot be written to costs no results
+        if svg is not None:  # last, so that an unwritable path loses no results
             over.save_svg(svg)
         return
     if svg is not None:
@@ -109,7 +109,7 @@ def _print(result: MeasureResult, archai: bool) -> None:
 
 
 def _cells(quantity: Quantity, model: MeasuredModel) -> Iterator[tuple[str, str]]:
-    """The columns of one quantity, if it was measured: its value, how far that reaches, its parts."""
+    """The columns of one quantity, if it was measured: value, uncertainty, components."""
     result = model.result.get(quantity.name)
     if result is None:
         return
@@ -124,13 +124,13 @@ def _cells(quantity: Quantity, model: MeasuredModel) -> Iterator[tuple[str, str]
 
 
 def noise(latency: Mapping[str, Any]) -> str:
-    """How far a latency can be trusted, in a few words."""
+    """The reliability of a latency, in a few words."""
     words = f"{percent(latency['calm'])} calm, spread {percent(latency['spread'], 1)}"
     return f"[bold yellow]noisy[/]: {words}, load {latency['load']:.1f}" if latency["noisy"] else words
 
 
 def print_lengths(result: LengthsResult) -> None:
-    """Blocks over sequence length."""
+    """Print the latency of blocks over sequence length."""
     from plait.device.lengths import upper_half
 
     out, lengths = console(), result.lengths

@@ -85,7 +85,7 @@ def limit_options(
     """For a command that takes `**limits`: one option per quantity, `--latency 40ms`. In the help they follow the
     option `after`.
 
-    `defaults` are limits where the user gives none; `otherwise` says in the help what holds without the option.
+    `defaults`: limits if the user gives none; `otherwise`: the help's description of the default.
     """
     options = {
         quantity.name: (_limit_help(quantity, otherwise), (defaults or {}).get(quantity.name))
@@ -95,7 +95,7 @@ def limit_options(
 
 
 def needed_options(*, after: str) -> Callable[[Command], Command]:
-    """For a command that takes `**needed`: one flag per quantity that not every machine tells."""
+    """For a command that takes `**needed`: one flag per quantity that not every machine can measure."""
     options = {
         quantity.name: (f"Stop if {quantity.name} cannot be read here; by default it is shown where it can.", False)
         for quantity in quantities()

@@ -1,5 +1,5 @@
-"""Between a command and its verb: arguments as the verb takes them (`passed`), the time it was given, and how results
-reach the terminal or a script: one JSON document, or tables and pictures of characters."""
+"""Shared by all commands: arguments for their verb (`passed`), time limits, and output for the terminal or a script:
+one JSON document, or tables and character plots."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from plait.core.units import TimeLeft, duration, parse_duration, percent, short
 if TYPE_CHECKING:
     from rich.align import AlignMethod
 
-FIRST_LINE, LAST_LINE = 3.0, 120.0  # seconds to the first line of progress in a log, and at most between two
+FIRST_LINE, LAST_LINE = 3.0, 120.0  # seconds before the first line of progress in a log, and at most between two
 
 
 def passed(arguments: Mapping[str, Any], *left_out: str, **changed: Any) -> dict[str, Any]:
-    """A command's `arguments` (`dict(locals())` at its beginning) for its verb: all but those left out and those that
-    the user did not give (None), some of them changed."""
+    """A command's `arguments` (`dict(locals())` at its beginning) for its verb: without those in `left_out` and those
+    not given (None), with some `changed`."""
     kept = {name: value for name, value in arguments.items() if value is not None and name not in left_out}
     return {**kept, **changed}
 
@@ -49,7 +49,7 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-OVERRUN = 1.02  # of the time given: beyond it a command says so
+OVERRUN = 1.02  # factor on the given time beyond which a command reports it
 
 
 @contextmanager
@@ -64,11 +64,11 @@ def within_time(limit: str | None) -> Iterator[None]:
         console(stderr=True).print(f"it took {duration(took)}, {over}", style="yellow", markup=False)
 
 
-# ---- names and files of others may hold escape sequences, which a terminal would obey
+# ---- names and files may contain escape sequences, which a terminal would execute
 
-#: Control characters of both sets, but for tab and line feed; and what turns the direction of writing around.
+#: C0 and C1 control characters except tab and line feed, and characters that change the text direction.
 CONTROL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
-_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")  # what help in colours is made of
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")  # colour sequences, as in help
 
 
 def without_control(text: str) -> str:
@@ -77,7 +77,7 @@ def without_control(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """JSON's own way, for those of the second set, too."""
+    """As JSON escapes, also for C1 characters."""
     return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
@@ -99,8 +99,8 @@ class SafeConsole(Console):
 
 
 class GuardedStream:
-    """Standard output or error for whatever prints without a console: a terminal gets colours and no other sequences, a
-    pipe or a file gets none."""
+    """Standard output or error for whatever prints without a console: a terminal gets colour sequences only, a
+    pipe or file none."""
 
     def __init__(self, stream: TextIO) -> None:
         self.unguarded = stream
@@ -128,7 +128,7 @@ def unguarded(stream: Any) -> Any:
 
 
 def console(stderr: bool = False) -> Console:
-    """The terminal; where there is none (a pipe, a file) lines may be long."""
+    """The console; without a terminal (a pipe, a file) lines may be long."""
     terminal = SafeConsole(highlight=False, stderr=stderr)
     return terminal if terminal.is_terminal else SafeConsole(highlight=False, stderr=stderr, width=160)
 
@@ -147,13 +147,13 @@ def fits(out: Console, grid: Table) -> bool:
     return out.measure(grid, options=out.options.update_width(10_000)).maximum <= out.width
 
 
-NARROW = 100  # columns of a terminal in which bars are short
+NARROW = 100  # terminal width below which bars are short
 LEAST_WIDTH = 24  # characters for a column of long text, such as a spec
 
 
 def print_rows(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]], long: Collection[str]) -> None:
-    """A table with columns of `long` text, which may wrap; each on a line of its own below its row where the terminal
-    is too narrow for them beside the others. Cells are markup."""
+    """A table with columns of `long` text, which may wrap; each on its own line below its row if the terminal
+    is too narrow. Cells are markup."""
     out = console()
     narrow = {name: side for name, side in columns.items() if name not in long}
     widths = {name: max(cell_len(name), *(Text.from_markup(row[name]).cell_len for row in rows)) for name in narrow}
@@ -187,7 +187,7 @@ def plain(text: str) -> str:
 
 
 class ProgressLines:
-    """Progress in a pipe or a batch log: a line after a few seconds, and each one later than the one before."""
+    """Progress in a pipe or a batch log: a line after a few seconds, then at increasing intervals."""
 
     def __init__(self, out: TextIO, clock: Callable[[], float] = time.monotonic, first: float | None = None) -> None:
         self._out, self._clock, self._began = out, clock, clock()
@@ -204,23 +204,23 @@ class ProgressLines:
             return
         self._wait = min(LAST_LINE, 1.5 * self._wait)
         self._next = now + self._wait
-        done = f", {math.floor(100 * share + 1e-9)} %" if share is not None else ""  # 100 % at the end alone
+        done = f", {math.floor(100 * share + 1e-9)} %" if share is not None else ""  # 100 % only at the end
         left = f", {words}" if (words := time_left(self._left)) else ""
         passed = f"after {duration(now - self._began)}{left}"
         print(f"plait: {what.rstrip()}{done} {passed}{f'; {more}' if more else ''}", file=self._out, flush=True)
 
 
 def time_left(left: TimeLeft) -> str:
-    """As "about 3 m left", or nothing where it is too early to tell."""
+    """Such as "about 3 m left", or empty if it is too early to tell."""
     return "" if left.seconds is None else f"about {duration(left.seconds)} left"
 
 
 @contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[OnProgress]:
-    """A bar on standard error that disappears when all is done; a line now and then where that is no terminal."""
+    """A bar on standard error that disappears when all is done; occasional lines if that is not a terminal."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    errors = SafeConsole(file=unguarded(sys.stderr))  # as it is now: the harness's prints are caught while it runs
+    errors = SafeConsole(file=unguarded(sys.stderr))  # the current stream: the harness's output is captured
     if not errors.is_terminal:
         lines = ProgressLines(sys.stderr)
         yield lambda what, done, total: lines.tell(what, done / total if total else None)
@@ -242,13 +242,13 @@ def progress_bar(*, quiet: bool) -> Iterator[OnProgress]:
 
 WIDE, HIGH = 68, 18
 
-#: Where, and the character that stands there.
+#: Position (x, y) and character.
 Mark = tuple[float, float, str]
 
 
 def character_plot(marks: Sequence[Mark], x_label: str, y_label: str) -> str:
-    """A scatter: sizes on a logarithmic axis across, losses upwards. Later marks are drawn over earlier ones. What is
-    not finite, or not above 0 across, is left out."""
+    """A scatter: sizes on a logarithmic axis across, losses upwards. Later marks are drawn over earlier ones. Values
+    that are not finite, or x not above 0, are left out."""
     kept = [(math.log(x), y, mark) for x, y, mark in marks if x > 0 and math.isfinite(x) and math.isfinite(y)]
     if not kept:
         return "nothing to draw"

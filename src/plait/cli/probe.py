@@ -1,6 +1,6 @@
-"""`plait probe ARCHITECTURE…`: what can it do, against which baselines, and how sure is that?
+"""`plait probe ARCHITECTURE…`: accuracy on synthetic tasks, against baselines, with intervals.
 
-A probe on the terminal: tasks across, architectures down; live while it trains, then with intervals, a verdict.
+The terminal shows a table with tasks as columns and architectures as rows: live during training, then with a verdict.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ SHORT = {
 
 
 class Display:
-    """A terminal gets one table that changes; a log gets a line now and then."""
+    """A live table in a terminal; occasional lines in a log."""
 
     def __init__(self, *, quiet: bool) -> None:
         from rich.live import Live
@@ -164,7 +164,7 @@ class Display:
         return Group(Text(head), grid)
 
     def _cell(self, progress: Progress, trials: list[Any]) -> str:
-        """Mean test accuracy of what is done; in brackets the validation accuracy of what is training."""
+        """Mean test accuracy of finished trainings; in brackets the validation accuracy of running ones."""
         done = [progress.done[trial.key] for trial in trials if trial.key in progress.done]
         text = f"{sum(done) / len(done):.2f}" if done else ""
         for trial in trials:
@@ -183,7 +183,7 @@ class Display:
         self.stop()
 
 
-#: With numbers: docs/howto/probe.md.
+#: The numbers are in docs/howto/probe.md.
 FORETELLS = (
     "This shows what an architecture can do in a small model, not which has the lower loss on a text: no task's "
     "accuracy ranks long trainings (plait compare does)"
@@ -234,7 +234,7 @@ def print_report(shown: ProbeResult) -> None:
 
 
 def _print_lengths(shown: ProbeResult, tasks: list[str]) -> None:
-    """Accuracy where sequences are longer than in training, and at its length between chance and the best possible."""
+    """Accuracy on sequences longer than in training, and at the training length with chance and ceiling."""
     out = console()
     for task in (task for task in tasks if shown.architectures[0].tasks[task].lengths):
         first = shown.architectures[0].tasks[task]
@@ -253,7 +253,7 @@ def _print_lengths(shown: ProbeResult, tasks: list[str]) -> None:
 
 
 def _table(shown: ProbeResult, tasks: list[str], *, intervals: bool) -> Table:
-    """Architectures down, the best first; tasks across, with their intervals where there is room for them."""
+    """Architectures as rows, best first; tasks as columns, with intervals if there is room."""
     grid = table(**{"": "right", "architecture": "left", "params": "right", "state": "right"})
     for task in tasks:
         grid.add_column(SHORT.get(task, task), justify="right")
@@ -274,7 +274,7 @@ def _table(shown: ProbeResult, tasks: list[str], *, intervals: bool) -> Table:
 
 
 def _by_task(shown: ProbeResult) -> Table:
-    """Who is best at which task, by accuracy and by loss, and which mixer is, over the architectures that hold it."""
+    """The best architecture of each task, by accuracy and by loss, and the best mixer over its architectures."""
     grid = table(task="left", best="left", accuracy="right", by_loss="left", best_mixer="left", mixer_mean="right")
     architectures = {architecture.name: architecture for architecture in shown.architectures}
     for row in shown.by_task:

@@ -1,4 +1,4 @@
-"""`plait profile`: characterise this machine, once, so that any architecture's speed can be predicted."""
+"""`plait profile`: measure this machine once, so that the speed of any architecture on it can be predicted."""
 
 from __future__ import annotations
 

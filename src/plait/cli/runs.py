@@ -1,4 +1,4 @@
-"""`plait runs …`: what is in the store."""
+"""`plait runs …`: the records of the store."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Kind = Annotated[str | None, typer.Option(help="Only records of this kind.")]
 Where = Annotated[list[str] | None, typer.Option(help="Only records whose config matches: field=value.")]
 
 SHORT_KEY = 10  # hex digits: enough for a million records
-IN_A_TABLE = 1000  # more are printed line by line
-FIELDS_SHOWN = 4  # of a config and of a result; `plait runs show` prints all
-#: What people look for first in a config, and in a result.
+IN_A_TABLE = 1000  # more records are printed line by line
+FIELDS_SHOWN = 4  # fields of a config and of a result; `plait runs show` prints all
+#: The most informative fields of a config and of a result.
 TELLING_CONFIG = ("spec", "data", "task.name", "space", "method", "mode", "seed")
 TELLING_RESULT = ("verdict", "loss", "accuracy", "latency.seconds", "memory.peak", "perplexity", "evaluated")
 
@@ -188,7 +188,7 @@ def _conditions(where: list[str] | None) -> dict[str, str]:
 
 
 def _print_table(result: Sequence[Record]) -> None:
-    """One row per record: what tells it from the others of its kind, and the first numbers of its result."""
+    """One row per record: the fields that distinguish it within its kind, and the first numbers of its result."""
     if not result:
         return
     sides = {"key": "left", "kind": "left", "started": "left", "seconds": "right", "config": "left", "result": "left"}
@@ -198,8 +198,8 @@ def _print_table(result: Sequence[Record]) -> None:
 
 
 def _print_lines(records: Iterator[Record]) -> bool:
-    """The same for any number of records, a line each; which fields differ, and how wide columns are, is decided by the
-    first of them. Returns whether there were any."""
+    """The same for any number of records, a line each; the fields shown and the column widths are determined by the
+    first ones. Returns whether there were any."""
     first = list(islice(records, IN_A_TABLE))
     same = _common_fields(first)
     widths: list[int] = []
@@ -231,14 +231,14 @@ def _cells(record: Record, same: Mapping[str, set[tuple[str, str]]]) -> tuple[st
 
 
 def _assignments(fields: Mapping[str, Any], telling: Sequence[str]) -> str:
-    """The first few fields as name=value, the telling ones before the others."""
+    """The first few fields as name=value, informative ones first."""
     ordered = [*(name for name in telling if name in fields), *(name for name in fields if name not in telling)]
     shown = [f"{name}={_text(fields[name], 32)}" for name in ordered[:FIELDS_SHOWN]]
     return " ".join([*shown, "…"] if len(ordered) > FIELDS_SHOWN else shown)
 
 
 def _text(value: Any, room: int) -> str:
-    """A value in one line; the middle of a long one is left out."""
+    """A value in one line; long ones are shortened in the middle."""
     if isinstance(value, float):
         return f"{value:.6g}"
     text = str(value)

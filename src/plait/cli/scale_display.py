@@ -1,4 +1,4 @@
-"""What scaling laws say, in the terminal."""
+"""Scaling laws in the terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def print_fit(laws: Laws, *, plot: bool = False) -> None:
-    """A column per architecture; what is too wide to go by is in brackets."""
+    """A column per architecture; estimates too uncertain to be useful are in brackets."""
     from plait.analysis.scaling_document import best_by_state, best_shares, notes
     from plait.analysis.scaling_findings import findings
     from plait.analysis.scaling_laws import CANNOT_SAY
@@ -68,7 +68,7 @@ def print_fit(laws: Laws, *, plot: bool = False) -> None:
 
 
 def law_tables(laws: Laws, width: int) -> list[Table]:
-    """A column per architecture, in as many tables as it takes for no cell to be broken."""
+    """A column per architecture, in as many tables as needed so that no cell wraps."""
     from plait.analysis.scaling_runs import ALL
 
     columns = [_law_column(law) for law in laws.laws.values()]

@@ -1,6 +1,6 @@
-"""`plait search`: the architectures that no other beats, under limits that hold on this machine.
+"""`plait search`: the Pareto front of a space under limits on this machine.
 
-A front in the terminal: one row per model, predicted beside measured.
+The terminal shows one row per model, with predicted and measured values.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from plait.api.search import FrontResult
     from plait.searching.picking import Row
 
-FRONT = 16  # models returned, each measured
+FRONT = 16  # models returned and measured
 LTS = "lts"
 
 
@@ -172,7 +172,7 @@ COSTS = {"profile": "profile", "search": "search", "measuring": "measure"}
 
 
 def print_front(result: FrontResult) -> None:
-    """With the seconds that this command took or, where it only looks a search up, those of all commands before it."""
+    """Print the front and the seconds of this command or, for a stored search, of all earlier commands."""
     out = console()
     rows = [{**_costs(row, result), **shape} for row, shape in zip(result.front, _shapes_of(result), strict=True)]
     filled = [name for name in rows[0] if any(row[name] for row in rows)]
@@ -206,7 +206,7 @@ def _units(result: FrontResult) -> str:
 
 
 def _print_seeds(result: FrontResult, seeds: Sequence[Row]) -> None:
-    """What every supernet of a differentiable search came to."""
+    """The result of every supernet of a differentiable search."""
     from plait.analysis.placement import letters_of
     from plait.mixers import table as arch
 
@@ -230,7 +230,7 @@ def _print_seeds(result: FrontResult, seeds: Sequence[Row]) -> None:
 
 
 def _costs(row: Row, result: FrontResult) -> dict[str, str]:
-    """A model's columns as text; what is empty in all of them is not shown."""
+    """A model's columns as text; columns that are empty for all models are not shown."""
     active = row["active_params"] - row["total_params"] + row["decoder_params"]
     cells = {"params": short(row["decoder_params"]), "active": short(active)}
     for name in (objective.partition(":")[2] for objective in result.objectives):
@@ -270,7 +270,7 @@ def verdict(row: Row) -> str:
 
 
 def _measured_and_predicted(entry: Row | None) -> tuple[str, str]:
-    """The measured value, and the predicted one with the reach of its interval."""
+    """The measured value, and the predicted one with its interval."""
     if entry is None:
         return "", ""
     measured = "" if entry["measured"] is None else digits(entry["measured"])

@@ -1,4 +1,4 @@
-"""`plait serve` and `plait report`: what a store holds, live in a browser, or as one offline page."""
+"""`plait serve` and `plait report`: the records of a store, live in a browser or as one offline page."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command(
     from plait.serving.server import serve
 
     def started(address: Address) -> None:
-        if as_json:  # once it answers, for programs that start it
+        if as_json:  # when the server answers, for programs that start it
             print_json({"url": address.url, "host": address.host, "port": address.port, "process": os.getpid()})
             sys.stdout.flush()
         else:

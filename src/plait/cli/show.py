@@ -1,4 +1,4 @@
-"""`plait show SPEC`: what an architecture is and what it costs, without building it."""
+"""`plait show SPEC`: an architecture and its exact costs, without building it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ _COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red", "white")
 
 
 def _drawing(mixers: Sequence[MixerRow]) -> Any:
-    """One tile per mixer, input on the left; sequence mixers stand taller than channel mixers."""
+    """One tile per mixer, input on the left; sequence mixers are taller than channel mixers."""
     from rich.text import Text
 
     colour = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(dict.fromkeys(r.mixer for r in mixers))}
@@ -120,7 +120,7 @@ def _mixer_table(shown: ShowResult) -> Any:
 
 
 def _places(indices: list[int]) -> str:
-    """1, 3, 5 … 23 in a few characters."""
+    """Indices in short form: 1, 3, 5 … 23."""
     if len(indices) <= 4:
         return ", ".join(map(str, indices))
     return f"{indices[0]}, {indices[1]}, {indices[2]} … {indices[-1]}"

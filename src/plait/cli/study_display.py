@@ -1,4 +1,4 @@
-"""What studies found, in the terminal and as pictures; their bar while they run."""
+"""Results of studies in the terminal and as figures, and their progress bar."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def draw_placement(path: Path, result: PlacementFindings) -> None:
     from plait.reporting.charts import Series, xy_chart
     from plait.reporting.svg import save
 
-    # The rule's patterns are one curve over p; every other pattern is a point of its own.
+    # PAR patterns are one curve over p; every other pattern is a single point.
     families: dict[str, list[tuple[int, float]]] = {}
     for row in result.rows:
         name = "par" if row.pattern.name.startswith("par p=") else row.pattern.name

@@ -1,4 +1,4 @@
-"""`plait task show NAME`: a task's setting, and example sequences with what is scored in them."""
+"""`plait task show NAME`: a task's setting, and example sequences with their scored positions."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _COLOURS = {
     "key": "cyan", "value": "green", "noise": "bright_black", "blank": "bright_black", "pad": "bright_black",
     "insert": "magenta", "copy": "magenta", "compress": "magenta", "token": "yellow",
 }  # fmt: skip
-#: Kinds of which there is one token, by a sign; the others by their first letter and a number.
+#: Symbols for kinds with a single token; others are shown as their first letter and a number.
 _SIGNS = {"blank": "·", "pad": "_", "insert": "?", "copy": "!", "compress": "c"}
 
 
@@ -88,7 +88,7 @@ def _label(task: Task, token: int) -> tuple[str, str]:
 
 
 def _lines(task: Task, example: Example, tokens: int, width: int) -> list[Any]:
-    """Two lines for as many tokens as fit: what is read, and below it what is asked for."""
+    """Pairs of lines with as many tokens as fit: inputs, and targets below."""
     from rich.text import Text
 
     from plait.tasks import IGNORE

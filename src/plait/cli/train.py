@@ -1,4 +1,4 @@
-"""`plait train SPEC --data …`: train a model, with one live line; interrupted, the same command resumes."""
+"""`plait train SPEC --data …`: train a model, with live progress; if interrupted, the same command resumes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Display:
             TimeElapsedColumn(),
             TextColumn("left", table_column=Column(min_width=4)),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[now]}", table_column=Column(ratio=1, no_wrap=True)),  # cut where it must be
+            TextColumn("{task.fields[now]}", table_column=Column(ratio=1, no_wrap=True)),  # truncated if necessary
             console=out,
             expand=True,
             disable=quiet,
@@ -42,12 +42,12 @@ class Display:
         self._lines = None if self._bar.console.is_terminal else ProgressLines(sys.stderr)
 
     def __enter__(self) -> Display:
-        if self._bar.console.is_terminal:  # elsewhere nothing is printed before there is something to tell
+        if self._bar.console.is_terminal:  # otherwise nothing is printed before there is progress
             self._bar.start()
         return self
 
     def __exit__(self, wrong: type[BaseException] | None, *_: Any) -> None:
-        # Before a message about a mistake no bar is left standing.
+        # The bar is removed before an error message.
         self._bar.live.transient = wrong is not None and issubclass(wrong, UserError)
         if self._bar.live.is_started:
             self._bar.stop()
@@ -131,7 +131,7 @@ def command(
     from plait.training.recipe import Recipe
 
     rates = _rates(lr)
-    first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun started
+    first = os.environ.get("RANK", "0") == "0"  # the first process of torchrun
     try:
         quiet, allowed = as_json or not first, _allowed(budget, len(rates), seeds)
         with within_time(allowed), Display(data or from_, quiet=quiet) as display:
@@ -157,7 +157,7 @@ def command(
 
 
 def _allowed(budget: str, rates: int, seeds: int) -> str | None:
-    """The time budget of all trainings together."""
+    """The time limit of all trainings together."""
     return f"{parse_duration(budget) * max(1, rates) * seeds:g}s" if budget else None
 
 

@@ -1,11 +1,11 @@
-"""What an evaluation is (settings, a measurement, and how its result is shown), and the table of them.
+"""The interface of evaluations (settings, measurement, display of the result), their table, and their records.
 
-An evaluation is a frozen dataclass. Its fields are its settings; a whole number 0 stands for "as the subject suggests",
-which `resolved` settles before anything is measured, so that a stored result says what was really done. `measure` gives
-plain JSON. Tables and figures are made from that JSON alone: a result that was stored needs no model to be drawn.
-Adding one adds a file, and a line to `EVALUATIONS`.
+An evaluation is a frozen dataclass whose fields are its settings. An integer setting of 0 means a default that depends
+on the subject; `resolved` replaces it before anything is measured, so that a stored result states what was done.
+`measure` returns plain JSON, from which tables and figures are made without the model. A new evaluation is one file and
+one line in `EVALUATIONS`.
 
-Evaluations as records: what was measured once, of these weights on this text, is found again.
+Results are stored as records, so the same evaluation of the same weights on the same text is not measured again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Self = TypeVar("Self", bound="Evaluation")
 
 @dataclass(frozen=True)
 class Subject:
-    """What is evaluated: a model, and held-out text as its tokenizer writes it."""
+    """What is evaluated: a model, and held-out text encoded by its tokenizer."""
 
     model: LanguageModel | Encoder
     tokens: np.ndarray  # one-dimensional, of one split
@@ -47,11 +47,11 @@ class Subject:
     tokenizer: Tokenizer | None = None
     characters: int = 0  # of the split's text; 0 = not known
     bytes: int = 0  # of the split's text in UTF-8; 0 = not known
-    entropy: float | None = None  # of the text's source, in nats per token, where it is known: no loss can be lower
+    entropy: float | None = None  # of the text's source, in nats per token, if known: a lower bound of the loss
 
     @property
     def language_model(self) -> LanguageModel:
-        """The model, of those that predict the next token."""
+        """The model, which must predict next tokens; an encoder is an error."""
         from plait.model.language_model import LanguageModel
 
         if not isinstance(self.model, LanguageModel):
@@ -65,7 +65,7 @@ class Evaluation(ABC):
 
     name: ClassVar[str]
     what: ClassVar[str]  # one line for listings
-    protocol: ClassVar[int] = 1  # raised by hand when results change meaning
+    protocol: ClassVar[int] = 1  # incremented by hand when results change meaning
 
     @abstractmethod
     def measure(self, subject: Subject, progress: OnCount = silent) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Evaluation(ABC):
 
     @abstractmethod
     def table(self, results: Results) -> ResultTable:
-        """The results of one or more runs for a terminal."""
+        """The results of one or more runs as a table for the terminal."""
 
     @property
     def needs_text(self) -> bool:
@@ -85,7 +85,7 @@ class Evaluation(ABC):
         return self
 
     def figures(self, results: Results) -> dict[str, str]:
-        """File name (without its ending) → SVG."""
+        """File name (without extension) → SVG document."""
         return {}
 
     def settings(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class Evaluation(ABC):
         return replace(self, **read_values(changes, kinds, self.name))
 
     def require(self, holds: bool, setting: str, allowed: str) -> None:
-        """Refuse the settings unless `holds`; `allowed` says what `setting` may be."""
+        """Raise a `UserError` unless `holds`; `allowed` states the values that `setting` may have."""
         if not holds:
             raise UserError(f"{self.name}: {setting}={getattr(self, setting)} given, but it must be {allowed}.")
 

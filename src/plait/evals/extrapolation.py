@@ -2,11 +2,11 @@
 
 Sequences are longer than those of training. The positions are grouped by octave, (l/2, l] for l = the trained length,
 twice that, and so on; the slope is that of an octave's mean loss L(i) against log2 l, by least squares, from the last
-octave inside the trained length on. It is measured on L(i) and not on the P(l) that is shown beside it: P(l) is a
-running mean, which still falls when the loss itself no longer does. The interval is Student's t over sequences.
+octave inside the trained length on. It is measured on L(i) and not on P(l), which is also shown: P(l) is a
+running mean, which still decreases when the loss itself no longer does. The interval is Student's t over sequences.
 
-Figure 2 of Lin et al. 2025, arXiv:2503.02130, shows the two outcomes: FoX keeps falling, a Transformer with rotary
-positions rises at once.
+Figure 2 of Lin et al. 2025, arXiv:2503.02130, shows the two outcomes: the loss of FoX keeps decreasing, that of a
+Transformer with rotary positions increases at once.
 
 Letters: N sequences, T positions, K octaves.
 """
@@ -39,7 +39,7 @@ FLAT = 0.01
 
 @dataclass(frozen=True)
 class Trend:
-    """Nats by which the loss changes when the context doubles, beyond the trained length."""
+    """The change of the loss, in nats per doubling of the context, beyond the trained length."""
 
     slope: float
     low: float
@@ -72,8 +72,8 @@ def trend(loss_NT: np.ndarray, trained_length: int) -> Trend:
     while 2 * ends[-1] <= T:
         ends.append(2 * ends[-1])
     octaves_NK = np.stack([loss_NT[:, end // 2 : end].mean(axis=1) for end in ends], axis=1)
-    # Least squares over equally spaced points is a fixed weighting, so that every sequence has its own slope and the
-    # slope of the mean is the mean of the slopes.
+    # The least-squares slope over equally spaced points is linear in the losses, so the slope of the mean is the mean
+    # of the sequences' slopes.
     place_K = np.arange(len(ends)) - (len(ends) - 1) / 2
     slope_N = octaves_NK @ (place_K / (place_K**2).sum())
     interval = mean_interval(slope_N)
@@ -88,7 +88,7 @@ class ExtrapolationEvaluation(Evaluation):
 
     length: int = 0  # of the sequences; 0: eight times the trained length, or what the text allows
     trained: int = 0  # 0: as the run was trained
-    documents: int = 32  # how many sequences at most
+    documents: int = 32  # maximum number of sequences
     cut: str = "windows"  # or "documents": sequences start where documents do
 
     def resolved(self, subject: Subject) -> ExtrapolationEvaluation:

@@ -1,4 +1,4 @@
-"""Fine-tuning on GLUE's nine tasks and on SQuAD v1.1: metrics on the dev files, predictions as they are submitted."""
+"""Fine-tuning on GLUE's nine tasks and on SQuAD v1.1: metrics on the dev files, predictions in submission format."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ KINDS = (*TASKS, "squad")
 
 @dataclass(frozen=True)
 class Tuned:
-    """One seed's outcome."""
+    """The result of one seed."""
 
     seed: int
     metrics: dict[str, float]
     files: dict[str, str]  # name → content, as the benchmark takes it
-    dev: dict[str, Any]  # what was predicted for the dev files
+    dev: dict[str, Any]  # predictions for the dev files
 
     @property
     def score(self) -> float:
@@ -55,11 +55,11 @@ class Tuned:
 
 
 class Finetuned(TypedDict):
-    """The outcome of all seeds."""
+    """The result of all seeds."""
 
     task: str
     metrics: dict[str, float]  # mean over the seeds, on the dev files
-    spread: dict[str, float | None]  # standard deviation from seed to seed
+    spread: dict[str, float | None]  # standard deviation between seeds
     median: dict[str, float]
     seeds: list[dict[str, float]]  # each seed's metrics
     best_seed: int
@@ -147,7 +147,7 @@ def tune_squad(
     def loss(batch: Sequence[Window]) -> Tensor:
         logits_BT2 = tuned.tag([window.row for window in batch])
         targets_B2 = torch.tensor([window.target for window in batch], device=tuned.device)
-        return F.cross_entropy(logits_BT2, targets_B2)  # over T, for both scores
+        return F.cross_entropy(logits_BT2, targets_B2)  # softmax over T, for both logits
 
     windows = [window for cuts in cut(train) for window in cuts]
     tune(tuned, windows, len, loss, plan, _labelled(progress, f"seed {plan.seed}"))

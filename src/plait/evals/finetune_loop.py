@@ -1,9 +1,9 @@
 """Fine-tuning: a pretrained backbone, one linear head, AdamW with warm-up and linear decay (BERT, Devlin et al. 2019,
-arXiv:1810.04805, appendix A.3), updated as in every training. Small data, few epochs, no checkpoints: a run is repeated
-from its seed instead.
+arXiv:1810.04805, appendix A.3). With small data and few epochs there are no checkpoints: an interrupted run is repeated
+from its seed.
 
-An encoder looks both ways, so its rows are padded on the left, where its attention is told of it; a language model
-never sees what comes later, so its rows are padded on the right.
+An encoder is bidirectional, so its rows are padded on the left, where its attention masks the padding; a language model
+is causal, so its rows are padded on the right.
 
 Letters: B batch, T time, D width, C outputs of the head.
 """
@@ -25,7 +25,7 @@ from plait.model.language_model import Encoder, LanguageModel
 from plait.training.optimizer import make_optimizer, set_rate, update
 from plait.training.recipe import Recipe, rate
 
-#: Batches that are sorted by length together: little padding, and still a fresh mixture every epoch.
+#: Number of batches sorted by length together: little padding, and batches still differ every epoch.
 SORTED_TOGETHER = 16
 
 
@@ -34,7 +34,7 @@ class Plan:
     epochs: int = 3
     lr: float = 3e-5
     batch: int = 32
-    warmup: float = 0.1  # share of the steps
+    warmup: float = 0.1  # fraction of the steps
     weight_decay: float = 0.01
     clip: float = 1.0
     dropout: float = 0.1  # before the head
@@ -85,7 +85,7 @@ class TunedModel(nn.Module):
         self.two_way = isinstance(model, Encoder)
         self.dropout = nn.Dropout(plan.dropout)
         self.device = next(model.parameters()).device
-        with torch.random.fork_rng(devices=[]):  # its own first values would be the caller's random numbers
+        with torch.random.fork_rng(devices=[]):  # initialising it must not consume the caller's random numbers
             self.head = nn.Linear(header.d, outputs)
         stream = torch.Generator().manual_seed(plan.seed)
         with torch.no_grad():
@@ -140,7 +140,7 @@ def tune(
     plan: Plan,
     progress: OnCount | None = None,
 ) -> None:
-    """Train a model in place; the caller's random numbers stay as they were."""
+    """Train a model in place, without changing the caller's random state."""
     recipe, steps = plan.recipe, plan.epochs * math.ceil(len(items) / plan.batch)
     optimizer = make_optimizer(model, recipe)
     order = torch.Generator().manual_seed(plan.seed)

@@ -4,8 +4,8 @@ A metric is a number between -1 and 1, higher better.
 
 A task's folder holds train.tsv, dev.tsv and test.tsv (MNLI: dev_matched.tsv, dev_mismatched.tsv and likewise for test),
 as unpacked from the benchmark's archive; test files carry no labels and may be missing. Columns are found by the names
-in the first line, except for CoLA, whose labelled files have no such line. What is predicted for a test file is written
-as the benchmark's server takes it: `index`, `prediction`, one line an example.
+in the first line, except for CoLA, whose labelled files have no such line. Predictions for a test file are written in
+the format of the benchmark's server: `index`, `prediction`, one line per example.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def f1(predicted_N: np.ndarray, truth_N: np.ndarray) -> float:
 
 
 def matthews(predicted_N: np.ndarray, truth_N: np.ndarray) -> float:
-    """Matthews' correlation of two classes, which is Pearson's of the two 0/1 columns; 0 where either is constant."""
+    """Matthews' correlation of two classes, which is Pearson's of the two 0/1 columns; 0 if either is constant."""
     return pearson((predicted_N == 1).astype(float), (truth_N == 1).astype(float))
 
 
@@ -45,7 +45,7 @@ def pearson(predicted_N: np.ndarray, truth_N: np.ndarray) -> float:
 
 
 def spearman(predicted_N: np.ndarray, truth_N: np.ndarray) -> float:
-    """Pearson's correlation of the ranks, ties sharing the mean of theirs."""
+    """Pearson's correlation of the ranks; ties get the mean of their ranks."""
     return pearson(ranks(predicted_N), ranks(truth_N))
 
 
@@ -67,7 +67,7 @@ class Task:
     parts: tuple[str, ...] = ("",)  # of dev and test: MNLI has two
     #: Columns of labelled files that have no first line of names.
     columns: tuple[str, ...] = ()
-    #: The published train file has a few rows that a line break inside a text has torn; every reader skips them.
+    #: The published train file has a few rows broken by a line break inside a text, which every reader skips.
     torn_rows: bool = False
 
     @property
@@ -146,7 +146,7 @@ def read_tsv(task: Task, path: Path, *, labelled: bool) -> Examples:
     if not path.is_file():
         raise UserError(f"there is no file {path}.")
     try:
-        # A line ends at a line break only; the texts hold other characters that `splitlines` would break at.
+        # Only line feeds end a line; the texts contain other characters at which `splitlines` would split.
         lines = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as wrong:
         number = path.read_bytes()[: wrong.start].count(b"\n") + 1

@@ -42,7 +42,7 @@ except ImportError as missing:
 
 #: The harness's own seed for drawing few-shot examples: the same examples as every other model sees.
 FEWSHOT_SEED = 1234
-#: Draws for standard errors without a formula. The harness's 100,000 take minutes; 1,000 give two digits.
+#: Bootstrap samples for standard errors without a formula. The harness's 100,000 take minutes; 1,000 give two digits.
 BOOTSTRAP_DRAWS = 1000
 
 
@@ -53,12 +53,12 @@ class HarnessRow(TypedDict):
     metric: str
     filter: str
     value: float
-    stderr: float | None  # None where the harness knows none
+    stderr: float | None  # None if the harness has none
     items: int
 
 
 class HarnessRun(TypedDict):
-    results: dict[str, dict[str, Any]]  # as the harness gives them
+    results: dict[str, dict[str, Any]]  # as returned by the harness
     table: list[HarnessRow]
     shots: dict[str, int]  # by task
     max_length: int
@@ -80,8 +80,8 @@ def evaluate(
     """The harness's results on local tasks: YAML files, folders of them, or LongBench's JSONL files.
 
     `shots=None` keeps each task's own number of examples. `table` has one row per number: task, metric, filter, value,
-    standard error (None where the harness knows none) and the number of items. Without `trust` a task file runs no
-    code: no functions of its own, and templates that reach nothing but the item.
+    standard error (None if the harness has none) and the number of items. Without `trust` a task file cannot
+    run code: no functions of its own, and templates can access nothing but the item.
     """
     if not tasks:
         raise UserError("no task given: name a task file (YAML), a folder of them, or a LongBench file (JSONL).")
@@ -96,11 +96,9 @@ def evaluate(
             raw = run_harness(lm=lm, task_dict=loaded, limit=limit, bootstrap_iters=BOOTSTRAP_DRAWS, log_samples=False)
         except UserError:
             raise
-        except (jinja2.TemplateError, ValueError) as wrong:  # a field that is not there; more shots than examples
+        except (jinja2.TemplateError, ValueError) as wrong:  # a missing field; more shots than examples
             raise UserError(f"the harness cannot run {', '.join(loaded['tasks'])}: {wrong}.") from wrong
-        except (
-            Exception
-        ) as wrong:  # items of another shape, a perplexity beyond all numbers: whatever fails is the file's
+        except Exception as wrong:  # malformed items, an overflowing perplexity: failures caused by the file
             names = ", ".join(loaded["tasks"])
             raise UserError(f"the harness cannot run {names}: {type(wrong).__name__}: {wrong}.") from wrong
     counts = {name: counted["effective"] for name, counted in raw["n-samples"].items()}
@@ -118,7 +116,7 @@ def _load(configs: list[dict[str, Any]]) -> dict[str, Any]:
         loaded: dict[str, Any] = TaskManager(include_defaults=False).load(configs)
     except UserError:
         raise
-    except Exception as wrong:  # a task file may name any code and any data: whatever fails there is the user's
+    except Exception as wrong:  # a task file may refer to any code and data, so any failure is a user error
         names = ", ".join(config["task"] for config in configs)
         raise UserError(f"the harness cannot load {names}: {type(wrong).__name__}: {wrong}") from wrong
     return loaded
@@ -129,7 +127,7 @@ def _rows(results: Mapping[str, Mapping[str, Any]], items: Mapping[str, int]) ->
         for key, value in numbers.items():
             metric, comma, chosen = key.partition(",")
             if comma and not metric.endswith("_stderr"):
-                stderr = numbers.get(f"{metric}_stderr,{chosen}")  # "N/A" where it has none
+                stderr = numbers.get(f"{metric}_stderr,{chosen}")  # "N/A" if it has none
                 known = isinstance(stderr, float) and not math.isnan(stderr)
                 yield {
                     "task": task, "metric": metric, "filter": chosen, "value": float(value),
@@ -159,11 +157,11 @@ def _quiet() -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-MOST = 10**7  # characters, items, or digits that an expression may make
+MOST = 10**7  # characters, items or digits that an expression may produce
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja's own, which hides what begins with an underscore, and no product or power that fills the memory."""
+    """Jinja's sandbox, which hides names with a leading underscore, with limits on products and powers."""
 
     intercepted_binops = frozenset(("*", "**"))
 
@@ -177,7 +175,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> Any:
-        # Said at once: the harness would print what is undefined as an empty text.
+        # Raised at once, because the harness would render undefined values as empty text.
         raise SecurityError(
             f"a template may not use {attribute!r} of a {type(obj).__name__}; pass --trust to allow it."
         )
@@ -185,7 +183,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 @contextmanager
 def templates(*, sandboxed: bool) -> Iterator[None]:
-    """The harness has one environment for all its templates."""
+    """Replace the one environment that the harness uses for all its templates."""
     before = lm_eval.utils.env
     if sandboxed:
         sandbox = Sandbox(

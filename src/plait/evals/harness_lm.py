@@ -39,7 +39,7 @@ SCORED_AT_ONCE = 1024
 class Scored:
     """A context and the continuation to score after it."""
 
-    inputs: tuple[int, ...]  # what the model reads: everything but the last token
+    inputs: tuple[int, ...]  # the model's input: everything but the last token
     targets: list[int]  # the continuation
 
 
@@ -50,7 +50,7 @@ class Prompt:
     index: int  # of the request
     tokens: list[int]
     stops: list[str]
-    room: int  # tokens it may get
+    room: int  # maximum number of new tokens
 
 
 class UntilStop(Generation):
@@ -77,8 +77,8 @@ class UntilStop(Generation):
 
 
 class PlaitLM(TemplateLM):  # type: ignore[misc]  # the harness is untyped
-    """A plait language model as the harness sees one. The boundary between context and continuation is its own
-    (`TemplateLM._encode_pair`): trailing spaces move to the continuation, which is then the tail of the whole."""
+    """A plait language model with the harness's interface. The harness sets the boundary between context and
+    continuation (`TemplateLM._encode_pair`): trailing spaces move to the continuation, the tail of the whole text."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class PlaitLM(TemplateLM):  # type: ignore[misc]  # the harness is untyped
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
         return [int(token) for token in self.words.encode(string)]
 
-    # -- how likely
+    # -- likelihoods
 
     def loglikelihood(self, requests: list[Any], disable_tqdm: bool = True) -> list[tuple[float, bool]]:
         answers: list[tuple[float, bool]] = super().loglikelihood(requests, disable_tqdm=True)
@@ -136,7 +136,7 @@ class PlaitLM(TemplateLM):  # type: ignore[misc]  # the harness is untyped
 
     def _loglikelihood_tokens(self, requests: Sequence[tuple[Any, list[int], list[int]]], **_: Any) -> list[Any]:
         scored = [self._scored(*request) for request in requests]
-        # Choices of one token share everything the model reads: that is read once.
+        # Single-token choices have the same input, which is processed once.
         reads: dict[tuple[int, ...], list[int]] = {}
         for index, item in enumerate(scored):
             reads.setdefault(item.inputs, []).append(index)
@@ -156,7 +156,7 @@ class PlaitLM(TemplateLM):  # type: ignore[misc]  # the harness is untyped
             raise UserError(f"there is no token to score after this context: {texts!r}.")
         if len(continuation) > self.max_length:
             raise UserError(f"a continuation of {len(continuation)} tokens does not fit into {self.max_length}.")
-        # The last token is only predicted, so that one more than the context length fits; the rest goes on the left.
+        # The last token is only predicted, so one more than the context length fits; the rest is cut on the left.
         whole = (context + continuation)[-(self.max_length + 1) :]
         return Scored(tuple(whole[:-1]), continuation)
 
@@ -165,7 +165,7 @@ class PlaitLM(TemplateLM):  # type: ignore[misc]  # the harness is untyped
         width = max(map(len, batch))
         tokens_BT = torch.tensor([[*inputs, *[0] * (width - len(inputs))] for inputs in batch], device=self._device)
         hidden_BTD = self.model.backbone(tokens_BT)
-        # Only the scored positions meet the output layer: the vocabulary is far wider than the model.
+        # Only scored positions go through the output layer, since the vocabulary is far wider than the model.
         hidden_ND = torch.cat([
             hidden_BTD[row, len(item.inputs) - len(item.targets) : len(item.inputs)] for row, item in asked
         ])  # fmt: skip
@@ -179,7 +179,7 @@ class PlaitLM(TemplateLM):  # type: ignore[misc]  # the harness is untyped
         parts = zip(torch.cat(values).cpu().split(lengths), torch.cat(greedy).cpu().split(lengths), strict=True)
         return [(float(value.sum()), bool(best.all())) for value, best in parts]
 
-    # -- what comes next
+    # -- generation
 
     def generate_until(self, requests: list[Any], disable_tqdm: bool = True) -> list[str]:
         """Greedy continuations, each up to its first stop string, the end-of-text token or its number of tokens."""
@@ -214,7 +214,7 @@ def _room(prompt: Prompt) -> int:
 
 
 def _by_length(items: list[Any], length: Callable[[Any], int], batch_tokens: int) -> Iterator[list[Any]]:
-    """Batches of like length, longest first: what does not fit shows at once, and the time left is never too short."""
+    """Batches of similar length, longest first: memory errors come early, and the time left is not underestimated."""
     batch: list[Any] = []
     for item in sorted(items, key=length, reverse=True):
         if batch and (len(batch) + 1) * length(batch[0]) > batch_tokens:

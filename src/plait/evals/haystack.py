@@ -21,7 +21,7 @@ RESERVE = 200
 
 
 class Writer(Protocol):
-    """What an evaluation needs of a tokenizer."""
+    """The part of a tokenizer that the evaluation uses."""
 
     @property
     def vocab(self) -> int: ...
@@ -77,14 +77,14 @@ NEEDLES = (
 
 
 class Haystack:
-    """Prompts about one needle, of any length and depth, in filler that is repeated where it is too short."""
+    """Prompts about one needle, of any length and depth, in filler that is repeated if too short."""
 
     def __init__(self, tokenizer: Writer, filler: np.ndarray, needle: Needle, mode: str = "standard") -> None:
         if mode not in MODES:
             raise UserError(f"unknown mode '{mode}' of a haystack; known: {', '.join(MODES)}.")
         if not len(filler):
             raise UserError("a haystack needs filler: the text given is empty.")
-        # Each piece begins with its space, as it does in running text.
+        # Each piece begins with a space, as in running text.
         pieces = (f" {needle.hidden(mode)}", f" {needle.asked}", f" {needle.answer}")
         self.hidden, self.asked, self.answer = (np.asarray(tokenizer.encode(piece), np.int64) for piece in pieces)
         written = plain(tokenizer.decode(self.answer))
@@ -98,7 +98,7 @@ class Haystack:
 
     @property
     def shortest(self) -> int:
-        """The shortest prompt in which there is as much filler as needle."""
+        """The length of the shortest prompt with as much filler as needle."""
         return 2 * len(self.hidden) + len(self.asked) + len(self.answer)
 
     def prompt(self, length: int, depth: float) -> np.ndarray:
@@ -140,7 +140,7 @@ def judged(written: str, answer: str) -> bool:
 
 
 def lengths_up_to(longest: int, shortest: int, number: int) -> list[int]:
-    """Evenly spaced, the paper's 1000 … 32000 in 11 steps: from a thirty-second of the longest, or what is possible."""
+    """Evenly spaced lengths, from a thirty-second of the longest or `shortest`; the paper has 11 from 1000 to 32000."""
     first = max(shortest, round(longest / 32))
     if first > longest:
         raise UserError(f"length {longest} is too short: this needle needs at least {shortest} tokens.")

@@ -1,11 +1,11 @@
-"""Task files of lm-evaluation-harness on this disk, made ready to run without a network.
+"""Local task files of lm-evaluation-harness, prepared to run without a network.
 
-task.yaml         one task. Paths under `data_files` are meant from the folder the file is in.
+task.yaml         one task. Paths under `data_files` are relative to the file's folder.
 folder            every task file directly in it
 hotpotqa.jsonl    LongBench (Bai et al. 2024, arXiv:2308.14508) as published: one JSON object per line with "input",
                   "context", "answers", "all_classes", …; the file's name says which of its tasks it is. Prompts,
                   answer lengths and metrics (F1, ROUGE-L, accuracy) are the harness's own.
-piqa.jsonl        likewise the ten short-context tasks and WikiText, as `plait data tasks` writes them; in a folder, too
+piqa.jsonl        likewise the ten short-context tasks and WikiText, as `plait data tasks` writes them; also in a folder
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def task_configs(sources: Sequence[Path | str], cache: Path, *, trust: bool = Fa
 def _files(path: Path, trust: bool) -> list[Path]:
     if path.is_dir():
         files = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
-        # A file that others include defines no task of its own.
+        # A file that is only included by others does not define a task.
         tasks = [file for file in files if "task" in _read(file, trust)]
         names = {file.stem for file in tasks}
         tasks += [file for file in sorted(path.glob("*.jsonl")) if file.stem in BY_NAME and file.stem not in names]
@@ -67,7 +67,7 @@ def _files(path: Path, trust: bool) -> list[Path]:
 
 
 def _read(path: Path, trust: bool) -> dict[str, Any]:
-    read: set[Path] = set()  # the file, and those that it includes
+    read: set[Path] = set()  # the file and its includes
     try:
         config: dict[str, Any] = load_yaml(path, resolve_func=False, _seen=read)
         if runs := next((file for file in sorted(read) if not trust and _runs_code(file)), None):
@@ -83,7 +83,7 @@ def _read(path: Path, trust: bool) -> dict[str, Any]:
         raise
     except RecursionError:
         raise UserError(f"{path}: not YAML: nested too deeply.") from None
-    except Exception as wrong:  # what a file that is trusted runs may raise anything
+    except Exception as wrong:  # code of a trusted file may raise anything
         raise UserError(f"{path}: {wrong}") from None
     return config
 
@@ -136,7 +136,7 @@ def check_json_lines(path: Path) -> None:
     """Raise a `UserError` that names the first broken line, which `datasets` does not."""
     text = path.read_text(encoding="utf-8", errors="replace")
     if text.lstrip().startswith("[") or path.suffix == ".json":
-        return  # one document, not lines
+        return  # a single JSON document
     for number, line in enumerate(text.splitlines(), start=1):
         try:
             item = loads(line, constants=True) if line.strip() else {}
@@ -161,7 +161,7 @@ def _require_known_metrics(config: dict[str, Any], path: Path, trust: bool) -> N
 
 
 def published_config(path: Path) -> dict[str, Any]:
-    """The harness's own task, found by the name of a published file, reading that file instead of the network."""
+    """The harness's own task for a published file, by its name, reading that file instead of the network."""
     if path.stem not in BY_NAME:
         return longbench_config(path)
     published = BY_NAME[path.stem]

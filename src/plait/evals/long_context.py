@@ -1,8 +1,8 @@
 """Questions about long texts, answered by generation: accuracy against length, and the effective length.
 
 A question is a prompt and the texts that its greedy continuation must contain. All prompts of one length have exactly
-that many tokens: filler is put in front of shorter ones, so that the rows of a batch need no padding. The likelihood of
-an answer does not count: a model that finds the right answer likely may still not write it.
+that many tokens: shorter ones are preceded by filler, so that the rows of a batch need no padding. The likelihood of
+an answer does not count: a model may assign the right answer a high likelihood and still not generate it.
 
 Letters: B batch, T time, A decoded tokens, N questions.
 """
@@ -28,7 +28,7 @@ from plait.reporting.axes import Axis
 from plait.reporting.charts import Series, xy_chart
 from plait.tasks.task import stream
 
-#: Llama-2-7B's score at 4,096 tokens, from which on RULER calls a length effective (Hsieh et al. 2024,
+#: Llama-2-7B's score at 4,096 tokens, RULER's threshold for an effective length (Hsieh et al. 2024,
 #: arXiv:2404.06654).
 THRESHOLD = 0.856
 
@@ -45,7 +45,7 @@ def matched(text: str, answers: Sequence[str]) -> float:
 class LengthScore(StoredResult):
     """The score of one kind of question at one length."""
 
-    length: int  # tokens, the room to answer included
+    length: int  # tokens, including room for the answer
     score: float
     interval: tuple[float, float] | None  # 95 %, over questions
     chance: float
@@ -59,7 +59,7 @@ class Curve(StoredResult):
     task: str
     points: tuple[LengthScore, ...]
     effective_length: int  # the longest up to which every score is at least the threshold; 0: none
-    certain_length: int  # the same for the intervals' lower ends
+    certain_length: int  # the same with the lower ends of the intervals
     shortest: int  # tokens that a question needs; lengths below it were left out
 
 
@@ -75,7 +75,7 @@ class LongContextResult(StoredResult):
 
 def effective(points: Sequence[LengthScore], threshold: float, *, certain: bool = False) -> int:
     """The longest length up to which all scores reach the threshold; if `certain`, the lower ends of their intervals
-    have to."""
+    must."""
     longest = 0
     for point in points:
         value = point.score if not certain else point.interval[0] if point.interval else 0.0
@@ -144,7 +144,7 @@ class LongContextEvaluation(Evaluation):
 
     length: int = 0  # tokens of the shortest texts; 0: as in training
     times: str = "1,2,4,8"  # the lengths, in units of `length`
-    samples: int = 50  # questions of each kind and length
+    samples: int = 50  # questions per kind and length
     threshold: float = THRESHOLD
     seed: int = 0
 
@@ -158,7 +158,7 @@ class LongContextEvaluation(Evaluation):
 
     @abstractmethod
     def filler(self, subject: Subject) -> np.ndarray:
-        """What prompts are filled up with."""
+        """The text that fills up prompts."""
 
     def judged(self, text: str, answers: Sequence[str]) -> float:
         """The score of the decoded text, 0 to 1."""
@@ -245,7 +245,7 @@ class LongContextEvaluation(Evaluation):
 
 
 def mean_curve(curves: Sequence[Curve], threshold: float) -> Curve:
-    """Over the kinds of question that fit at every length at which any does, question number by question number."""
+    """The mean, question by question, over the kinds of question that fit at every length at which any does."""
     lengths = sorted({point.length for curve in curves for point in curve.points})
     whole = [curve for curve in curves if [point.length for point in curve.points] == lengths]
     points = []

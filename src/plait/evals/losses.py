@@ -1,12 +1,10 @@
 """−log p of every token, for any model, length and device.
 
-A long sequence is read in chunks through the model's own state, so that its length is bounded by the state and not by
-one forward pass. Scores over the vocabulary are formed for a bounded number of tokens at a time. Losses come back in
-fp64 on the CPU: whatever is summed from them is summed exactly enough.
+A long sequence is read in chunks through the model's own state, so that its length is limited by the state and not by
+one forward pass. Logits are computed for a bounded number of tokens at a time. Losses are returned in fp64 on the CPU,
+so that sums are accurate.
 
 Letters: B batch, T time, D width, N scored tokens.
-
-The token that stands between texts: before the first, between two, after the last.
 """
 
 from __future__ import annotations
@@ -27,14 +25,14 @@ if TYPE_CHECKING:
     from plait.model.architecture import Architecture
 
 
-#: Scores (tokens × vocabulary) that may exist at once: a quarter of a gigabyte in fp32.
+#: Logits (tokens × vocabulary) in memory at once: a quarter of a gigabyte in fp32.
 LOGITS_AT_ONCE = 1 << 26
-#: Tokens of one forward pass, all rows together, unless the caller says otherwise.
+#: Default number of tokens per forward pass, over all rows.
 TOKENS_AT_ONCE = 8192
 
 
 def rows_at_once(length: int) -> int:
-    """How many rows of this length are read as one batch."""
+    """The number of rows of this length in a batch."""
     return max(1, TOKENS_AT_ONCE // length)
 
 
@@ -72,7 +70,7 @@ def check_length(model: LanguageModel | Encoder, tokens: int) -> None:
 
 def _score(model: LanguageModel, hidden_BTD: Tensor, targets_BT: Tensor) -> Tensor:
     scored_BT = targets_BT != IGNORE
-    # Selected before the vocabulary's logits are formed: a sliding window pays for the tokens it scores only.
+    # Selected before computing logits, so that a sliding window pays only for the tokens it scores.
     hidden_ND, targets_N = hidden_BTD[scored_BT], targets_BT[scored_BT]
     rows = max(1, LOGITS_AT_ONCE // model.arch.header.vocab)
     parts = [_nll(model, h, t) for h, t in zip(hidden_ND.split(rows), targets_N.split(rows), strict=True)]

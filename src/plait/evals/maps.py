@@ -1,11 +1,11 @@
-"""What an attention head looks at, and what its forget gate lets it see.
+"""Attention maps of heads, and maps of their forget gates.
 
     F_ij = exp(c_i − c_j),    c_t = Σ_{s≤t} log f_s,    j ≤ i
     A_ij = softmax_j(q_i·k_j / √P + c_i − c_j)
 
-Figure 3 of Lin et al. 2025, arXiv:2503.02130, which shows of A the entries above 0.5: it is sparse. Both are computed
-with the model's own weights on a text. A is what the attention op itself makes of an identity matrix for values, so it
-has whatever that op has: windows, ALiBi, rotary positions, grouped heads, relative positions.
+As in Figure 3 of Lin et al. 2025, arXiv:2503.02130, which shows the entries of A above 0.5, which are few. Both are
+computed with the model's weights on a text. A is the output of the attention op for an identity matrix as values, so it
+includes all features of that op: windows, ALiBi, rotary positions, grouped heads, relative positions.
 
 Letters: T time, H heads, P head width, D model width.
 """
@@ -32,9 +32,9 @@ from plait.ops.attention import attention_reference, sink_attention
 from plait.ops.relative import relative_attention_reference, sinusoid
 from plait.reporting.charts import Matrix, matrices
 
-SHARP = 0.5  # the paper's figure shows scores above this
+SHARP = 0.5  # the paper's figure shows weights above this
 MOST_CELLS = 96  # on each side of a map that is stored and drawn
-MOST_MAPS = 6  # unless a layer or a head is asked for
+MOST_MAPS = 6  # unless a layer or head is given
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class AttentionMap:
     layer: int  # index of the layer in the architecture
     head: int
     attention_TT: np.ndarray  # rows are queries and sum to 1
-    values_TP: np.ndarray  # what the rows weigh: attention_TT @ values_TP is the head's output
-    forget_TT: np.ndarray | None  # None where nothing is forgotten
+    values_TP: np.ndarray  # attention_TT @ values_TP is the head's output
+    forget_TT: np.ndarray | None  # None without a forget gate
 
     @property
     def sharp(self) -> float:
@@ -52,14 +52,14 @@ class AttentionMap:
 
     @property
     def distance(self) -> float:
-        """How far back it looks on average, in tokens."""
+        """The mean attention distance, in tokens."""
         T = len(self.attention_TT)
         away_TT = np.abs(np.arange(T)[:, None] - np.arange(T))
         return float((self.attention_TT * away_TT).sum(axis=1).mean())
 
     @property
     def memory(self) -> float | None:
-        """How many tokens the forget gate leaves visible: the mean over i of Σ_j F_ij."""
+        """The number of tokens that remain visible through the forget gate: the mean over i of Σ_j F_ij."""
         return None if self.forget_TT is None else float(self.forget_TT.sum(axis=1).mean())
 
 
@@ -169,7 +169,7 @@ class MapsEvaluation(Evaluation):
     length: int = 0  # tokens of the text; 0: as in training, at most 512
     layer: int = -1  # index in the architecture; -1: some, first to last
     head: int = -1  # -1: some
-    start: int = 0  # where in the split the text begins
+    start: int = 0  # position in the split where the text begins
 
     def resolved(self, subject: Subject) -> MapsEvaluation:
         length = self.length or min(512, subject.trained_length)
@@ -202,7 +202,7 @@ class MapsEvaluation(Evaluation):
         if not layers:
             raise UserError("this architecture has no attention layer, so there is no attention to map.")
         if self.layer >= 0:
-            heads = layers[self.layer].heads if self.layer in layers else 1  # `attention_map` says what is wrong
+            heads = layers[self.layer].heads if self.layer in layers else 1  # `attention_map` raises the error
             pairs = [(self.layer, head) for head in range(heads)]
         else:
             pairs = [(layer, head) for layer, mixer in layers.items() for head in range(mixer.heads)]
@@ -242,6 +242,6 @@ class MapsEvaluation(Evaluation):
                 panels.append(Matrix(f"A, {place}", np.array(row["attention"])))
             name = f"maps-{run}" if len(results) > 1 else "maps"
             title = "Forget gates and attention" if any(p.title[0] == "F" for p in panels) else "Attention"
-            # Two heads a row, or four where there is no F.
+            # Two heads per row, or four without F.
             drawn[name] = matrices(panels, title=title, x_label="key", y_label="query", columns=4, power=0.5)
         return drawn

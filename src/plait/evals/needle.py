@@ -28,7 +28,7 @@ from plait.evals.losses import check_length, rows_at_once
 from plait.evals.questions import Reader, decode_greedily, decoded_text, read_prompts
 from plait.reporting.charts import heat_map
 
-SPARE = 2  # tokens decoded beyond the answer's own number, in case it is cut into other tokens
+SPARE = 2  # tokens decoded beyond the answer's length, in case it is tokenized differently
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class NeedleEvaluation(Evaluation):
     mode: str = "both"  # standard, easy or both
     lengths: int = 11  # how many, evenly spaced up to `length`
     depths: int = 11
-    needles: int = 1  # different facts a cell
+    needles: int = 1  # different facts per cell
 
     def resolved(self, subject: Subject) -> NeedleEvaluation:
         self.require(self.mode in (*MODES, "both"), "mode", "standard, easy or both")

@@ -28,7 +28,7 @@ from plait.reporting.axes import Axis
 from plait.reporting.charts import Series, xy_chart
 
 WINDOWS = (101, 1001)  # of the paper's figures
-CHUNK = 4096  # tokens that a long sequence is read by
+CHUNK = 4096  # tokens read at a time from a long sequence
 MOST_POINTS = 512  # of a curve that is stored and drawn
 
 
@@ -62,7 +62,7 @@ def losses_by_position(
     progress: OnCount = silent,
 ) -> np.ndarray:
     """loss_NT in fp64 of (N, T + 1) tokens; each sequence is read `chunk` tokens at a time through the model's state,
-    which gives what one forward pass gives."""
+    with the same result as one forward pass."""
     losses, batch = [], batch or rows_at_once(min(rows.shape[1] - 1, chunk))
     for first in range(0, len(rows), batch):
         some_BT = torch.from_numpy(rows[first : first + batch])
@@ -93,8 +93,7 @@ def context_perplexity(mean_T: np.ndarray, lengths: Sequence[int]) -> np.ndarray
 
 def smooth(values_T: np.ndarray, window: int) -> np.ndarray:
     """Centred mean over `window` positions, an odd number. Near the ends, where that many do not fit, the window
-    shrinks to the widest that is still centred: a straight line stays itself up to its ends, and the first and last
-    values stay as they are."""
+    shrinks to the widest that is still centred, so straight lines and the first and last values are unchanged."""
     if window < 1 or window % 2 == 0:
         raise UserError(f"a centred window needs an odd number of positions, got {window}.")
     T = len(values_T)
@@ -111,7 +110,7 @@ class PerTokenEvaluation(Evaluation):
     what = "loss L(i) by position, perplexity P(l) up to each length"
 
     length: int = 0  # positions; 0: as in training
-    documents: int = 64  # how many sequences at most
+    documents: int = 64  # maximum number of sequences
     cut: str = "windows"  # or "documents": sequences start where documents do
 
     def resolved(self, subject: Subject) -> PerTokenEvaluation:
@@ -140,7 +139,7 @@ class PerTokenEvaluation(Evaluation):
 
 
 def sequences(subject: Subject, length: int, most: int, cut: str) -> np.ndarray:
-    """The held-out sequences as the settings ask for them."""
+    """The held-out sequences according to the settings."""
     if cut == "windows":
         return windows(subject.tokens, length, most)
     end = subject.tokenizer.end if subject.tokenizer is not None else None
@@ -169,8 +168,8 @@ def length_table(results: Results) -> ResultTable:
 
 
 def loss_figures(results: Results) -> dict[str, str]:
-    """L(i) smoothed by the wider of the paper's windows that leaves a curve to see. Not drawn are the ends, where the
-    window has shrunk to less than half and a few tokens' noise would set the scale."""
+    """L(i) smoothed by the widest of the paper's windows that fits the curve. The ends, where the window has shrunk to
+    less than half, are not drawn, because their noise would determine the scale."""
     longest = max(result["lengths"][-1] for result in results.values())
     window = WINDOWS[1] if longest >= 20 * WINDOWS[1] else WINDOWS[0] if longest >= 5 * WINDOWS[0] else 1
     key = f"smooth_{window}" if window > 1 else "loss_at"

@@ -1,10 +1,10 @@
 """Loss, perplexity and bits per character at a stated evaluation length.
 
 PPL = exp(Σ −log p / tokens) = 2^(bits per token) (Javaheripi et al. 2022, arXiv:2203.02094, eq. 1); bits per character
-are Σ −log p / (ln 2 · characters). Every token but the first, which nothing precedes, is scored exactly once, however
-the text is cut:
+are Σ −log p / (ln 2 · characters). Every token but the first is scored exactly once, however the
+text is split:
 
-* windows of `length` tokens side by side: a token sees 0 to length − 1 tokens before it (LTS: 192 and 32);
+* consecutive windows of `length` tokens: a token sees 0 to length − 1 tokens before it (LTS: 192 and 32);
 * windows that move by `stride`: after the first, a token sees at least length − stride;
 * segments of `length` tokens after a Transformer-XL memory (Dai et al. 2019, arXiv:1901.02860): a token sees up to
   `memory` tokens of every layer's past. Distances may be clamped, as its authors do at evaluation.
@@ -50,7 +50,7 @@ class Perplexity:
 
 @dataclass(frozen=True)
 class Span:
-    """Tokens `start` … `stop`−1 are read; of the tokens that follow each, those after `scored` on are scored."""
+    """Tokens `start` … `stop`−1 are read; the tokens that follow positions from `scored` on are scored."""
 
     start: int
     stop: int
@@ -78,7 +78,7 @@ def perplexity(
     batch: int = 0,
     progress: OnCount = silent,
 ) -> Perplexity:
-    """Over windows of `length` that move by `stride` (0: by their length). `batch` decides speed, not the result."""
+    """Over windows of `length` that move by `stride` (0: by their length). `batch` affects only the speed."""
     if length < 1 or not 0 <= stride <= length:
         raise UserError(f"length={length}, stride={stride}: the length must be at least 1, the stride 0 to length.")
     _check_text(model, tokens)
@@ -108,7 +108,7 @@ def perplexity_with_memory(
     progress: OnCount = silent,
 ) -> Perplexity:
     """Segments of `length` after a memory of `memory` tokens. The text is read as one stream; with more `streams` it is
-    cut into as many and read faster, but each begins without a memory."""
+    split into as many and read faster, but each begins without a memory."""
     if min(length, memory, streams) < 1:
         raise UserError(f"length={length}, memory={memory}, streams={streams}: each must be at least 1.")
     _check_text(model, tokens)
@@ -134,7 +134,7 @@ def perplexity_with_memory(
 
 @contextmanager
 def clamped(model: LanguageModel, clamp: int) -> Iterator[None]:
-    """Distances beyond `clamp` count as `clamp` in every layer for a while; 0 leaves the layers as they are."""
+    """Within the context, distances beyond `clamp` count as `clamp` in every layer; 0 changes nothing."""
     layers = [block.mixer for block in model.backbone.blocks if isinstance(block.mixer, RelativeAttention)]
     before = [layer.clamp for layer in layers]
     try:
@@ -205,11 +205,11 @@ class PerplexityEvaluation(Evaluation):
             result["entropy"] = subject.entropy
         for unit, units in {"character": subject.characters, "byte": subject.bytes}.items():
             if units:
-                # The scored tokens' share of the split's text: exact where a token is a character.
+                # The scored tokens' share of the split's text: exact if a token is a character.
                 scored = units * measured.tokens / len(subject.tokens)
                 result |= {f"{unit}s": scored, f"bits_per_{unit}": measured.bits_per(scored)}
         if subject.tokenizer is not None and not subject.tokenizer.keeps_text(text):
-            result["text_kept"] = False  # what the tokenizer drops costs no bits: these are lower bounds
+            result["text_kept"] = False  # text that the tokenizer drops costs no bits, so these are lower bounds
         return result
 
     def table(self, results: Results) -> ResultTable:

@@ -35,7 +35,7 @@ EXAMPLES = 2
 
 
 def phonebook(script: Script, stream: np.random.Generator, length: int) -> Question:
-    """As many entries as fit."""
+    """A question with as many entries as fit."""
     order = stream.permutation(len(FIRST) * len(LAST))
 
     def entry(i: int) -> tuple[str, str]:
@@ -49,7 +49,7 @@ def phonebook(script: Script, stream: np.random.Generator, length: int) -> Quest
     while len(entries) < len(order):
         name, digits = entry(len(entries))
         piece = script.encode(f"{name}{digits}\n")
-        # Beside the entries so far: the examples, two blank lines, the name that is asked for and room to answer.
+        # In addition to the entries so far: the examples, two blank lines, the name asked for and room for the answer.
         more = len(piece) + (EXAMPLES + 1) * len(piece) + 2 * len(blank) + room
         if used + more > length:
             break

@@ -1,9 +1,9 @@
 """The ten short-context tasks (and WikiText) as local files, from data sets as published on the Hugging Face hub.
 
-A user has them as a folder per data set, however it was fetched: `piqa/…/validation-00000-of-00001.parquet`,
+The data sets are folders, however they were downloaded: `piqa/…/validation-00000-of-00001.parquet`,
 `ai2_arc/ARC-Easy/test-….parquet`, `hellaswag/validation.jsonl`, an `.arrow` file that `datasets` saved. Each task
-becomes one file `TASK.jsonl` with its published columns, which `plait harness --tasks FOLDER` runs by the harness's own
-task.
+becomes one file `TASK.jsonl` with its published columns, which `plait harness --tasks FOLDER` runs with the harness's
+own task.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Prepared:
 
 
 def prepare(folder: Path, out: Path, tasks: Sequence[str] = ()) -> tuple[list[Prepared], list[str]]:
-    """Write a file per task whose data is below `folder`; also the tasks that were not found there."""
+    """Write a file per task whose data is below `folder`; also returns the tasks that were not found."""
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}; give the one that holds the published data sets.")
     files = sorted(path for path in folder.rglob("*") if path.suffix in ENDINGS and path.is_file())
@@ -103,8 +103,8 @@ def prepare(folder: Path, out: Path, tasks: Sequence[str] = ()) -> tuple[list[Pr
 
 
 def find(published: Published, folder: Path, files: Iterable[Path]) -> list[Path]:
-    """The files of the scored split, all shards of it. A data set is known by the names of its folders, without an
-    owner's name before them (`allenai--sciq`), or by the name of its only file (`sciq.jsonl`)."""
+    """The files of the scored split, all shards of it. A data set is recognised by its folder names, ignoring an
+    owner's name (`allenai--sciq`), or by the name of its only file (`sciq.jsonl`)."""
     listed = list(files)
     for names in published.folders:
         shards = []
@@ -119,7 +119,7 @@ def find(published: Published, folder: Path, files: Iterable[Path]) -> list[Path
             if (here and of_split) or named:
                 shards.append(path)
         if shards:
-            nearest = shards[0].parent, shards[0].suffix  # another copy in another format is not another shard
+            nearest = shards[0].parent, shards[0].suffix  # a copy in another format is not another shard
             return [path for path in shards if (path.parent, path.suffix) == nearest]
     return []
 
@@ -156,9 +156,9 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _item(published: Published, row: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The columns that prompts need; true and false are 1 and 0, as the harness's tasks have labels."""
+    """The columns that prompts need; booleans become 1 and 0, as in the harness's tasks."""
     if published.task == "boolq" and "label" not in row and "answer" in row:
-        row = {**row, "label": row["answer"]}  # as BoolQ's own data set calls it
+        row = {**row, "label": row["answer"]}  # the column's name in BoolQ's own data set
     if lacking := [name for name in published.columns if name not in row]:
         raise UserError(f"{path}: {published.task} needs {', '.join(lacking)}; its columns are {', '.join(row)}.")
     return {name: int(row[name]) if isinstance(row[name], bool) else row[name] for name in published.columns}

@@ -1,5 +1,5 @@
-"""A question about a long text: its prompt in tokens, filled up to an exact length, what must be answered, and
-what a model answers, by greedy decoding.
+"""A question about a long text: its prompt, filled to an exact number of tokens, the expected answers, and a model's
+answer by greedy decoding.
 
 Letters: B batch, T time, V vocabulary, A decoded tokens.
 """
@@ -41,7 +41,7 @@ NEEDED = "They need one that keeps letters, digits and punctuation, such as byte
 
 
 def written(tokenizer: Writer, text: str) -> np.ndarray:
-    """The tokens of a text of the questions'."""
+    """The tokens of a piece of a question."""
     try:
         return np.asarray(tokenizer.encode(text), np.int64)
     except UserError as refused:
@@ -55,7 +55,7 @@ class Script:
         self.tokenizer, self.filler = tokenizer, np.asarray(filler, np.int64)
 
     def encode(self, text: str) -> np.ndarray:
-        """The tokens of a text, which must come back as the same text."""
+        """The tokens of a text, which must decode to the same text."""
         tokens = written(self.tokenizer, text)
         back = plain(self.tokenizer.decode(tokens))
         if back != plain(text):
@@ -65,18 +65,18 @@ class Script:
         return tokens
 
     def room(self, answer: str, answers: int = 1) -> int:
-        """How many tokens are decoded: twice what so many answers like this one need, since a model may write other
-        words around them. It is the same for all questions of a kind, so that their prompts have one length."""
+        """How many tokens are decoded: twice what so many answers like this one need, since a model may generate
+        other words around them. It is the same for all questions of a kind, so that their prompts have one length."""
         return 2 * answers * len(self.encode(f" {answer},")) + 8
 
     def fill(self, room: int) -> np.ndarray:
-        """So many tokens of filler, the end of it last."""
+        """The last `room` tokens of the filler."""
         if not len(self.filler):
             raise UserError("there is no filler text: the text given is empty.")
         return np.tile(self.filler, -(-room // len(self.filler)))[-room:] if room else self.filler[:0]
 
     def hay(self, room: int) -> tuple[np.ndarray, np.ndarray]:
-        """So many tokens of filler, and the places right behind its full stops (any place, if it has none)."""
+        """So many tokens of filler, and the positions right after full stops (all, if it has none)."""
         hay = self.fill(room)
         is_stop = np.tile(self._stops, -(-room // len(self.filler)))[-room:] if room else self._stops[:0]
         places = np.flatnonzero(is_stop) + 1
@@ -98,11 +98,11 @@ class Script:
 Asks = Callable[[Script, np.random.Generator, int], Question]
 
 
-PREFILL = 1024  # tokens read at a time, all rows together: their logits over the vocabulary exist at once
+PREFILL = 1024  # tokens read at a time over all rows, which bounds the logits in memory
 
 
 class Reader(Protocol):
-    """What an evaluation needs of a model. The language models of `plait.model` have it."""
+    """The part of a model's interface that the evaluation uses; the language models of `plait.model` have it."""
 
     def init_state(self, batch: int) -> Any: ...
 
@@ -120,8 +120,8 @@ def read_prompts(model: Reader, prompts_BT: Tensor) -> tuple[Tensor, Any]:
 
 @torch.no_grad()
 def decode_greedily(model: Reader, next_BV: Tensor, state: Any, tokens: int) -> Tensor:
-    """The next tokens, (B, A), each the likeliest after those before. `next_BV` and `state` are of `read_prompts`; the
-    state is not changed in place, so a prompt that was read once can be continued several times."""
+    """The next tokens, (B, A), each the most likely given those before. `next_BV` and `state` are of `read_prompts`;
+    the state is not changed in place, so a prompt that was read once can be continued several times."""
     decoded = []
     for _ in range(tokens):
         if not torch.isfinite(next_BV.amax(dim=-1)).all():

@@ -2,11 +2,11 @@
 
 After Hsieh et al. 2024, arXiv:2404.06654, and the settings of the authors' public code: four keys, values or queries, a
 chain of four hops, ten common words thirty times against three, words by Zipf's law with α = 2. The wording is plait's
-own and there are no worked examples, so scores compare with each other and not with published ones. Two differences
-more: filler is plait's own noise or the corpus, where RULER has essays, and word lists shrink (ten times against once)
-where a text is too short for thirty and three.
+own and there are no worked examples, so scores are comparable with each other and not with published ones. Two further
+differences: filler is plait's own noise or the corpus instead of essays, and word lists shrink (ten times against once)
+if a text is too short for thirty and three.
 
-A needle is asked for by the words that hide it, so that copying is enough for one value of one key. The evaluation
+The question repeats the words of the needle, so copying is enough for one value of one key. The evaluation
 generates answers at multiples of the trained length.
 """
 
@@ -45,7 +45,7 @@ velvet violin walnut weaver whistle willow window winter wizard
 WORDS = tuple(_WORDS.split())
 KEYS = VALUES = QUERIES = 4
 HOPS = 4
-COMMON, OFTEN, SELDOM = 10, (30, 10), (3, 1)  # words, and how often they and the others occur; the second where short
+COMMON, OFTEN, SELDOM = 10, (30, 10), (3, 1)  # words, and how often they and the others occur; second: in short texts
 ALPHA, ZETA, TOP = 2.0, np.pi**2 / 6, 3
 
 
@@ -64,8 +64,8 @@ def uuid(stream: np.random.Generator) -> str:
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
 
-A_NUMBER, A_UUID = "7183465", "6e1c8f02-93ab-4d7e-a05b-c2f4871d9e36"  # what room to answer is measured by
-#: How many different ones there are.
+A_NUMBER, A_UUID = "7183465", "6e1c8f02-93ab-4d7e-a05b-c2f4871d9e36"  # to measure the room for an answer
+#: The number of different ones.
 NUMBERS, UUIDS = 9 * 10**6, 2**120
 Draws = Callable[[np.random.Generator], str]
 
@@ -211,7 +211,7 @@ def frequent_words(script: Script, stream: np.random.Generator, length: int) -> 
         drawn = [word for word, count in zip(["...", *coded], counts(words), strict=False) for _ in range(count)]
         return " ".join(drawn[i] for i in stream.permutation(len(drawn))) + end
 
-    body, words, least = _largest(script, text, length - room, least=66)  # the least with four counts that differ
+    body, words, least = _largest(script, text, length - room, least=66)  # smallest size with four different counts
     if body is None:
         raise TooShort("fwe", length, least + room)
     chance = TOP / (len(counts(words)) - 1)
@@ -221,8 +221,8 @@ def frequent_words(script: Script, stream: np.random.Generator, length: int) -> 
 def _largest(
     script: Script, text: Callable[[int], str], most: int, *, least: int
 ) -> tuple[np.ndarray | None, int, int]:
-    """The text of the largest size that has at most so many tokens, that size, and what the least size takes. Sizes are
-    tried by doubling and then from the largest that fitted, in proportion; the last draw counts."""
+    """The text of the largest size that has at most so many tokens, that size, and the tokens of the smallest size.
+    Sizes are tried by doubling, then proportionally from the largest that fitted; the last draw is used."""
     body, size = script.encode(text(least)), least
     needed = len(body)
     if needed > most:
@@ -264,7 +264,7 @@ class RulerEvaluation(LongContextEvaluation):
     what = "needles, variable tracking and word counts in long texts, by generation"
 
     tasks: str = "all"  # or some of them, separated by commas
-    haystack: str = "noise"  # what needles are hidden in: plait's own noise, or text, the corpus
+    haystack: str = "noise"  # the filler: plait's own noise, or text (the corpus)
 
     @property
     def needs_text(self) -> bool:

@@ -1,11 +1,11 @@
 """SQuAD v1.1 (Rajpurkar et al. 2016, arXiv:1606.05250): its files, its official scores, and answers from logits.
 
-`read_squad` refuses what is not in the published layout and says where. `score` is the official evaluation: answers are
-compared in lower case, without punctuation, articles and extra spaces; exact match and F1 over words, the best over
-the reference answers, in per cent.
+`read_squad` refuses files that deviate from the published layout and names the place. `score` is the official
+evaluation: answers are compared in lower case, without punctuation, articles and extra spaces; exact match and F1 over
+words, the best over the reference answers, in per cent.
 
-Any tokenizer will do: the context is cut into words and marks (a run of letters and digits, or one other character),
-each is encoded by itself with the space before it, and so every token knows which characters it stands for. Long
+Any tokenizer works: the context is split into words and marks (a run of letters and digits, or one other character),
+and each is encoded separately with the space before it, so that every token maps to known characters. Long
 contexts become overlapping windows. An answer begins where a word begins and ends where a word ends; where windows
 overlap, a word may begin an answer only in the window that shows most around it (BERT's "maximum context").
 """
@@ -131,7 +131,7 @@ def score(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict
 
 
 WORD = re.compile(r"\w+|[^\w\s]")
-#: Positions tried as beginning and as end in every window.
+#: Number of candidate start and end positions per window.
 TRIED = 20
 LONGEST_ANSWER = 30  # words
 
@@ -174,7 +174,7 @@ class Window:
     offset: int  # of the first context token in the row
     start: int  # of that token in the passage
     count: int  # context tokens
-    target: tuple[int, int]  # first and last token of the answer in the row; (0, 0) where it is not in this window
+    target: tuple[int, int]  # first and last token of the answer in the row; (0, 0) if not in this window
 
     def __len__(self) -> int:
         return len(self.row)

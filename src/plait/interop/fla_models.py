@@ -1,8 +1,8 @@
 """flash-linear-attention's model of the same kind and size as an architecture, and its training speed on this machine.
 
-A peer to measure against: its own modules, kernels and fused losses with its defaults, under the same autocast,
-clipping and fused AdamW as plait's. Where its `flash_attn` package is not installed, its Transformer attends by torch's
-flash attention, the same algorithm.
+A baseline for speed: its own modules, kernels and fused losses with its defaults, under the same autocast, clipping and
+fused AdamW as plait's. If the `flash_attn` package is not installed, its Transformer uses torch's flash attention, the
+same algorithm.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from plait.model.architecture import Architecture, architecture
 
 Sizes = dict[str, Any]
 
-#: By mixer: module and class of the configuration, and what of the options it takes.
+#: Mixer → module and class of the configuration, and the function from options to its sizes.
 PEERS: dict[str, tuple[str, str, Callable[[Any, int], Sizes]]] = {
     "attn": (
         "transformer",
@@ -111,7 +111,7 @@ def peer_config(arch: Architecture) -> Any:
 
 
 def peer_model(spec: str, vocab: int, layers: int | None = None) -> nn.Module:
-    """Its model for causal language modelling, with its own initial values, in fp32."""
+    """Its model for causal language modelling, with its own initialisation, in fp32."""
     arch = architecture(spec)
     config = peer_config(type(arch)(arch.header.with_vocabulary(vocab), arch.layers))
     config.num_hidden_layers = layers or config.num_hidden_layers
@@ -136,8 +136,8 @@ def _provide_flash_attention() -> None:
 
 
 class PeerTraining:
-    """A training of its model of that kind and size on random tokens that has taken its first `warm_up` steps; `time`
-    takes some more. `layers`: only so many of them, with the shapes of the whole model."""
+    """A training of its model on random tokens, after `warm_up` steps; `time` runs further steps. `layers`: only so
+    many layers, with the shapes of the whole model."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
-"""Models as one GGUF file, for llama.cpp: Llama, Qwen2 and Qwen3, where the model is one exactly.
+"""Models as one GGUF file, for llama.cpp: Llama, Qwen2 and Qwen3, if the model is exactly equivalent.
 
-Weights stay in float32 (or what they are in, for 16 bits); quantise the file with llama.cpp's own tools. That program
-turns neighbouring numbers of a Llama's queries and keys by one angle where Hugging Face's class turns halves, so their
-rows are interleaved on the way. A tokenizer of bytes, or a trained BPE on bytes, travels with the model; others have no
-form there, and then the file says that it has none.
+Weights are written in float32 (16-bit weights keep their type); quantise the file with llama.cpp's tools. For Llama,
+llama.cpp rotates neighbouring dimensions of queries and keys, where Hugging Face's class rotates halves, so their rows
+are interleaved. A tokenizer of bytes, or a trained BPE on bytes, is included; the format has no equivalent of others,
+and then the file states that it has none.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _halved(rows: Tensor, heads: int) -> Tensor:
 
 
 def _vocabulary(tokenizer: Tokenizer, vocab: int) -> tuple[list[str], list[int], list[str]] | None:
-    """Tokens in the order of their ids, their kinds, and merges; None for a tokenizer that is no BPE on bytes."""
+    """Tokens in the order of their ids, their kinds, and merges; None for a tokenizer that is not a BPE on bytes."""
     if not isinstance(tokenizer, (Bytes, HuggingFace)):
         return None
     with TemporaryDirectory() as folder:

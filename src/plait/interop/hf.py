@@ -1,19 +1,19 @@
 """Our tokenizers as a tokenizer.json of Hugging Face's library that gives the same ids.
 
 bytes   BPE without merges on the library's alphabet of printable stand-ins for bytes
-chars   one word a character; the unknown character is U+FFFD, as we decode it
-words   line ends become <eos>, then words between whitespace (Python's, which has more of it than Unicode's)
-ids     numbers are their own words; leading zeros go
-bpe     is such a file already; what would add tokens around a text is removed, since our models never saw it
+chars   one word per character; the unknown character is U+FFFD, as in decoding
+words   line ends become <eos>, then split at whitespace (Python's definition, which is wider than Unicode's)
+ids     numbers are words; leading zeros are dropped
+bpe     is such a file already; post-processors that add tokens around a text are removed, since models never saw them
 
-A folder that `AutoModelForCausalLM.from_pretrained` loads, wherever plait is installed or its own code is trusted.
+Also the folder that `AutoModelForCausalLM.from_pretrained` loads, if plait is installed or the folder's code trusted:
 
 config.json              model_type "plait" and the architecture's text
 generation_config.json   the end-of-text token
-model.safetensors        the weights under our names; a shared one once
-tokenizer.json           for `AutoTokenizer`; tokenizer_config.json beside it
+model.safetensors        the weights under plait's names; shared ones once
+tokenizer.json           for `AutoTokenizer`, with tokenizer_config.json
 modeling_plait.py        the model's code, for programs without plait (trust_remote_code=True)
-my_mixer.py              the user's own mixers, as they were in training; run under trust_remote_code=True alone
+my_mixer.py              the user's own mixers, as they were in training; run only with trust_remote_code=True
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
         "padding_side": "left",
     }
     if isinstance(tokenizer, HuggingFace) and tokenizer.end is not None:
-        # Only here: a special token is cut out of the middle of words, which our word vocabularies do not do.
+        # Only here, since special tokens are also matched inside words, unlike in our word vocabularies.
         config["eos_token"] = config["pad_token"] = tokenizer.decode([tokenizer.end])
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
@@ -92,7 +92,7 @@ def _characters(tokenizer: Characters) -> Any:
     unknown = UNKNOWN if UNKNOWN_CHARACTER in vocabulary else UNKNOWN_CHARACTER
     if tokenizer.unknown:
         vocabulary[unknown] = len(vocabulary)
-    # Where the unknown token is not in the vocabulary, unknown characters are an error: as they are with us.
+    # If the unknown token is not in the vocabulary, unknown characters are an error, as in plait.
     theirs = hf.Tokenizer(hf.models.WordLevel(vocabulary, unk_token=unknown))
     theirs.pre_tokenizer = hf.pre_tokenizers.Split(hf.Regex(r"[\s\S]"), "isolated")
     theirs.decoder = hf.decoders.Sequence([hf.decoders.Replace(unknown, UNKNOWN_CHARACTER), hf.decoders.Fuse()])
@@ -113,7 +113,7 @@ def _words(tokenizer: Words) -> Any:
 def _ids(tokenizer: Ids) -> Any:
     hf = library()
     numbers = {str(number): number for number in range(tokenizer.vocab)}
-    theirs = hf.Tokenizer(hf.models.WordLevel(numbers, unk_token=UNKNOWN))  # not in the vocabulary: an error
+    theirs = hf.Tokenizer(hf.models.WordLevel(numbers, unk_token=UNKNOWN))  # not in the vocabulary, so an error
     theirs.normalizer = hf.normalizers.Replace(hf.Regex(r"(?<!\S)0+(?=[0-9])"), "")
     theirs.pre_tokenizer = hf.pre_tokenizers.Split(hf.Regex(_whitespace()), "removed")
     theirs.decoder = hf.decoders.Sequence(_spaced(hf))
@@ -121,12 +121,12 @@ def _ids(tokenizer: Ids) -> Any:
 
 
 def _whitespace() -> str:
-    """What `str.split` takes for whitespace, as a pattern of the library's."""
+    """The whitespace of `str.split`, as a regular expression of the library."""
     return "[{}]+".format("".join(f"\\x{{{code:x}}}" for code in range(0x3001) if chr(code).isspace()))
 
 
 def _spaced(hf: Any) -> list[Any]:
-    """A space between words: what the word-piece decoder does to pieces without its prefix, here one that none has."""
+    """A decoder that joins words by spaces: the word-piece decoder, with a prefix that no word has."""
     return [hf.decoders.WordPiece(prefix="\0", cleanup=False), hf.decoders.Fuse()]
 
 
@@ -187,7 +187,7 @@ def weights_of(model: torch.nn.Module) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Check:
-    """The folder loaded with the Auto classes, as a user would."""
+    """The result of loading the folder with the Auto classes, as a user would."""
 
     logits_gap: float  # the largest difference in float64, over the standard deviation of the logits
     text_tokens_compared: int  # ids of a sample text from both tokenizers, all equal; 0 without a tokenizer

@@ -1,8 +1,7 @@
-"""Attention masks translated to what plait's models take: the number of padding tokens at the start of each row.
+"""Attention masks as plait's models take them (the number of padding tokens at the start of each row), and plait's
+state as the cache that Hugging Face's `generate` passes from call to call.
 
 Letters: B batch, T time.
-
-Our state in the shape of the cache that Hugging Face's `generate` hands from call to call.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from plait.model.backbone import Backbone, ModelState
 
 
 def left_padding(mask_BT: Tensor | None, tokens_BT: Tensor, seen: int) -> tuple[Tensor | None, bool]:
-    """Padded places at the start of each row (None if there are none), and whether any row ends in padding.
+    """The number of padding tokens at the start of each row (None if none), and whether any row ends in padding.
 
-    The mask covers the `seen` tokens before these, too.
+    The mask also covers the `seen` tokens before these.
     """
     if mask_BT is None:
         return None, False
@@ -43,7 +42,7 @@ class Moved:
     tokens_BT: Tensor
     segments_BT: Tensor | None
     pad_B: Tensor | None
-    back_BT: Tensor | None  # where each original place went
+    back_BT: Tensor | None  # new index of each original position
 
     def back(self, x_BTV: Tensor) -> Tensor:
         """Undo the rotation of an output."""
@@ -74,13 +73,13 @@ def _ends(real_BT: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class StateCache(Cache):
-    """One `ModelState` for all layers, whatever each of them keeps.
+    """One `ModelState` for all layers, whatever their kinds of state.
 
     `seen` counts tokens as `generate` does, padding included; the state itself may hold rows without padding.
     """
 
     def __init__(self, backbone: Backbone) -> None:
-        super().__init__(layers=[])  # theirs are for keys and values only
+        super().__init__(layers=[])  # the library's layers are for keys and values only
         self.backbone = backbone
         self.state: ModelState | None = None
         self.seen = 0
@@ -107,7 +106,7 @@ class StateCache(Cache):
             self.reorder_cache(torch.arange(len(self.state.pos_B)).repeat_interleave(repeats))
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Drop the last tokens, if every mixer can; else an error that says which cannot."""
+        """Drop the last tokens, if every mixer can; else an error that names those that cannot."""
         if self.state is not None and tokens_to_remove:
             self.state = self.backbone.crop(self.state, abs(tokens_to_remove))
             self.seen -= abs(tokens_to_remove)
@@ -125,4 +124,4 @@ class StateCache(Cache):
 
     @property
     def is_croppable(self) -> bool:
-        return False  # a promise about every mixer that none but a plain cache could keep
+        return False  # would have to hold for every mixer, but holds only for a plain KV cache

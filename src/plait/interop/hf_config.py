@@ -29,9 +29,9 @@ class Family:
     """One Hugging Face model_type: how its config and weights are converted to plait's."""
 
     spec: Callable[[Config], str]
-    weights: Callable[[Config, Weights], Weights]  # takes what it uses out of theirs
-    prefix: str  # of the names in a file that holds the output layer, too
-    ignored: tuple[str, ...] = ()  # ends of names that are masks and tables, not weights
+    weights: Callable[[Config, Weights], Weights]  # removes what it uses from the given weights
+    prefix: str  # of names in files that include the output layer
+    ignored: tuple[str, ...] = ()  # suffixes of names of masks and tables, which are not weights
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Native:
     """One Hugging Face class: how its config and weights are made from plait's."""
 
     class_name: str
-    config: Callable[[Architecture], Config]  # raises UserError or KeyError for what it has no words for
+    config: Callable[[Architecture], Config]  # raises UserError or KeyError if it cannot express the architecture
     weights: Callable[[Architecture, Weights], Weights]
 
 
@@ -62,7 +62,7 @@ def activation(config: Config, key: str, default: str) -> str:
 
 
 def number(value: Any) -> float:
-    """A number of a config, which may spell infinity in a way that JSON does not define."""
+    """A number of a config, in which infinity may be spelled in a way that JSON does not define."""
     return float(value["__float__"] if isinstance(value, dict) and "__float__" in value else value)
 
 

@@ -36,7 +36,7 @@ from plait.model.user_mixers import index_copies, read_copies, write_copies
 
 
 class PlaitConfig(PreTrainedConfig):
-    """The spec defines the model; the other fields are there because other programs read them."""
+    """The spec defines the model; the other fields are for other programs that read them."""
 
     model_type = "plait"
     keys_to_ignore_at_inference = ("past_key_values",)
@@ -62,7 +62,7 @@ class PlaitConfig(PreTrainedConfig):
             hidden_size=header.d,
             num_hidden_layers=arch.num_layers,
             mixers=index_copies(arch) or None,
-            # Theirs says whether any two parameters are one; ours (header.tie) whether the output is the embedding.
+            # In transformers: whether any two parameters are shared; in plait (header.tie): whether output = embedding.
             tie_word_embeddings=bool(_tied(_skeleton(arch, "meta"))),
             **fields,
         )
@@ -84,7 +84,7 @@ class PlaitModel(PreTrainedModel):
         super().__init__(config)
         arch = architecture(config.spec, _known_mixers(config))
         loading = torch.get_default_device().type == "meta"
-        # On the CPU even while weights are being loaded: buffers that files do not hold need their values.
+        # On the CPU even while loading weights, because buffers that are not in files need their values.
         skeleton = _skeleton(arch, "cpu")
         if not loading:
             init_weights(skeleton, seed=0)
@@ -147,7 +147,7 @@ class PlaitForCausalLM(PlaitModel, GenerationMixin):
         return_dict: bool | None = None,
         **unused: Any,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
-        """Rows may be padded on the left, as `generate` wants it, or on the right (later tokens change nothing)."""
+        """Rows may be padded on the left, as for `generate`, or on the right (later tokens have no effect)."""
         _refuse(unused, "inputs_embeds")
         wanted = self.config.use_cache if use_cache is None else use_cache
         cache = self._cache(past_key_values) if wanted or past_key_values is not None else None
@@ -173,7 +173,7 @@ class PlaitForCausalLM(PlaitModel, GenerationMixin):
         return out.to_tuple() if return_dict is False else out
 
     def _whole(self, tokens_BT: Tensor, pad_B: Tensor | None) -> Tensor:
-        """The parallel form, where padding allows it."""
+        """The parallel form, if padding allows it."""
         if pad_B is not None and not all(block.mixer.paddable for block in self.backbone.blocks):
             return prefill(self.backbone, tokens_BT, pad_B)[0]
         hidden_BTD: Tensor = self.backbone(tokens_BT, pad_B=pad_B)
@@ -186,7 +186,7 @@ class PlaitForCausalLM(PlaitModel, GenerationMixin):
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        return False  # `generate` then takes the cache that `forward` returns
+        return False  # `generate` then uses the cache that `forward` returns
 
 
 class PlaitForMaskedLM(PlaitModel):

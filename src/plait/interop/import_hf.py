@@ -1,8 +1,8 @@
 """GPT-2, OPT, Llama, Qwen, Mistral, Mamba and plait's own exports from a local Hugging Face folder: config.json and
-safetensors become one of our models.
+safetensors become a plait model.
 
-Only safetensors are read: a pickle may run anything. A config that asks for what the mapping does not know (biases in
-the MLP, long-rope …) is refused, never approximated.
+Only safetensors are read, because a pickle may run any code. A config with features that the mapping does not support
+(biases in the MLP, long-rope …) is refused, never approximated.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from plait.interop.hf_config import Config, Family, Weights, activation, require
 from plait.model import build
 from plait.model.language_model import LanguageModel, fill
 
-OWN = "plait"  # the model_type of what plait itself exports
+OWN = "plait"  # the model_type of plait's own exports
 
 
 def import_hf(folder: Path) -> tuple[LanguageModel, Tokenizer | None]:
-    """The model, and the tokenizer where the folder has a tokenizer.json."""
+    """The model, and the tokenizer if the folder has a tokenizer.json."""
     config = read_config(folder)
     own = config.get("model_type") == OWN
     model = build(_own_spec(config) if own else spec_text(config))
@@ -40,14 +40,14 @@ def import_hf(folder: Path) -> tuple[LanguageModel, Tokenizer | None]:
 
 
 def _own_spec(config: Config) -> str:
-    """The model of a folder that `plait export --to hf` wrote; mixer files in it are not run."""
+    """The spec of a folder written by `plait export --to hf`; its mixer files are not run."""
     if not isinstance(config.get("spec"), str):
         raise UserError("the config has no 'spec' (the architecture's text).")
     return str(config["spec"])
 
 
 def spec_text(config: Config) -> str:
-    """The architecture that a config.json describes, as our text."""
+    """The architecture that a config.json describes, as a spec."""
     try:
         return _family(config).spec(config)
     except KeyError as missing:
@@ -70,7 +70,7 @@ def copy_weights(model: LanguageModel, config: Config, theirs: Weights) -> None:
     except KeyError as missing:
         raise UserError(f"the folder's weights lack {missing}.") from None
     if model.arch.header.tie:
-        left.pop("lm_head.weight", None)  # some files hold the shared table twice
+        left.pop("lm_head.weight", None)  # some files contain the shared table twice
         ours["output.weight"] = ours["backbone.embedding.tables.0.weight"]
     else:
         if "lm_head.weight" not in left:
@@ -118,7 +118,7 @@ def _gpt2_weights(config: Config, theirs: Weights) -> Weights:
     return ours
 
 
-#: OPT's learned positions begin at this row of their table; the rows before were meant for padding.
+#: First row of OPT's table of learned positions; the rows before it were meant for padding.
 OPT_OFFSET = 2
 
 

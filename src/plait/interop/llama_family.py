@@ -1,7 +1,7 @@
 """Llama, Qwen2, Qwen3 and Mistral: rotary attention and a SwiGLU under RMS norms, read and written.
 
-What sets them apart: Qwen2 has biases on queries, keys and values, Qwen3 a norm on queries and keys, Mistral a window;
-Qwen's later layers may have one, too. Llama 3.x slows its rotary frequencies. SmolLM2 is a Llama.
+Differences: Qwen2 has biases on queries, keys and values, Qwen3 a norm on queries and keys, Mistral a window, which
+later layers of Qwen may also have. Llama 3.x scales down its rotary frequencies. SmolLM2 is a Llama.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from plait.mixers.attn import AttnOptions
 from plait.mixers.mlp import SwigluOptions
 from plait.model.architecture import Architecture
 
-LONGEST = 4096  # positions that a config states; rotary ones have no end of their own
+LONGEST = 4096  # positions stated in a config; rotary positions have no limit
 WINDOWED = "sliding_attention"
 WHOLE = "full_attention"
-#: Of configs that leave `head_dim` or `sliding_window` out.
+#: Default for configs without `head_dim` or `sliding_window`.
 QWEN3_HEAD = 128
 DEFAULT_WINDOW = 4096
 
@@ -61,7 +61,7 @@ def spec_of(config: Config) -> str:
 
 
 def _windows(config: Config) -> list[list[str]]:
-    """The options that each layer's window takes."""
+    """The window options of each layer."""
     kind, depth = config["model_type"], config["num_hidden_layers"]
     size = None if kind == "llama" else config.get("sliding_window", DEFAULT_WINDOW)
     if kind == "mistral":

@@ -20,9 +20,9 @@ from plait.interop.hf_config import (
 from plait.mixers.mamba import Mamba2Options, MambaOptions
 from plait.model.architecture import Architecture
 
-#: Added to the mean square in the norm that Mamba-2 has inside; theirs takes the model's own.
+#: Epsilon of Mamba-2's inner norm in plait; transformers uses the model's.
 INNER_EPS = 1e-5
-#: Ours → theirs, of one mixer; the short convolution's taps have a middle dimension of 1 there.
+#: plait's → transformers' names in a mixer; there the short convolution's weight has a middle dimension of 1.
 MAMBA = {
     "log_A_EN": "A_log", "D_E": "D", "taps_EW": "conv1d.weight", "taps_bias_E": "conv1d.bias",
     "input_gate.weight": "in_proj.weight", "input_gate.bias": "in_proj.bias", "selection.weight": "x_proj.weight",
@@ -90,7 +90,7 @@ def _ours(names: dict[str, str], config: Config, theirs: Weights) -> Weights:
         ours[f"{block}.norm.weight"] = theirs.pop(f"{layer}.norm.weight")
         for name, source in names.items():
             if source.endswith(".bias") and f"{layer}.mixer.{source}" not in theirs:
-                continue  # where it is needed, ours says that it lacks one
+                continue  # if it is required, loading reports it as missing
             value = theirs.pop(f"{layer}.mixer.{source}")
             ours[f"{block}.mixer.{name}"] = value.squeeze(1) if source == TAPS else value
     return ours

@@ -1,7 +1,7 @@
 """The Python file next to exported weights that runs a model without plait installed (`trust_remote_code=True`).
 
-It holds the sources of the modules of plait that the model needs, and nothing else of it: those that its classes
-import, at the top or inside functions, all the way down. Where plait is installed that is what runs.
+It contains the sources of the plait modules that the model needs and nothing else: those that its classes import,
+directly or indirectly, at the top or inside functions. If plait is installed, that is used instead.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ __all__ = ["PlaitConfig", "PlaitForCausalLM", "PlaitForMaskedLM"]
 
 
 def modeling_file(model: LanguageModel | Encoder) -> str:
-    """For the mixers of this model; a user's own bring their files, and here what those import."""
+    """The file for the mixers of this model; users' mixers have their own files, whose imports are included."""
     used = {type(part).__module__ for part in model.modules()}
     used |= {type(options).__module__ for options in model.arch.layers}
     own = [text for source in model.arch.mixer_sources.values() for text in _imported(source.text)]
@@ -104,7 +104,7 @@ def _file(name: str) -> Path | None:
 @cache
 def _imports(name: str) -> tuple[str, ...]:
     path = _file(name)
-    if path is None or name == "plait":  # the front door names every verb, for those who read types
+    if path is None or name == "plait":  # the package imports every verb for type checkers
         return ("plait.core.errors",)
     return _imported(path.read_text(encoding="utf-8"))
 

@@ -3,8 +3,8 @@
 `LlamaForCausalLM` where a layer is rotary attention and a SwiGLU (`MistralForCausalLM` with windows,
 `Qwen2ForCausalLM` with biases on queries, keys and values, `Qwen3ForCausalLM` with a norm on queries and keys),
 `GPT2LMHeadModel` where it is attention and an MLP under learned positions, `MambaForCausalLM` and `Mamba2ForCausalLM`
-for stacks of those. Whether a model is one of them is asked of the import: a config is native if reading it back gives
-the very architecture. Nothing is approximated.
+for stacks of those. A model is native if importing its config gives back exactly the same
+architecture. Nothing is approximated.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from plait.spec import Header
 
 #: As `hf.TOLERANCE`, for classes that compute norms and rotary angles in float32 whatever the weights are.
 TOLERANCE = 1e-5
-#: Ours → theirs, where two of them are spelled alike.
+#: plait's → transformers' activations; several of theirs may map to one of plait's.
 THEIR_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
 
 
 def native_class(arch: Architecture) -> tuple[Native, Config] | None:
-    """The Hugging Face class and config that compute exactly this architecture, if there are such."""
+    """The Hugging Face class and config that compute exactly this architecture, if any."""
     for native in NATIVE.values():
-        with suppress(UserError, KeyError):  # one that the class has no words for
+        with suppress(UserError, KeyError):  # the class cannot express it
             config = native.config(arch)
             if _explicit(architecture(spec_text(config))) == _explicit(arch):
                 return native, config
@@ -48,7 +48,7 @@ def native_class(arch: Architecture) -> tuple[Native, Config] | None:
 
 
 def _explicit(arch: Architecture) -> tuple[Header, list[MixerOptions]]:
-    """With options that default to a value of the model filled in."""
+    """Header and layers, with options that default to a value of the model filled in."""
     d = arch.header.d
     layers: list[MixerOptions] = []
     for layer in arch.layers:

@@ -1,8 +1,8 @@
 """An ONNX file of a model: `tokens` (batch, time) → `logits` (batch, time, vocabulary), for any batch and time.
 
-Chunked and convolved mixers have no graph of open length. A causal model needs none: what follows a token changes
-nothing before it, so the graph fills every input up to its `length`, the most it takes, and cuts the logits back. An
-encoder sees its filling, so its file takes exactly `length` tokens.
+Chunked and convolutional mixers have no graph of dynamic length. A causal model needs none: later tokens do not affect
+earlier ones, so the graph pads every input to its maximum `length` and truncates the logits. An encoder would see the
+padding, so its file takes exactly `length` tokens.
 
 Letters: B batch, T time, V vocabulary.
 """
@@ -37,7 +37,7 @@ NEEDED = ("onnx", "onnxscript", "onnxruntime")
 
 
 class Filled(nn.Module):
-    """A causal model that computes at one length and answers at any up to it."""
+    """A causal model that computes at one fixed length and accepts any length up to it."""
 
     def __init__(self, model: LanguageModel, length: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Filled(nn.Module):
     def forward(self, tokens_BT: Tensor) -> Tensor:
         seq_len = tokens_BT.shape[1]
         logits_BTV: Tensor = self.model(F.pad(tokens_BT, (0, self.length - seq_len)))
-        # Not a slice: whether that is contiguous depends on the length, and a graph may not.
+        # Not a slice, whose contiguity depends on the length, which a graph must not.
         return logits_BTV.index_select(1, torch.arange(seq_len, device=tokens_BT.device))
 
 
@@ -139,7 +139,7 @@ def _culprit(arch: Architecture, wrong: Exception) -> str:
     refused = []
     for options in dict.fromkeys(arch.layers):
         layer = str(options.to_layer())
-        if options.lender() is not None:  # it cannot stand alone
+        if options.lender() is not None:  # it cannot be exported alone
             continue
         alone = build(Architecture(header, (options,)))
         assert isinstance(alone, LanguageModel | Encoder)
@@ -158,7 +158,7 @@ def _culprit(arch: Architecture, wrong: Exception) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter logs and warns at length; what matters comes as an exception."""
+    """Silence the exporter, which logs and warns a lot; real problems are exceptions."""
     was = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

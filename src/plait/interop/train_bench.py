@@ -1,7 +1,7 @@
 """Training speed of models of one size, eager and compiled, compared with flash-linear-attention's models of that kind.
 
-One run, so that ratios mean something: every model through the real trainer (`plait.training.speed`), the same
-tokens per step for all. A compiled model whose loss is not that of the eager one is wrong, and says so.
+All are measured in one run, so that ratios are meaningful: every model with the real trainer (`plait.training.speed`)
+and the same tokens per step. A compiled model whose loss differs from the eager one is reported as wrong.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ MODELS = {
     "mamba2": "mamba2",
 }
 _MIXERS = ("gla", "gated-deltanet")  # no preset has them alone
-SAME_LOSS = 0.02  # of the loss: what half precision may make of a few steps
+SAME_LOSS = 0.02  # relative difference of losses that half precision may cause in a few steps
 
 
 @dataclass(frozen=True)
 class TrainTiming:
-    """`ratio`: how many times as fast plait's compiled model (eager, where none was compiled) is as this one. A
-    `failure` leaves the figures out."""
+    """`ratio`: speed of plait's compiled model (eager, if none was compiled) relative to this one. With a
+    `failure` there are no figures."""
 
     model: str
     spec: str
@@ -116,7 +116,7 @@ def _tried(run: Callable[[], TrainTiming], empty: TrainTiming) -> TrainTiming:
         return replace(empty, failure=str(wrong))
     except torch.OutOfMemoryError:
         return replace(empty, failure="out of memory")
-    except Exception as wrong:  # a peer's mistakes are its own
+    except Exception as wrong:  # failures of a peer library are only reported
         if empty.trainer != PEER:
             raise
         return replace(empty, failure=f"{type(wrong).__name__}: {wrong}"[:200])

@@ -1,6 +1,6 @@
-"""What holds across the papers: every preset, one workflow from a search to probed architectures, and the errata.
+"""Facts across the papers: every preset, one workflow from a search to probed architectures, and the errata.
 
-Errata are where a paper contradicts itself, beyond the tables that other facts read; each is computed where it can be.
+Errata are contradictions within a paper, beyond the tables that other facts check; each is computed if possible.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ SPACE = Declaration("tiny", "1", "32", [["attn[heads=2]", "gla[heads=2]"], ["swi
 
 @facts.fact("M42", "design, probe, compare as one workflow: resumable, results keyed by the architecture")
 def one_workflow() -> tuple[str, str, bool]:
-    """A search's front is probed; one training is stopped half way and gone on with; the store answers ever after."""
+    """A search's front is probed; one training is interrupted half way and resumed; repeated calls use the store."""
     from plait.probing.plan import with_seeds
     from plait.probing.protocol import candidates, quick
     from plait.probing.run import Machine, compare, run_all
@@ -158,7 +158,7 @@ def one_workflow() -> tuple[str, str, bool]:
 
 
 def _trained(trial: Trial, stop_at: Path | None = None) -> Sequence[Any]:
-    """A training to its end; with a path it is saved half way and gone on with by another object."""
+    """A complete training; with a path it is saved half way and resumed by another object."""
     from plait.training import checkpoint
     from plait.training.ensemble import FleetState
 
@@ -174,7 +174,7 @@ def _trained(trial: Trial, stop_at: Path | None = None) -> Sequence[Any]:
 
 
 def _without_seconds(document: Any) -> Any:
-    """Results but for what the clock says."""
+    """Results without durations."""
     if isinstance(document, dict):
         return {key: _without_seconds(value) for key, value in document.items() if "second" not in key}
     return [_without_seconds(value) for value in document] if isinstance(document, list) else document

@@ -21,8 +21,8 @@ from plait.model.cost import model_cost
 def par_block_flops(spec: str | Architecture, *, xl_code: bool = False) -> int:
     """FLOPs of the blocks for 64 new tokens after a memory of 640, as Table A2 has them.
 
-    Queries are computed for the new tokens only; Transformer-XL's own code computes them for the memory too and
-    throws those away (`xl_code`).
+    Queries are computed for the new tokens only; Transformer-XL's own code also computes them for the memory and
+    discards those (`xl_code`).
     """
     new, memory = 64, 640
     cost = model_cost(spec, seq=new, memory=memory)

@@ -1,15 +1,15 @@
 """Open models by name: widely used architectures, at the sizes published by their authors.
 
 `PUBLISHED` has the parameters that model cards and reports give, total and active in millions, to the digits they give.
-What a spec leaves out (biases of single maps, norms after a layer, multi-token prediction) is said in its line.
+Features that a spec leaves out (single biases, norms after a layer, multi-token prediction) are noted in its line.
 
 Two families are common baselines. GPT-2 (Radford et al. 2019), Table 2: four sizes. Parameters: 124,439,808;
 354,823,168; 774,030,080; 1,557,611,200 (the paper prints smaller, miscounted figures).
 
 OPT (Zhang et al. 2022, arXiv:2205.01068), Table 1: all sizes but 350M. From the paper: layers, width, heads, ReLU,
 inner width 4 d. From its published weights: norms before the layers, a vocabulary of 50272, 2048 learned positions,
-tied tables, biases everywhere. (The weights have two more rows of positions, which no token uses.) 350M is another
-model there: norms behind the layers, embeddings of 512.
+tied tables, biases everywhere. (The weights have two more rows of positions, which no token uses.) Their 350M model
+differs: norms after the layers, embeddings of 512.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import partial
 
 from plait.spec.presets import Catalog, Preset
 
-#: name → (total, active) parameters in millions, as published; active None where all are.
+#: name → (total, active) parameters in millions, as published; active is None if all are.
 PUBLISHED: dict[str, tuple[float, float | None]] = {
     "smollm2-135m": (134.515, None),
     "smollm2-360m": (361.821, None),
@@ -64,7 +64,7 @@ def _gqa(heads: int, kv_heads: int, theta: int, more: str = "") -> str:
 
 
 def _llama3(factor: int) -> str:
-    """Rotary frequencies slowed for 131,072 tokens, from 8,192."""
+    """Rotary frequencies scaled for 131,072 tokens, from 8,192."""
     return f",rope_scaling=llama3,rope_factor={factor},rope_len=8192"
 
 

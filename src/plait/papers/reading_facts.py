@@ -1,4 +1,4 @@
-"""Text in, text out: the pipelines of LiteTransformerSearch and the evaluations of Forgetting Transformer."""
+"""Text pipelines of LiteTransformerSearch and evaluations of the Forgetting Transformer."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def needle() -> tuple[str, str, bool]:
 
 
 class _Reader:
-    """Writes the answer where its fact stands in what it has read; a deaf one writes another letter, always."""
+    """A reader that generates the answer if its input contains the fact; a deaf one always generates another letter."""
 
     def __init__(self, *, deaf: bool = False) -> None:
         self.deaf = deaf
@@ -181,7 +181,7 @@ def harness_metrics() -> tuple[str, str, bool]:
 
 
 class _WithEnd:
-    """Bytes, and one token more that ends a text."""
+    """A byte tokenizer with one more token, which ends a text."""
 
     vocab, end = 257, 256
 
@@ -190,7 +190,7 @@ class _WithEnd:
 
 
 def _log_likelihood(model: Any, context: str, continuation: str) -> float:
-    """Token by token, nothing batched."""
+    """The log-likelihood token by token, without batching."""
     import torch
 
     seen, total = list(context.encode()) or [256], 0.0

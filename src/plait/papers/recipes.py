@@ -35,7 +35,7 @@ def recipe(name: str) -> Published:
 # Sequences of 192 tokens on WikiText-103 and 32 on LM1B, as the paper evaluates; the Pile's 2048 are those of its
 # comparison with OPT. LAMB is `lamb-xl`, the update of the training code that the paper names as its own.
 # `lts-bert-wt103` is that of its 300 encoders: 40k steps with masked tokens and next-sentence prediction, all else as
-# BERT's paper has it (arXiv:1810.04805, App. A.2), of whose two lengths it is the longer.
+# in BERT's paper (arXiv:1810.04805, App. A.2), with the longer of its two lengths.
 
 XL = Recipe(batch=256, seq_len=192, optimizer="lamb-xl", lr=1e-2, warmup=1000, beta2=0.999, eps=1e-6,
             weight_decay=0.0, clip=0.25, dropout=0.1, memory=192)  # fmt: skip
@@ -132,10 +132,10 @@ RECIPES: dict[str, Published] = {**LTS_RECIPES, **PAR_RECIPES, **MAD_RECIPES, **
 def mad_recipe(params: float, flops: float, seq_len: int = 8192) -> Recipe:
     """MAD's recipe at a size and a FLOP budget, as `plait train SPEC --recipe mad-scaling --flops 4e18` resolves it.
 
-    The learning rate is Table C.2's: at a row's size what is printed there, between rows along the logarithm of the
-    size, beyond the first and the last row theirs. (The text calls the rates linear in the size; as printed they are
-    linear in the row's index between the anchors.) The batch is Table C.1's for the largest budget listed that is not
-    above `flops`, 524k tokens below the smallest, and 262k for models below 54M parameters."""
+    The learning rate is Table C.2's: as printed for the size of a row, interpolated between rows in the logarithm of
+    the size, and constant beyond the first and last row. (The text calls the rates linear in the size; as printed they
+    are linear in the row's index between the anchors.) The batch is Table C.1's for the largest budget listed that is
+    not above `flops`, 524k tokens below the smallest, and 262k for models below 54M parameters."""
     sizes = np.array([1e6 * row.params_m for row in TABLE_C2], dtype=float)
     rates = np.array([row.lr for row in TABLE_C2], dtype=float)
     lr = float(np.interp(np.log(params), np.log(sizes), rates))

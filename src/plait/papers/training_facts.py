@@ -43,7 +43,7 @@ def lts_recipes() -> tuple[str, str, bool]:
     good = 0
     for name, row in TABLE_2.items():
         p, r = recipe(name), recipe(name).recipe
-        # LAMB as the training code that LTS names has it.
+        # LAMB as in the training code that LTS names.
         good += (
             r.optimizer.removesuffix("-xl"),
             p.steps,
@@ -69,7 +69,7 @@ def optimizers() -> tuple[str, str, bool]:
 
 
 def _optimizer_gap(name: str, decay: float) -> float:
-    """Seven steps of a recipe's optimizer against the algorithm written out: LAMB's has a trust ratio throughout."""
+    """Seven steps of a recipe's optimizer against a plain implementation: LAMB's has a trust ratio throughout."""
     import torch
 
     from plait.training.recipe import OPTIMIZERS
@@ -144,7 +144,7 @@ def bert_phases() -> tuple[str, str, bool]:
 
 
 def _second_phase(phase_1: Recipe, phase_2: Recipe) -> tuple[bool, int]:
-    """Two tiny runs, the second from the first (`--from`): whether every weight is taken over, before it moves on."""
+    """Two tiny runs, the second from the first (`--from`): whether every weight is copied before training continues."""
     from pathlib import Path
     from tempfile import TemporaryDirectory
 

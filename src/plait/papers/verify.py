@@ -1,6 +1,6 @@
 """The papers' checkable facts, by id: what a paper states, how plait computes it, and the verdict.
 
-pass      ours agrees with the paper
+pass      plait agrees with the paper
 fail      it does not
 erratum   the paper contradicts itself here, and plait shows where
 not here  the check needs a package that is not installed
@@ -44,7 +44,7 @@ class Fact:
             return FactResult(self.id, self.what, "", f"needs {self.needs}", "not here")
         try:
             expected, ours, agrees = self.check()
-        except Exception as wrong:  # a check that breaks has failed; the others still run
+        except Exception as wrong:  # a check that raises has failed; the others still run
             return FactResult(self.id, self.what, "", f"{type(wrong).__name__}: {wrong}", "fail")
         status = ("erratum" if self.erratum else "pass") if agrees else "fail"
         return FactResult(self.id, self.what, expected, ours, status)

@@ -24,7 +24,7 @@ class Theme:
     grid: str
     paper: str
     limit: str
-    shade: str  # behind what is extrapolated
+    shade: str  # background of extrapolated regions
     series: Sequence[str]
 
     def colour(self, number: int) -> str:
@@ -32,16 +32,16 @@ class Theme:
         return self.pale if number < 0 else self.series[number % len(self.series)]
 
 
-#: Of a file: not every program that shows pictures knows CSS variables.
+#: For files: not every image viewer supports CSS variables.
 FILE = Theme(svg.INK, svg.PALE, svg.GRID, "#ffffff", "#b3261e", "#f3f4f6", svg.COLOURS)
-#: Of a page: its variables (`plait.reporting.page`), so that one drawing serves light and dark.
+#: For pages: their CSS variables (`plait.reporting.page`), so that one drawing serves light and dark themes.
 PAGE = Theme("var(--ink)", "var(--pale)", "var(--grid)", "var(--card)", "var(--limit)", "var(--track)",
              tuple(f"var(--s{number})" for number in range(8)))  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Axis:
-    """`low` and `high` widen the range that the values give; `ticks` replace round numbers."""
+    """`low` and `high` extend the range of the values; `ticks` replace the automatic ones."""
 
     label: str = ""
     log: bool = False
@@ -158,7 +158,7 @@ def draw_legend(
 def draw_mark(
     drawing: Drawing, number: int, x: float, y: float, theme: Theme, *, hint: str = "", faint: bool = False
 ) -> None:
-    """The mark of a series, hollow and small where it is `faint`."""
+    """Draw the mark of a series, hollow and small if `faint`."""
     fill, stroke = (theme.paper, theme.colour(number)) if faint else (theme.colour(number), theme.paper)
     shape = MARKS[max(0, number) % len(MARKS)]
     drawing.mark(shape, x, y, 0.75 * RADIUS if faint else RADIUS, fill, stroke=stroke, hint=hint)

@@ -1,7 +1,7 @@
 """Charts from plain numbers, each an SVG document as text: series over two axes, bars, heat maps.
 
-Series are curves, marks, step fronts and intervals, in one panel or several. A bar goes from 0 to 1, its interval is a
-whisker. Heat maps have the numbers in their cells; matrices with too many cells for that are bitmaps.
+Series are curves, marks, step fronts and intervals, in one or several panels. Bars range from 0 to 1, with whiskers for
+intervals. Heat maps show the numbers in their cells; matrices with too many cells for that are bitmaps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from plait.reporting.axes import (
 from plait.reporting.page_charts import colour
 from plait.reporting.svg import CHARACTER, DIVERGING, RAMP, Drawing, Ramp, Scale, cut, label, shade, shades
 
-MOST_DOTS = 40  # a curve of more points is drawn without marking each
+MOST_DOTS = 40  # curves with more points are drawn without marks
 LEFT, RIGHT, BOTTOM = 72.0, 24.0, 56.0  # beside and below a panel
 ALONE, SEVERAL = (664.0, 320.0), (330.0, 240.0)  # width and height of a panel, inside its axes
 TITLE_CHARACTER = 8.4
@@ -37,14 +37,14 @@ TITLE_CHARACTER = 8.4
 
 @dataclass(frozen=True)
 class Series:
-    """Values at places, one name and one colour.
+    """Points (x, y) with one name and one colour.
 
     joined   line, step (as a Pareto front: nothing is known to lie below it) or none
     low/high ends of an interval of each y
-    hints    what each mark says when pointed at; else its numbers
+    hints    tooltip of each mark; default: its numbers
     note     a few words in the legend
-    faint    hollow marks: what is there beside what counts, grey unless it is like a series
-    like     the name of the series whose colour and mark it has
+    faint    hollow marks for secondary points, grey unless `like` a series
+    like     the name of the series whose colour and mark it uses
     """
 
     name: str
@@ -61,9 +61,9 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """Series over one pair of axes. `marker` is an x with a dashed line and words; `known_to` the x beyond which lines
-    are extrapolated, shaded. `powers` are (exponent, words) of dashed lines that show what a power law looks like, for
-    two logarithmic axes."""
+    """Series over one pair of axes. `marker` is an x with a labelled dashed line; `known_to` the x beyond which lines
+    are extrapolated, shaded. `powers` are (exponent, label) of dashed reference lines of power laws, for two
+    logarithmic axes."""
 
     series: Sequence[Series]
     x: Axis = field(default_factory=Axis)
@@ -85,8 +85,8 @@ def xy_chart(
 
 
 def figure(panels: Sequence[Panel], *, title: str, below: str = "", columns: int = 2) -> str:
-    """Panels side by side under one title and one legend; `below` are a few words under the title. A series of the
-    same name has the same colour in all. What is not finite is left out."""
+    """Panels side by side under one title and one legend; `below` is a subtitle. Series of the same name have
+    the same colour in all panels. Values that are not finite are left out."""
     wide, high = ALONE if len(panels) < 2 else SEVERAL
     across = max(1, min(columns, len(panels)))
     down = -(-len(panels) // across)
@@ -178,7 +178,7 @@ def _draw(
             for i in places
         )
         _marker(drawing, x_of, y_of, panel.marker, panel.marker_label, theme, low=at_top)
-    # What is faint goes first, so that it covers nothing.
+    # Faint series are drawn first, so that they cover nothing.
     for series, places in sorted(zip(panel.series, kept, strict=True), key=lambda pair: not pair[0].faint):
         _draw_series(drawing, panel, series, places, numbers[series.like or series.name], x_of, y_of, theme)
 
@@ -199,7 +199,7 @@ def _draw_series(
         return
     for (x, y), i in zip(placed, places, strict=True):
         if len(series.low) and math.isfinite(series.low[i]) and math.isfinite(series.high[i]):
-            # An interval may reach below zero, which a logarithmic axis does not show: it ends at the axis then.
+            # An interval that reaches below zero ends at the edge of a logarithmic axis.
             low = series.low[i] if panel.y.keeps(series.low[i]) else y_of.low
             drawing.line(x, y_of(low), x, y_of(series.high[i]), theme.colour(number), width=1.5)
         hint = series.hints[i] if len(series.hints) else _hint(series, i, panel)
@@ -212,7 +212,7 @@ def _hint(series: Series, i: int, panel: Panel) -> str:
 
 
 def _marker(drawing: Drawing, x_of: Scale, y_of: Scale, at: float, words: str, theme: Theme, *, low: bool) -> None:
-    """A dashed line with words beside its upper end, or its lower one."""
+    """A dashed line with a label next to its upper or lower end."""
     drawing.line(x_of(at), y_of.last, x_of(at), y_of.first, theme.pale, dashed=True)
     near_end = x_of(at) > x_of.first + 0.7 * (x_of.last - x_of.first)
     shift, anchor = (-6, "end") if near_end else (6, "start")
@@ -222,7 +222,7 @@ def _marker(drawing: Drawing, x_of: Scale, y_of: Scale, at: float, words: str, t
 
 
 def _guide(drawing: Drawing, x_of: Scale, y_of: Scale, power: int, words: str, theme: Theme) -> None:
-    """A dashed line of this slope that rises to the frame's upper right corner, as far as it is inside the frame."""
+    """A dashed line of this slope to the upper right corner, clipped to the frame."""
     x, y = x_of.high, y_of.high
     start = max(x_of.low, x * (y_of.low / y) ** (1 / power))
     drawing.line(x_of(start), y_of(y * (start / x) ** power), x_of(x), y_of(y), theme.pale, dashed=True)
@@ -235,7 +235,7 @@ def _guide(drawing: Drawing, x_of: Scale, y_of: Scale, power: int, words: str, t
 
 TRACK = "var(--track)"
 LETTERS = 13.0  # pixels; 11 are left of them on a phone
-WIDE_CHARACTER = 8.8  # pixels of a bold letter of these; names are mostly wide ones (m, a, ×)
+WIDE_CHARACTER = 8.8  # width of a bold letter in pixels; names have mostly wide ones (m, a, ×)
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ def bars(rows: Sequence[Bar], *, title: str) -> Element:
     return drawing.inline("chart")
 
 
-CELL, ROW = 52.0, 28.0  # pixels; a cell grows with the words below it
+CELL, ROW = 52.0, 28.0  # pixels; a cell grows with the label below it
 LONGEST_TICK = 28  # characters
 
 
@@ -296,16 +296,16 @@ def heat_map(
     values_RC: np.ndarray, *, title: str, x_label: str, y_label: str, x_ticks: Sequence[str], y_ticks: Sequence[str],
     low: float = 0.0, marker: float = -1, marker_label: str = "",
 ) -> str:  # fmt: skip
-    """A cell for each value with the value written in it. Values are between `low`, 0 or -1, and 1: from -1 on the
-    shades have two hues, one for each sign. `marker` is the column, counted from 0 and with parts of a column, at whose
-    left edge a dashed line stands; none where it is below 0."""
+    """A cell for each value with the value written in it. Values are between `low` (0 or -1) and 1; with -1 the
+    colour map is diverging, with one hue per sign. `marker` is the position of a dashed vertical line, in columns from
+    0 and possibly fractional; negative for none."""
     rows, columns = values_RC.shape
     ramp = DIVERGING if low < 0 else RAMP
     across, beside = ([cut(tick, LONGEST_TICK) for tick in ticks] for ticks in (x_ticks, y_ticks))
     wide = max(CELL, 14 + CHARACTER * max(map(len, across), default=0))
     left = max(84.0, 48 + CHARACTER * max(map(len, beside), default=0))
     top = 64.0
-    words = 8.4 * len(title)  # a narrow map's title is wider than its cells
+    words = 8.4 * len(title)  # the title of a narrow map may be wider than its cells
     drawing = Drawing(max(left + wide * columns + 92, 24 + words), top + ROW * rows + 62, title)
     drawing.text(min(left, max(12.0, drawing.width - words)), 26, title, size=15, bold=True)
     for r in range(rows):

@@ -1,4 +1,4 @@
-"""A methods paragraph for a paper and the BibTeX of what was used, both from the records alone."""
+"""A methods paragraph for a paper, and BibTeX entries of the methods used, both from the records alone."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def methods(records: Sequence[Record]) -> str:
 
 
 def seeds_used(records: Sequence[Record]) -> int:
-    """The largest number of seeds that any result rests on: distinct ones of single trainings, or what a comparison or
-    a probe states for its architectures. 0: the records do not say. The seed of a search is none of a training."""
+    """The largest number of seeds behind any result: distinct seeds of single trainings, or those stated by a
+    comparison or a probe for its architectures. 0 if unknown. The seed of a search is not a training seed."""
     single = {
         str(seed) for record in records if record.kind != "search" and (seed := record.config.get("seed")) is not None
     }

@@ -1,4 +1,4 @@
-"""A comparison as rows, a figure and a page; the learning curves of a race are drawn as those of a comparison."""
+"""A comparison as rows, a figure and a page; learning curves of races are drawn in the same way."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Ranked:
     interval: tuple[float, float] | None = None
 
     def row(self) -> dict[str, Any]:
-        """All of it in one flat row."""
+        """All fields as one flat row."""
         a = self.architecture
         return {
             "name": a.name,
@@ -99,7 +99,7 @@ def _against(result: ComparisonResult, row: ComparedArchitecture, best: str) -> 
 
 
 def verdict_sentence(result: ComparisonResult) -> str:
-    """The verdict with the budget that it holds for and by how much the lowest two differ."""
+    """The verdict, with its budget and the difference between the two lowest losses."""
     first, *others = ranking(result)
     name, after = first.architecture.name, f"After {_tokens(result)} tokens"
     if not others:
@@ -115,13 +115,13 @@ def verdict_sentence(result: ComparisonResult) -> str:
 
 
 def _tokens(result: ComparisonResult) -> str:
-    """Those of all, or from the fewest to the most."""
+    """The number of tokens of all, or its range."""
     least, most = short(min(row.tokens for row in result.architectures)), short(result.longest)
     return least if least == most else f"{least} to {most}"
 
 
 def learning_curves(architectures: Iterable[ComparedArchitecture | RacedArchitecture]) -> list[Series]:
-    """Losses over tokens; the last one has the interval that the table states."""
+    """Losses over tokens; the last one with the interval shown in the table."""
     curves = []
     for row in architectures:
         points = [(tokens, loss) for tokens, loss in row.curve if loss is not None]
@@ -147,7 +147,7 @@ def comparison_figure(result: ComparisonResult) -> str:
 
 
 def curves_figure(result: ComparisonResult | RaceResult, foresight: Sequence[BudgetForecast], data: str) -> str:
-    """Learning curves and, where they can be foreseen, P(best) at other budgets: an SVG document."""
+    """Learning curves and, if there is a forecast, P(best) at other budgets: an SVG document."""
     x = Axis(TOKENS, log=True)
     panels = [Panel(learning_curves(result.architectures), x, Axis(LOSS), "learning curves")]
     chances = _chances(foresight)

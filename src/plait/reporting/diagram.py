@@ -14,22 +14,22 @@ from plait.model.cost import ModelCost
 from plait.reporting.svg import CHARACTER, COLOURS, GRID, INK, PALE, Drawing, cut
 from plait.spec.nodes import Repeat, compress
 
-#: In the order in which mixers first occur; none is white or the grey of what stands around the blocks.
+#: In order of first occurrence of mixers; none is white or the grey of embedding and head.
 MIXER_COLOURS = (*COLOURS[:6], "#7353ba", "#8c564b", "#5b6770", "#bcbd22")
 GREY = "#9ca3af"
 LEFT, BOX, GAP, BAR, ROOM = 34.0, 300.0, 26.0, 150.0, 118.0
-NARROW_LEFT, NARROW_BOX = 8.0, 258.0  # fits a phone without being made smaller
+NARROW_LEFT, NARROW_BOX = 8.0, 258.0  # fits a phone without scaling
 ROW, BETWEEN, PAD, MARGIN = 34.0, 14.0, 12.0, 26.0
-INDENT, OUTDENT = 26.0, 5.0  # of each frame around a repeated group, at the left and at the right
+INDENT, OUTDENT = 26.0, 5.0  # of the frame around a repeated group, left and right
 TITLE, FOOT = 62.0, 28.0
-TINT = 0.86  # how much white is in a box
-CARD = 3.0  # by how much each card of a pile is moved
+TINT = 0.86  # fraction of white in the fill of a box
+CARD = 3.0  # offset of each card in a stack
 OUTPUT_PARTS = ("final norm", "output transform", "output")
 
 
 @dataclass(frozen=True)
 class Box:
-    """A block, `count` times in a row, in groups that are repeated: `copies` in all."""
+    """A block, repeated `count` times in a row; `copies` in total, including repeated groups."""
 
     text: str
     mixer: str
@@ -41,15 +41,15 @@ class Box:
 
 @dataclass(frozen=True)
 class Group:
-    """Boxes and groups in order, `count` times over."""
+    """A sequence of boxes and groups, repeated `count` times."""
 
     items: tuple[Box | Group, ...]
     count: int
 
 
 def diagram(cost: ModelCost, title: str = "", *, narrow: bool = False) -> str:
-    """The picture of a model, for the tokens that the cost is for; titled with the spec unless a title is given.
-    `narrow`: without title and bars, the shares inside the boxes."""
+    """Draw a model, with costs at the cost's sequence length; the default title is the spec. `narrow`: without title
+    and bars, with the shares inside the boxes."""
     before, groups, after = (embedding_boxes(cost), fold(cost), output_boxes(cost))
     depth = _depth(groups)
     left, box = (NARROW_LEFT, NARROW_BOX) if narrow else (LEFT, BOX)
@@ -75,7 +75,7 @@ def diagram(cost: ModelCost, title: str = "", *, narrow: bool = False) -> str:
 
 
 def fold(cost: ModelCost) -> tuple[Box | Group, ...]:
-    """The blocks as the canonical text groups them. A single block in a row is one box, however many there are."""
+    """The blocks, grouped as in the canonical text. A run of equal blocks is one box."""
     texts = [str(options.to_layer()) for options in cost.arch.layers]
     known = {
         text: Box(text, options.name, 1, 1, int(layer.total_params + norm), int(layer.total_flops))
@@ -93,7 +93,7 @@ def leaves(items: Sequence[Box | Group]) -> Iterator[Box]:
 
 
 def mixer_colours(cost: ModelCost) -> dict[str, str]:
-    """By mixer; embedding, norms and output have the empty name."""
+    """Mixer → colour; embedding, norms and output have the empty name."""
     names = dict.fromkeys(options.name for options in cost.arch.layers)
     return {"": GREY, **{name: MIXER_COLOURS[i % len(MIXER_COLOURS)] for i, name in enumerate(names)}}
 
@@ -115,7 +115,7 @@ def _counted(box: Box, count: int, times: int) -> Box:
 
 
 def embedding_boxes(cost: ModelCost) -> tuple[Box, ...]:
-    """The boxes before the blocks: the embedding, and what the blocks share."""
+    """The boxes before the blocks: the embedding, and parameters that blocks share."""
     params = sum(number for part, number in cost.parts.items() if part not in OUTPUT_PARTS)
     first = Box("embedding", "", 1, 1, params, cost.input_flops)
     if not cost.shared:
@@ -138,7 +138,7 @@ def _height(items: Sequence[Box | Group]) -> float:
 
 
 def _legend_rows(cost: ModelCost, width: float) -> list[list[tuple[float, str, str]]]:
-    """(offset, mixer, words) of every mixer, in rows that fit the width."""
+    """(offset, mixer, label) of every mixer, in rows that fit the width."""
     rows: list[list[tuple[float, str, str]]] = [[]]
     at = 0.0
     for name in dict.fromkeys(options.name for options in cost.arch.layers):
@@ -161,7 +161,7 @@ class _Page:
     ) -> None:
         self.drawing, self.cost, self.x, self.box, self.bars, self.narrow = drawing, cost, x, box, bars, narrow
         self.colours = mixer_colours(cost)
-        #: What the bars are of: name, total, and the largest, whose bar is full.
+        #: For each kind of bar: name, total, and the largest value, which has a full bar.
         self.totals = (
             ("parameters", cost.total_params, max(box.params * box.copies for box in boxes)),
             ("FLOPs", cost.flops, max(box.flops * box.copies for box in boxes)),
@@ -216,7 +216,7 @@ class _Page:
             self.drawing.rect(*place, self.box, ROW, tint(colour), stroke=colour, radius=7)
         self.drawing.rect(self.x, y, self.box, ROW, tint(colour), stroke=colour, radius=7, hint=_hint(box))
         self.drawing.rect(self.x, y + 7, 4, ROW - 14, colour, radius=2)
-        # A parallel layer, `(attn[heads=8] | mamba2)`, stands as it is written.
+        # A parallel layer, `(attn[heads=8] | mamba2)`, is shown as written.
         name, _, options = (box.text, "", "") if box.text.startswith("(") else box.text.partition("[")
         times = f"×{box.count}" if box.count > 1 else ""
         beside = f" {times}" if times and self.narrow else ""

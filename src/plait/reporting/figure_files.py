@@ -19,8 +19,8 @@ from plait.reporting.svg import save
 from plait.reporting.views import Context, view_of
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-PATIENCE = 60.0  # seconds for one picture
-SCALE = 2  # pixels of a picture per pixel of a screen
+PATIENCE = 60.0  # timeout per image in seconds
+SCALE = 2  # image pixels per CSS pixel
 NEEDED = "PNG needs `pip install cairosvg` or Chromium (`apt install chromium`); SVG needs neither."
 
 
@@ -55,8 +55,8 @@ def write_tables(records: Sequence[Record], context: Context, folder: str | Path
 
 
 def file_name(record: Record) -> str:
-    """The kind, with anything but letters, digits and hyphens replaced, and the key: names of users never reach a
-    path."""
+    """The kind, with anything but letters, digits and hyphens replaced, and the key: user-defined names are never
+    part of a path."""
     return f"{re.sub(r'[^A-Za-z0-9-]+', '-', record.kind)[:40]}-{record.key[:10]}"
 
 

@@ -1,8 +1,8 @@
 """A search's Pareto front as a chart, over two axes or three; hovering over a mark shows its numbers.
 
-Over two: the first objective against latency, or against the second. Over three, as LiteTransformerSearch's Fig. 15
-(Javaheripi et al. 2022, arXiv:2203.02094): a cube seen from a corner, and beside it the three pairs of axes. Each is an
-SVG document that needs nothing else.
+In 2D: the first objective against latency, or against the second. In 3D, as in LiteTransformerSearch's Fig. 15
+(Javaheripi et al. 2022, arXiv:2203.02094): a cube seen from a corner, next to the three pairs of axes. Each is a
+self-contained SVG document.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from plait.reporting.svg import CHARACTER, Drawing, label
 
 WIDTH, HEIGHT, TOP, FOOT = 720.0, 620.0, 46.0, 42.0
 HOLDS, FLAGGED = 0, 1  # series
-#: A page's colours on light ground: not every program that shows pictures knows CSS variables.
+#: The page's colours of the light theme: not every image viewer supports CSS variables.
 PALETTE = dict(re.findall(r"--(\w+): ([^;]+);", STYLE.partition("@media")[0]))
 
 
@@ -114,8 +114,8 @@ def axis_scale(name: str, values: list[float]) -> tuple[float, str]:
 
 
 def axis_start(values: list[float]) -> float:
-    """Where an axis begins: at 0, unless all values are far from it and near each other, as losses are, or some are
-    below it, as minus the loss is."""
+    """The start of an axis: 0, unless all values are close together and far from 0 (losses), or some are negative
+    (minus the loss)."""
     least, most = min(values), max(values)
     if least < 0:
         return least - 0.25 * (most - least or -least)
@@ -165,7 +165,7 @@ ON_FRONT, BEHIND, PAIRED = 0, None, 1  # series
 
 @dataclass(frozen=True)
 class Model:
-    """One point: its three values in the order of the axes. `paired`: one of a matched pair, which has its own
+    """One point: its three values in the order of the axes. `paired`: part of a matched pair, drawn in its own
     colour."""
 
     values: tuple[float, float, float]
@@ -247,9 +247,9 @@ def _cube(drawing: Drawing, models: Sequence[Model], axes: Sequence[str]) -> Non
         x, y = _seen(*at)
         words = f"{axes[axis]}: {label(_digits(low))} to {label(_digits(high))}"
         half = CHARACTER * len(words) / 2 + 4
-        x = min(max(x, half), PANEL[0] - half)  # inside, however long it is
+        x = min(max(x, half), PANEL[0] - half)  # kept inside, however long it is
         drawing.text(x, y + (-10 if axis == 0 else 18), words, size=12, anchor="middle", colour=PAGE.pale)
-    # From the back to the front, so that what is near covers what is far.
+    # From back to front, so that near marks cover far ones.
     for model in sorted(models, key=lambda m: share(m, 1) + share(m, 2)):
         up, right, left = (share(model, axis) for axis in range(3))
         x, y = _seen(up, right, left)

@@ -1,6 +1,5 @@
 """Details of single models for a page: cost, drawing and the commands to use it, in a dialog that a click on a mark or
-a row opens. Drawings and the page's JSON document are compressed (zlib, base64), since there are many and they are
-alike."""
+a row opens. Drawings and the page's JSON document are compressed (zlib, base64), since they are many and similar."""
 
 from __future__ import annotations
 
@@ -24,8 +23,8 @@ from plait.reporting.page import json_script, tag
 
 @dataclass(frozen=True)
 class ModelSheet:
-    """`key` identifies the model on the page, together with `scope` where a page has several records. `facts` are shown
-    beside the exact cost for `seq` tokens; `data` is the corpus in the suggested training command."""
+    """`key` identifies the model on the page, together with `scope` if a page has several records. `facts` are shown
+    next to the exact cost for `seq` tokens; `data` is the corpus in the suggested training command."""
 
     key: str
     name: str
@@ -78,7 +77,7 @@ def sheet_details(sheet: ModelSheet) -> SheetDetails:
 
 
 def cost_of(spec: str, seq: int) -> ModelCost | None:
-    """None where the spec cannot be read here, which is not cached: a mixer's file may be loaded later."""
+    """None if the spec cannot be read here, which is not cached, since its mixer's file may be loaded later."""
     try:
         return _cost(spec, seq)
     except UserError:
@@ -91,7 +90,7 @@ def _cost(spec: str, seq: int) -> ModelCost:
 
 
 def drawing_of(spec: str, seq: int) -> str:
-    """The narrow drawing; empty where the spec cannot be read here."""
+    """The narrow drawing; empty if the spec cannot be read here."""
     return _drawing(spec, seq) if cost_of(spec, seq) else ""
 
 

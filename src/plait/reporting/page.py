@@ -1,8 +1,8 @@
-"""A page in one file: it loads nothing, so it can be mailed, archived and read without a network.
+"""Self-contained HTML pages: one file that loads nothing, so it can be mailed, archived and read offline.
 
-HTML is a tree: whatever text goes in is escaped on the way out, so there is nothing to forget. The page is light or
-dark by what the reader's system says, and fit for a phone and for paper. What the reader can do on it (`web/`) is
-written once for all pages: hints, links between charts and tables, zoom, sorting, copying, downloads.
+HTML is built as a tree, and all text is escaped on output, so escaping cannot be forgotten. The theme is light or dark
+by the reader's system setting, and the layout suits phones and print. Interactions (`web/`) are shared by all pages:
+tooltips, links between charts and tables, zoom, sorting, copying, downloads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Child = Element | str
 
 
 def tag(name: str, /, *children: Child, **attributes: str | int) -> Element:
-    """An element. `class_` and the like lose their last underscore, others become hyphens: `aria_label`."""
+    """An element. Attribute names lose a trailing underscore (`class_`); others become hyphens (`aria_label`)."""
     element = Element(name, {key.rstrip("_").replace("_", "-"): str(value) for key, value in attributes.items()})
     return add(element, *children)
 
@@ -45,13 +45,13 @@ def text_of(element: Element) -> str:
 
 
 WEB = Path(__file__).parent / "web"
-#: Series are told apart with any colour vision (after Okabe and Ito 2008), lighter on dark ground.
+#: The series colours suit any colour vision (after Okabe and Ito 2008), and are lighter on a dark background.
 STYLE = (WEB / "page.css").read_text(encoding="utf-8")
-#: In this order. Without them the page can be read all the same, and the browser shows the titles of marks by itself.
+#: In this order. Without scripts the page is still readable, and the browser shows the titles of marks.
 SCRIPTS = ("links.js", "tables.js", "models.js", "plots.js", "cube.js", "explore.js", "live.js")
 
 
-#: The page may show what it holds and run its own few lines, and load nothing, whatever its text says.
+#: Content security policy: the page may use its inline style and script, and load nothing.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
@@ -79,7 +79,7 @@ def json_script(value: object, **attributes: str) -> Element:
 
 
 def write(path: Path, document: str) -> None:
-    """Atomically: the file is complete or absent."""
+    """Write atomically: the file is complete or absent."""
     with _explain_write_errors(path), atomic_write(path) as draft:
         draft.write_text(document, encoding="utf-8")
 
@@ -143,9 +143,9 @@ def table(
     columns: Sequence[str], rows: Sequence[Sequence[Child]], *, chosen: int | None = None,
     keys: Sequence[str] = (), name: str = "", fixed: bool = False,
 ) -> Element:  # fmt: skip
-    """A column whose name begins with `>` is one of numbers: it stands to the right. `keys`: what each row is about,
-    wherever else it is on the page; `name`: of the file that it can be saved as; `fixed`: not to be sorted or saved.
-    On a phone a cell says its column, unless it is empty or the first one and no number."""
+    """A table. Columns whose name begins with `>` are numeric and right-aligned. `keys` link each row to other parts of
+    the page; `name`: of the file it can be saved as; `fixed`: cannot be sorted or saved. On a phone each cell shows its
+    column's name, unless it is empty, or is the first one and not a number."""
     sides = ["right" if column.startswith(">") else "left" for column in columns]
     names = [column.lstrip(">") for column in columns]
     heads = [tag("th", heading, class_=side, scope="col") for heading, side in zip(names, sides, strict=True)]
@@ -178,7 +178,7 @@ def folded(summary: str, *children: Child) -> Element:
 
 
 def code(text: str, name: Child = "") -> Element:
-    """A spec, below the name that it goes by; it can be copied."""
+    """A spec with a copy button, below its name."""
     named = [] if name == "" else [name, tag("br")]
     return tag("span", *named, tag("code", text, data_copy="the spec"))
 

@@ -55,11 +55,11 @@ def scatter(
     marks: Sequence[Mark], *, title: str, x_label: str, y_label: str, limit: float | None = None, limit_label: str = "",
     x_from: float = 0, y_from: float = 0,
 ) -> Element:  # fmt: skip
-    """Marks over two axes. What lies beyond the limit is shaded."""
+    """Marks over two axes; the region beyond the limit is shaded."""
     drawing = Drawing(460, 340, title, background="")
     left, right, top, bottom = 52.0, 446.0, 16.0, 292.0
     reach = [mark.x for mark in marks] + [mark.span[1] for mark in marks if mark.span]
-    # A limit far beyond everything would squeeze what there is to see into a corner: then it is told, not drawn.
+    # A limit far beyond all marks would squeeze them into a corner, so it is stated as text and not drawn.
     near = limit is not None and limit <= 2.5 * max(reach, default=limit)
     x_most = max([*reach, *([limit] if near and limit else [])], default=1.0)
     y_most = max([mark.y for mark in marks], default=1.0)
@@ -72,7 +72,7 @@ def scatter(
         drawing.text(x_of(limit) - 6, top + 10, limit_label, size=11, anchor="end", colour=PAGE.limit)
     elif limit is not None:
         drawing.text(right, top + 10, f"{limit_label}, far beyond →", size=11, anchor="end", colour=PAGE.limit)
-    # The chosen one last, so that nothing covers it.
+    # The chosen mark is drawn last, so that nothing covers it.
     for mark in sorted(marks, key=lambda m: (m.chosen, m.measured, m.series is not None)):
         _draw_mark(drawing, mark, x_of(mark.x), y_of(mark.y), [x_of(end) for end in mark.span or ()])
     return drawing.inline("chart")

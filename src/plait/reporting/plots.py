@@ -115,7 +115,7 @@ def plot(drawn: Element, data: Mapping[str, Any]) -> Element:
 
 
 def cube_plot(drawn: Element, points: Sequence[Mapping[str, Any]], axes: Sequence[str], *, title: str) -> Element:
-    """Models over three axes, which the reader can turn. `points` have their three values `v`, a `key`, a `hint`, the
+    """Models over three axes, which the reader can rotate. `points` have their three values `v`, a `key`, a `hint`, the
     `number` and the name (`group`) of their series."""
     ends = [(min(p["v"][axis] for p in points), max(p["v"][axis] for p in points)) for axis in range(3)]
     held_axes = [

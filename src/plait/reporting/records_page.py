@@ -30,10 +30,10 @@ from plait.reporting.view_probe import probes_section
 from plait.reporting.view_train import LOSS_AXIS, curve_of
 from plait.reporting.views import ALONE, Context, View, heading, view_of, whole_view
 
-DRAWN = 8  # learning curves: as many as there are colours
+DRAWN = 8  # learning curves, as many as colours
 LISTED = 200  # rows of a table
-CLOSE = 12  # records that are shown from close where so many were asked for by their keys
-#: Kinds that are answers by themselves, shown from close on every page: the newest of each.
+CLOSE = 12  # largest number of records requested by key that are shown in detail
+#: Kinds that are final results; the newest of each is shown in detail on every page.
 ANSWERS = ("design", "compare", "probe-verdict", "scale", "search")
 
 
@@ -132,7 +132,7 @@ def _trainings(kind: str, records: Sequence[Record], context: Context) -> Elemen
 
 
 def _named(record: Record, context: Context) -> Element:
-    """The key, linked to its record where that has an address, above the spec."""
+    """The key, linked to its record if that has an address, above the spec."""
     return code(spec_of(record) or summary(record).name, context.linked(record.key, record.key[:8]))
 
 
@@ -194,7 +194,7 @@ def _measurements(kind: str, records: Sequence[Record], context: Context) -> Ele
     return section("Measurements", table(["model", *(f">{words}" for words, _ in wanted.values())], rows, name=kind))
 
 
-#: Fields of measurements: what they are, and what a base unit is in the unit that is shown.
+#: Fields of measurements: label, and the factor from base units to the unit shown.
 MEASURED = {
     "latency.seconds": ("latency, ms", 1e3),
     "latency.low": ("95 % interval from, ms", 1e3),
@@ -230,7 +230,7 @@ TITLES = {"compare": "Comparisons", "design": "Designs", "probe-verdict": "Probe
 
 
 def _others(kind: str, records: Sequence[Record], context: Context) -> Element:
-    """Kinds without a section of their own: a table of the results' commonest numbers."""
+    """Kinds without a section of their own: a table of the most common numbers in their results."""
     flats = [flat(record.result) for record in records[:LISTED]]
     common = Counter(name for fields in flats for name, value in fields.items() if number(value) is not None)
     wanted = [name for name, _ in common.most_common(6)]

@@ -1,8 +1,8 @@
-"""Figures of scaling laws, from fitted ones: each returns an SVG document.
+"""Figures of fitted scaling laws; each function returns an SVG document.
 
-IsoFLOP curves with their parabolas, N* and D* against the budget, the compute-optimal and the state-optimal frontier,
-and what sizes off the best cost are MAD's Figures 4.1 to 4.3 and D.2; the batch that grows inside a group is its Figure
-C.1, and probe scores against the loss at scale its Figure 5.1 (Poli et al. 2024, arXiv:2403.17844).
+They follow MAD (Poli et al. 2024, arXiv:2403.17844): IsoFLOP curves with their parabolas, N* and D* against the budget,
+compute-optimal and state-optimal frontiers and the cost of suboptimal sizes (Figures 4.1 to 4.3 and D.2), batch sizes
+that grow within a group (Figure C.1), and probe scores against the loss at scale (Figure 5.1).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from plait.reporting.axes import Axis
 from plait.reporting.charts import Panel, Series, figure, xy_chart
 
 FLOPS, PARAMS, LOSS = "FLOPs", "parameters", "loss, nats per token (↓ better)"
-POINTS = 60  # of a smooth curve
+POINTS = 60  # points of a smooth curve
 
 
 def scaling_figure(laws: Laws) -> str:
-    """A panel of IsoFLOP curves per architecture, then the frontiers and the loss of sizes off the best."""
+    """A panel of IsoFLOP curves per architecture, then the frontiers and the excess loss of suboptimal sizes."""
     panels = [isoflop_panel(laws, law) for law in laws.laws.values() if law.groups]
     panels += [*frontier_panels(laws), loss_panel(laws), gap_panel(laws)]
     state = state_panel(laws)
@@ -36,7 +36,7 @@ def scaling_figure(laws: Laws) -> str:
 
 
 def isoflop_panel(laws: Laws, law: Law) -> Panel:
-    """Runs of each budget over their size, the parabola through them, and its lowest point."""
+    """Runs of each budget over model size, the fitted parabola, and its minimum."""
     series = []
     for group in law.groups:
         name = f"{group.flops:.2g} FLOPs".replace("e+", "e")
@@ -103,7 +103,7 @@ def frontier_panels(laws: Laws) -> list[Panel]:
 
 
 def _marks(name: str, words: str, x: Sequence[float], y: Sequence[Estimate]) -> Series:
-    """Estimates with their intervals, in the colour of an architecture; the legend has it once."""
+    """Estimates with their intervals, in the colour of an architecture, which the legend lists once."""
     hints = [f"{name}, {words}\n{at:.3g} {FLOPS}: {shown(estimate)}" for at, estimate in zip(x, y, strict=True)]
     low, high = ([getattr(estimate, end) for estimate in y] for end in ("low", "high"))
     return Series("", list(x), [estimate.value for estimate in y], "none", low, high, hints, like=name)
@@ -115,7 +115,7 @@ def _budgets(laws: Laws, law: Law) -> list[float]:
 
 
 def _with_target(panel: Panel, laws: Laws) -> Panel:
-    """With the target, and where the trained budgets end."""
+    """The panel with marks of the target and of the largest trained budget."""
     return replace(panel, marker=laws.target, marker_label="target", known_to=float(laws.runs.flops.max()))
 
 
@@ -133,7 +133,7 @@ def loss_panel(laws: Laws) -> Panel:
 
 
 def gap_panel(laws: Laws) -> Panel:
-    """How much loss a size off the best costs at the target."""
+    """The excess loss of suboptimal sizes at the target."""
     offsets = [float(offset) for offset in np.geomspace(1 / 8, 8, 13)]
     series = []
     for law in laws.laws.values():
@@ -145,7 +145,7 @@ def gap_panel(laws: Laws) -> Panel:
 
 
 def state_panel(laws: Laws) -> Panel | None:
-    """Perplexity over the state at each group's best (MAD, Figure 4.3, right)."""
+    """Perplexity over the state at the optimum of each group (MAD, Figure 4.3, right)."""
     series = []
     for name, curve in laws.state_curves.items():
         perplexity_BG = np.exp(curve.log_perplexity_BG)

@@ -1,7 +1,7 @@
-"""Scaling laws as a page in one file: what to train at the target and how sure that is, then every figure behind it.
+"""Scaling laws as a self-contained page: what to train at the target, with what certainty, and all figures.
 
-The same panels as `plait scale fit --svg` draws, in the page's colours; besides them MAD's findings held against these
-runs, and what a batch that grows inside a group would do (Poli et al. 2024, Figure C.1).
+The panels are those of `plait scale fit --svg`, in the page's colours. In addition MAD's findings are tested on these
+runs, and the effect of a batch size that grows within a group is simulated (Poli et al. 2024, Figure C.1).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from plait.reporting.page_charts import swatch
 from plait.reporting.plots import panel_plot
 from plait.reporting.scaling import frontier_panels, gap_panel, isoflop_panel, loss_panel, pitfall_panel, state_panel
 
-MOST_COLUMNS = 3  # architectures beside each other in a table
-SURFACE = 5  # numbers of a law that are the surface's
+MOST_COLUMNS = 3  # architectures side by side in a table
+SURFACE = 5  # number of surface parameters of a law
 PITFALL_FLOPS, PITFALL_BATCH = 2e20, 2**19
 LETTERS = {"E": "E", "A": "A", "B": "B", "alpha": "α", "beta": "β", "a": "a", "b": "b", "N_star": "N* at the target",
            "D_star": "D* at the target", "loss": "loss at the target"}  # fmt: skip
@@ -32,7 +32,7 @@ LAW = (
 
 
 def scaling_page(laws: Laws, source: str) -> str:
-    """One file that loads nothing."""
+    """The self-contained page."""
     runs = laws.runs
     title = laws_title(laws)
     lead = (
@@ -47,7 +47,7 @@ def laws_title(laws: Laws) -> str:
 
 
 def power_of_ten(value: float) -> str:
-    """4e9, as people write it."""
+    """4e9 instead of 4e+09."""
     return f"{value:.3g}".replace("e+0", "e").replace("e+", "e")
 
 
@@ -110,8 +110,8 @@ def _figures(laws: Laws) -> Element:
 
 
 def _laws(laws: Laws) -> list[Element]:
-    """A column per architecture while they fit beside each other; else a row per architecture, with the surface and the
-    target in tables of their own."""
+    """A column per architecture if they fit side by side; otherwise a row per architecture, with separate tables for
+    the surface and the target."""
     every, narrow = laws.laws.values(), len(laws.laws) > MOST_COLUMNS
     digits = 3 if narrow else 4
     rows = [[letter, *(shown(_estimates(law)[name], digits) for law in every)] for name, letter in LETTERS.items()]
@@ -137,7 +137,7 @@ def _two_lines(cell: str) -> Child:
 
 
 def _without_line_breaks(text: str) -> str:
-    """With spaces that do not break."""
+    """The text with non-breaking spaces."""
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
@@ -190,5 +190,5 @@ def _figures_section(title: str, words: str, panels: Sequence[Panel]) -> Child:
     named = {series.like or series.name for panel in panels for series in panel.series}
     entries = [(swatch(number), name) for name, number in numbers.items() if name in named and name]
     drawn = [card(panel_plot(panel, numbers), title=panel.title) for panel in panels]
-    beside = [tag("div")] if len(drawn) == 1 else []  # one alone is no wider than several are
+    beside = [tag("div")] if len(drawn) == 1 else []  # a single panel has the width of several
     return section(title, note(words), *([legend(entries)] if len(entries) > 1 else []), grid(*drawn, *beside))

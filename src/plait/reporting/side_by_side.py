@@ -58,7 +58,7 @@ def _curves(records: Sequence[Record], names: Sequence[str]) -> list[Child]:
 
 
 def _differences(configs: Sequence[dict[str, Any]]) -> tuple[int, list[list[Child]]]:
-    """The number of fields that are equal in all, and a row for each that is not."""
+    """The number of fields that are equal in all configs, and a row for each other field."""
     names = list(dict.fromkeys(name for config in configs for name in config))
     rows: list[list[Child]] = []
     for name in names:

@@ -1,9 +1,9 @@
 """Figures of the papers' studies, from plain numbers; each returns an SVG document.
 
 Fronts against a baseline, proxies against their cost, shapes at equal size, rank correlations, accuracy by difficulty
-and by latency, loss curves; latency over sequence length, where a power of the length is a straight line (PAR's Fig. 1,
-measured); and how likely each choice is in every layer of a supernet, one panel per search (PAR's Fig. 2): layers side
-by side, choices below each other, a cell is the darker the likelier its choice, the letters below are what was found.
+and by latency, loss curves; latency over sequence length on logarithmic axes (PAR's Fig. 1, measured); and the
+probability of each choice in every layer of a supernet (PAR's Fig. 2), one panel per search: layers are columns,
+choices rows, darker cells are more likely choices, and the letters below are the architecture found.
 
 LTS is LiteTransformerSearch (Javaheripi et al. 2022, arXiv:2203.02094), MAD Mechanistic Architecture Design (Poli et
 al. 2024, arXiv:2403.17844), PAR the PAR Transformer (Mandava et al. 2020, arXiv:2009.04534).
@@ -29,7 +29,7 @@ MOST_SIZES = 7  # colours for groups of one size
 
 @dataclass(frozen=True)
 class Models:
-    """Some models: what each is called, its quality, and its costs by name. Lower quality is better where `lower`."""
+    """A set of models: names, qualities, and costs by name. `lower`: lower quality values are better."""
 
     name: str
     labels: Sequence[str]
@@ -66,7 +66,7 @@ def _front_series(some: Models, cost: str, quality: str, lower: bool) -> list[Se
 
 @dataclass(frozen=True)
 class ProxyCost:
-    """How well a proxy ranks (Spearman, with its interval) and what it costs, as a share of training in full."""
+    """How well a proxy ranks (Spearman, with its interval), and its cost as a fraction of full training."""
 
     name: str
     src: float
@@ -76,9 +76,9 @@ class ProxyCost:
 
 
 def proxy_cost_figure(proxies: Sequence[ProxyCost], *, title: str, below: str = "") -> str:
-    """LTS, Fig. 13a: rank correlation over what a proxy costs. What costs nothing stands on the dashed line."""
+    """LTS, Fig. 13a: rank correlation over the cost of a proxy. Free proxies are on the dashed line."""
     costs = [proxy.cost for proxy in proxies if proxy.cost > 0]
-    free = 10.0 ** math.floor(math.log10(min(costs, default=1e-3)) - 0.5)  # where a logarithm has room for 0
+    free = 10.0 ** math.floor(math.log10(min(costs, default=1e-3)) - 0.5)  # position of cost 0 on the logarithmic axis
     series = [
         Series(
             proxy.name, [proxy.cost or free], [proxy.src], "none", [proxy.low], [proxy.high],
@@ -173,7 +173,7 @@ def loss_figure(curves: Mapping[str, Sequence[tuple[float, float]]], *, title: s
     return xy_chart(series, title=title, x=Axis("optimizer step"), y=Axis("loss, nats per token (↓ better)"))
 
 
-#: Lines that show what a power looks like.
+#: Reference lines of power laws.
 POWERS = ((1, "∝ N"), (2, "∝ N²"))
 
 
@@ -189,7 +189,7 @@ class BlockLine:
 
 
 def length_chart(lines: Sequence[BlockLine], lengths: Sequence[int], *, title: str, below: str = "") -> str:
-    """`below` stands under the title: where and how it was measured."""
+    """`below` is the subtitle: where and how it was measured."""
     return xy_chart(
         [_series(line, lengths) for line in lines],
         title=title,
@@ -207,7 +207,7 @@ def _series(line: BlockLine, lengths: Sequence[int]) -> Series:
 
 
 CELL, ROW = 22.0, 16.0
-NUMBERED = 4  # every so many layers have their number below
+NUMBERED = 4  # every fourth layer is numbered
 LONGEST_LABEL = 34  # characters
 TITLE_ROOM = 74.0
 BELOW_CELLS = 36.0  # the letters and the layers' numbers
@@ -217,7 +217,7 @@ LEGEND = 290.0  # its width
 
 @dataclass(frozen=True)
 class LayerChoices:
-    """One search: what each choice of each layer got, and the letter of the layer that was taken."""
+    """One search: the probability of each choice in each layer, and the letter of the choice taken."""
 
     title: str
     probabilities: Sequence[Sequence[float]]
@@ -225,14 +225,14 @@ class LayerChoices:
 
 
 def mixture_chart(choices: Sequence[Sequence[str]], panels: Sequence[LayerChoices], *, title: str) -> str:
-    """An SVG document. `choices` names the choices of every layer; a cell is empty where a layer lacks one."""
+    """An SVG document. `choices` names the choices of every layer; a cell is empty if a layer lacks one."""
     for panel in panels:
         _check(choices, panel)
     names = list(dict.fromkeys(name for layer in choices for name in layer))
     left = 24 + CHARACTER * min(LONGEST_LABEL, max(map(len, names), default=0))
     across, down = CELL * len(choices), ROW * len(names)
     panel_height = down + BELOW_CELLS + BETWEEN
-    # Few layers make for a narrow picture, whose titles and legend are wider than its cells.
+    # With few layers, titles and legend are wider than the cells.
     titles = CHARACTER * max([1.3 * len(title), *(len(panel.title) for panel in panels)])
     drawing = Drawing(left + max(across, titles, LEGEND) + 24, TITLE_ROOM + panel_height * len(panels), title)
     drawing.text(left, 26, title, size=15, bold=True)

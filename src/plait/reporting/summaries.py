@@ -1,6 +1,6 @@
 """A one-line summary of a record, for lists and headings: what it is about, and its most important number.
 
-Records of any age and of anybody's making are read here: what a field should be and is not is left out.
+Records may be old or written by other programs, so missing and malformed fields are left out.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 from plait.core.units import duration, short
 from plait.records.record import Record, flat
 
-LONGEST = 400  # characters of a name or a spec in a line
+LONGEST = 400  # characters of a name or spec in a line
 
 
 @dataclass(frozen=True)
 class Summary:
-    """`name`: what the record is about; `spec`: of its model, if it has one; `value` with its `unit`: what was found;
-    `words`: the same as a text; `source`: the data or the task."""
+    """`name`: the subject of the record; `spec`: of its model, if it has one; `value` with its `unit`: the result;
+    `words`: the same as text; `source`: the data or the task."""
 
     name: str
     spec: str = ""
@@ -37,7 +37,7 @@ def summary(record: Record) -> Summary:
 
 
 def spec_of(record: Record) -> str:
-    """The spec of the record's model; empty where it has several or none."""
+    """The spec of the record's model; empty if it has several or none."""
     for place in (record.result, record.config):
         for name in ("spec", "arch"):
             entry = place.get(name)
@@ -54,7 +54,7 @@ def pattern_of(spec: str) -> str:
 
 
 def number(value: object) -> float | None:
-    """A finite number, or None for whatever else it is."""
+    """The value if it is a finite number, else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if abs(value) < 1e300 and math.isfinite(value) else None
@@ -69,7 +69,7 @@ def sequence(value: object) -> Sequence[Any]:
 
 
 def number_text(value: object, digits: int = 4) -> str:
-    """With so many digits, or as a whole number with separators where that is as short: 0.003125, 189,200."""
+    """With so many significant digits, or as a whole number with separators if as short: 0.003125, 189,200."""
     amount = number(value)
     if amount is None:
         return ""
@@ -77,7 +77,7 @@ def number_text(value: object, digits: int = 4) -> str:
 
 
 def loss_text(value: object) -> str:
-    """With four digits, zeros at the end included: 2.100 below 2.092."""
+    """With four digits, including trailing zeros: 2.100 next to 2.092."""
     amount = number(value)
     return "" if amount is None else f"{amount:#.4g}"
 
@@ -127,7 +127,7 @@ def _search(record: Record) -> Summary:
 
 
 def _document(record: Record) -> Summary:
-    """A comparison, a probe's verdict: documents with a verdict in words."""
+    """The summary of a document with a verdict in words: a comparison, a probe's verdict."""
     result = record.result
     rows = sequence(result.get("architectures"))
     source = result.get("data") or mapping(result.get("config")).get("data") or result.get("protocol") or ""
@@ -151,7 +151,7 @@ def _scale(record: Record) -> Summary:
     return Summary(names, "", float(len(runs)), "runs", f"{len(runs)} runs", str(record.result.get("text", "")))
 
 
-#: Fields of an evaluation's result, the most informative first, each with its template: the first that is there counts.
+#: Fields of an evaluation's result, most informative first, each with its template: the first that is present is used.
 EVALUATED = {
     "mean.effective_length": "effective length {} tokens",
     "verdict": "{}",

@@ -1,7 +1,7 @@
-"""A drawing made of SVG elements, the scales that place things on it, and bitmaps for what has too many cells.
+"""Drawings made of SVG elements, scales from values to pixels, and bitmaps for matrices with many cells.
 
-Elements go through the standard library's XML writer, so whatever a label holds, the file is well-formed. No plotting
-library is needed to draw, none to look.
+Elements are written by the standard library's XML writer, so files are well-formed whatever a label contains. No
+plotting library is needed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from plait.core.files import atomic_write, writing
 from plait.core.units import PREFIXES
 
 INK, PALE, GRID = "#24292f", "#6b7280", "#e5e7eb"
-#: Told apart with any colour vision (Okabe and Ito 2008), strongest first.
+#: Distinguishable with any colour vision (Okabe and Ito 2008), strongest first.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-#: From nothing to everything: one hue, darker as the value grows.
+#: Sequential colour map: one hue, darker for larger values.
 RAMP = ((247, 251, 255), (198, 219, 239), (107, 174, 214), (33, 113, 181), (8, 48, 107))
-#: From the lowest to the highest with nothing in the middle: two hues that any colour vision tells apart.
+#: Diverging colour map: two hues that are distinguishable with any colour vision.
 DIVERGING = ((179, 88, 6), (253, 208, 162), (247, 247, 247), (158, 202, 225), (8, 81, 156))
 Ramp = Sequence[tuple[int, int, int]]
-#: Corners of marks, in units of a circle's radius, of about its area: told apart without colours, too.
+#: Corners of marks, in units of a circle's radius, of about its area: distinguishable without colours.
 SHAPES: dict[str, Sequence[tuple[float, float]]] = {
     "square": ((-0.88, -0.88), (0.88, -0.88), (0.88, 0.88), (-0.88, 0.88)),
     "triangle": ((0, -1.25), (1.15, 0.8), (-1.15, 0.8)),
@@ -37,13 +37,13 @@ SHAPES: dict[str, Sequence[tuple[float, float]]] = {
 }
 MOST_POWERS = 9  # ticks of an axis in powers of two
 CHARACTER = 6.6  # width of a character of 12-pixel text, on average
-#: What an XML document may not hold, however it is escaped (XML 1.0, section 2.2).
+#: Characters that XML does not allow, even escaped (XML 1.0, section 2.2).
 FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Drawing:
-    """Shapes in the order in which they are drawn. Coordinates are pixels from the top left. Colours are whatever CSS
-    takes: a page that knows light and dark gives variables, and no `background`."""
+    """Shapes in the order in which they are drawn. Coordinates are pixels from the top left. Colours are any CSS
+    colours: a page with light and dark themes passes variables, and no `background`."""
 
     def __init__(self, width: float, height: float, title: str, background: str = "#ffffff") -> None:
         self.width, self.height = width, height
@@ -87,7 +87,7 @@ class Drawing:
     def mark(
         self, shape: str, x: float, y: float, radius: float, fill: str, *, stroke: str = "none", hint: str = ""
     ) -> None:
-        """A circle, or one of `SHAPES`; with a hint it can be pointed at and reached from the keyboard."""
+        """A circle, or one of `SHAPES`; with a hint it has a tooltip and keyboard focus."""
         place: dict[str, object] = {"cx": x, "cy": y, "r": radius}
         if shape != "circle":
             corners = " ".join(f"{x + radius * dx:.2f},{y + radius * dy:.2f}" for dx, dy in SHAPES[shape])
@@ -133,7 +133,7 @@ def save(picture: str, path: Path) -> None:
     """Write the picture to a file; its folder is created."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as draft:  # in place of a link, not through it
+        with atomic_write(path) as draft:  # replaces a symbolic link instead of following it
             draft.write_text(picture, encoding="utf-8")
 
 
@@ -141,8 +141,8 @@ class Scale:
     """A linear or logarithmic map from values to pixels, with round ticks."""
 
     def __init__(self, low: float, high: float, first: float, last: float, *, log: bool = False) -> None:
-        if high <= low:  # one value only: it stands in the middle
-            beside = max(0.5, abs(low) / 2)  # of large numbers a half would be lost
+        if high <= low:  # a single value is centred
+            beside = max(0.5, abs(low) / 2)  # relative to the value, since adding 0.5 to a large number has no effect
             low, high = (low / 2, high * 2) if log else (low - beside, high + beside)
         self.low, self.high, self.first, self.last, self.log = low, high, first, last, log
 
@@ -195,12 +195,12 @@ def labels(values: Sequence[float]) -> list[str]:
 
 
 def cut(text: str, most: int) -> str:
-    """At most so many characters."""
+    """The text, truncated to so many characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def shade(value: float, ramp: Ramp = RAMP) -> str:
-    """The ramp's colour of a value in [0, 1]; pale grey for what is not a number."""
+    """The colour of a value in [0, 1]; pale grey for NaN."""
     if not math.isfinite(value):
         return "#d1d5db"
     red, green, blue = shades(np.array([value]), ramp)[0]
@@ -208,7 +208,7 @@ def shade(value: float, ramp: Ramp = RAMP) -> str:
 
 
 def shades(values: np.ndarray, ramp: Ramp = RAMP) -> np.ndarray:
-    """The ramp's colours of values in [0, 1]: one more axis, of red, green and blue bytes."""
+    """The colours of values in [0, 1], with one more axis of red, green and blue bytes."""
     at = np.clip(np.nan_to_num(values), 0.0, 1.0) * (len(ramp) - 1)
     anchors = np.arange(len(ramp))
     channels = [np.interp(at, anchors, [colour[c] for colour in ramp]) for c in range(3)]
@@ -217,7 +217,7 @@ def shades(values: np.ndarray, ramp: Ramp = RAMP) -> np.ndarray:
 
 
 def png(pixels_RC3: np.ndarray) -> bytes:
-    """The smallest file that says it: eight-bit RGB, each row unfiltered (PNG specification, 2nd edition)."""
+    """A minimal PNG file: eight-bit RGB, each row unfiltered (PNG specification, 2nd edition)."""
     rows, columns, _ = pixels_RC3.shape
     raw = b"".join(b"\0" + row.tobytes() for row in np.ascontiguousarray(pixels_RC3))
     header = struct.pack(">IIBBBBB", columns, rows, 8, 2, 0, 0, 0)
@@ -227,7 +227,7 @@ def png(pixels_RC3: np.ndarray) -> bytes:
 
 
 def _text(value: object) -> str:
-    """Numbers with two digits."""
+    """An attribute's text; numbers have two decimals."""
     if isinstance(value, (int, float)):
         return f"{value:.2f}".rstrip("0").rstrip(".")
     return str(value)

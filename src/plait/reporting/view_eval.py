@@ -26,7 +26,7 @@ from plait.reporting.views import Context, View, field_table, svg_element
 MOST_MAPS = 12
 MOST_LINES = 8
 SIDE = 260.0
-SHADE_POWER = 0.5  # of attention weights: a head that looks at 100 tokens gives each 0.01
+SHADE_POWER = 0.5  # exponent for shades of attention weights: a head that attends to 100 tokens gives each 0.01
 TITLES = {
     "perplexity": "Perplexity",
     "per-token": "Loss by position",
@@ -36,7 +36,7 @@ TITLES = {
     "phonebook": "Phone-book recall",
     "maps": "Attention and forget gates",
 }
-#: What fields of results mean, for titles and axes; others are shown as they are called.
+#: Labels of result fields, for titles and axes; others are shown by name.
 LABELS = {
     "lengths": "sequence length, tokens", "positions": "position in the sequence, tokens",
     "octaves": "position, from half of it up to it, tokens", "octave_loss": "loss, nats per token (↓ better)",
@@ -108,8 +108,8 @@ Points = list[tuple[float, float]]
 
 
 def curves_of(result: Mapping[str, Any]) -> dict[str, dict[str, Points]]:
-    """Fields that are lists of as many numbers, over the one among them that grows; and lists of pairs, over steps. By
-    what they are over, then by name."""
+    """Curves of a result: lists of equal length, plotted over the one that increases, and lists of pairs, over steps.
+    Keyed by the x variable, then by name."""
     curves: dict[str, dict[str, Points]] = {}
     lists: dict[int, dict[str, list[float]]] = {}
     for name, value in flat(result).items():
@@ -136,7 +136,7 @@ def curves_of(result: Mapping[str, Any]) -> dict[str, dict[str, Points]]:
 
 
 def _is_wider_than(name: str, x: Sequence[float]) -> bool:
-    """A mean over a window that holds more than a third of the curve: nearly a constant."""
+    """Whether it is a mean over a window of more than a third of the curve, which is nearly constant."""
     return name.startswith("smooth_") and 3 * int(name.rpartition("_")[2]) > x[-1]
 
 
@@ -253,7 +253,7 @@ def _chance_line(task_result: Mapping[str, Any]) -> Line:
 
 
 def _trained_within(result: Mapping[str, Any], mean: Mapping[str, Any]) -> float | None:
-    """The trained length, where the chart shows it."""
+    """The trained length, if it is within the chart."""
     trained, lengths = number(result.get("trained_length")), [float(point["length"]) for point in _task_points(mean)]
     return trained if trained and lengths and lengths[0] <= trained <= lengths[-1] else None
 

@@ -13,7 +13,7 @@ from plait.reporting.page import Child, folded, note, section, table, tiles
 from plait.reporting.summaries import mapping, number, pattern_of, spec_of, whole_text
 from plait.reporting.views import Context, View, field_table
 
-#: Parts of the peak, in the order in which one thinks of them.
+#: Components of peak memory, in order.
 MEMORY = {"weights": "weights", "state": "state of the sequences", "activations": "activations and the rest"}
 
 

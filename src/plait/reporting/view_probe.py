@@ -1,7 +1,7 @@
-"""The views of probes: one training of an architecture on a task; what many architectures can do, as a heat map with
-intervals and curves over the length.
+"""Views of probes: one training of an architecture on a task, and many architectures as a heat map with intervals and
+curves over sequence length.
 
-`verdict_view` shows the document of `plait probe --json`: what each architecture can do, and the words.
+`verdict_view` shows the document of `plait probe --json`: the scores of each architecture, and the verdict.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from plait.reporting.view_train import curve_points
 from plait.reporting.views import Context, View
 
 MOST_ROWS = 40  # architectures of a heat map
-FEW = 3  # points of a curve that are marked each
+FEW = 3  # curves with at most this many points have marks
 MOST_LINES = 8  # as many as there are colours
 CELL, ROW, NAME_ROOM = 84.0, 40.0, 26.0
 SHORT_NAME, LONGEST = 14, 90  # characters
 WIDE_CHARACTER = 7.1  # pixels: names are mostly of wide letters
-PROBED = 128  # tokens that the cost of a probed model is told for
+PROBED = 128  # sequence length for which costs of probed models are shown
 
 
 @dataclass(frozen=True)
 class Score:
-    """Accuracy with its 95 % interval (None from one seed), over so many seeds; by how many times as long, too."""
+    """Accuracy with its 95 % interval (None for one seed) and number of seeds; also by length factor."""
 
     accuracy: float
     interval: tuple[float, float] | None
@@ -74,8 +74,8 @@ def score_of(seeds: Sequence[Mapping[str, Any]], items: float) -> Score | None:
 
 
 def scores_of(records: Sequence[Record]) -> tuple[Scores, int]:
-    """What can be compared: of every task the setting and training in which most architectures were probed. And how
-    many records are left out by that."""
+    """Comparable scores: for each task, those in the setting and training with the most architectures. Also returns the
+    number of other records, which are left out."""
     settings: dict[str, dict[str, dict[str, list[Record]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
@@ -96,14 +96,14 @@ def scores_of(records: Sequence[Record]) -> tuple[Scores, int]:
 
 
 def _seeds(record: Record) -> Sequence[Any]:
-    """Every seed's scores; records of before have one accuracy."""
+    """The scores of every seed; records of earlier versions have a single accuracy."""
     return sequence(record.result.get("seeds")) or [
         {"accuracy": record.result.get("accuracy", record.result.get("test_accuracy"))}
     ]
 
 
 def probes_section(records: Sequence[Record]) -> list[Child]:
-    """Of many trainings: heat map, length curves, and the numbers as a table."""
+    """Many trainings: a heat map, curves over length, and a table of the numbers."""
     scores, left = scores_of(records)
     ordered = sorted(scores, key=lambda name: -_mean(scores[name]))[:MOST_ROWS]
     if not ordered:
@@ -136,8 +136,8 @@ def _mean(scores: Mapping[str, Score]) -> float:
 
 
 def heat_grid(scores: Mapping[str, Mapping[str, Score]], tasks: Sequence[str]) -> Element:
-    """In a page's colours: architectures down, tasks across, the darker the better. Short names are beside their row,
-    long ones above it, so that a phone shows the cells."""
+    """A heat map in the page's colours: architectures are rows, tasks columns, darker is better. Short names are next
+    to their row, long ones above it, so that the cells fit a phone."""
     names = list(scores)
     longest = max(map(len, names), default=0)
     above = longest > SHORT_NAME
@@ -172,7 +172,7 @@ def _draw_cell(drawing: Drawing, name: str, task: str, score: Score | None, x: f
 
 
 def length_parts(scores: Mapping[str, Mapping[str, Score]]) -> list[Child]:
-    """Accuracy over how many times as long the sequences are, a chart per task that was asked about."""
+    """Accuracy over the factor by which sequences are longer than in training, one chart per task."""
     tasks = sorted({task for by_task in scores.values() for task, score in by_task.items() if score.lengths})
     order = {name: place for place, name in enumerate(list(scores)[:MOST_LINES])}
     cards = []
@@ -199,7 +199,7 @@ def length_points(score: Score) -> list[tuple[float, float]]:
 
 
 def probe_view(record: Record, context: Context) -> View:
-    """One architecture on one task: every replica of the grid as it learned, and the scores of every seed."""
+    """One architecture on one task: the learning curve of every replica of the grid, and the scores of every seed."""
     spec, task, result = spec_of(record), task_of(record), record.result
     seeds = [mapping(seed) for seed in _seeds(record)]
     training = mapping(record.config.get("training"))

@@ -1,5 +1,5 @@
-"""The view of a search: its Pareto front over two axes and over three, models to select and compare, and, of a search
-that trained a supernet, what every layer chose."""
+"""The view of a search: its Pareto front in 2D and 3D, models to select and compare, and, for a search that trained a
+supernet, the choices of every layer."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from plait.reporting.studies import LayerChoices, mixture_chart
 from plait.reporting.summaries import mapping, number, number_text, pattern_of, sequence, time_text, whole_text
 from plait.reporting.views import Context, View, svg_element
 
-MOST_MODELS = 250  # of a front that are drawn and listed
-FIRST = 12  # that a table shows at once
+MOST_MODELS = 250  # models of a front that are drawn and listed
+FIRST = 12  # rows that a table shows at first
 MOST_GROUPS = 7  # compositions with a colour of their own
 OTHERS = "other mixers"
 WORDS = {"flops": "FLOPs", "kv_cache": "KV cache", "decoder_params": "parameters in the layers"}
@@ -50,7 +50,7 @@ class Quantified:
 
     @property
     def axis(self) -> str:
-        """For a chart: which way is better, too."""
+        """The axis label, including which direction is better."""
         return f"{self.label} ({'↑' if self.maximise else '↓'} better)"
 
     def of(self, row: Mapping[str, Any]) -> float:
@@ -65,7 +65,7 @@ class Quantified:
 
 
 def objectives_of(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Quantified]:
-    """Those that all rows have a number of."""
+    """The objectives for which all rows have a number."""
     quantities = []
     for objective in sequence(result.get("objectives")):
         name = str(mapping(objective).get("objective", objective)).rpartition(":")[2]
@@ -82,7 +82,7 @@ def objectives_of(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) 
 
 
 def mixers_of(spec: str) -> tuple[str, ...]:
-    """The names in a spec's layers, each once."""
+    """The distinct mixers of a spec."""
     bare = re.sub(r"\[[^\]]*\]|\)\s*x\d+", " ", pattern_of(spec))
     return tuple(dict.fromkeys(re.findall(r"[A-Za-z_][\w.-]*", bare)))
 
@@ -146,7 +146,7 @@ def _tiles(record: Record, asked: Sequence[Quantified], rows: Sequence[Mapping[s
 
 
 def _groups(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Spec → the mixers that tell it from others, of the commonest compositions."""
+    """Spec → the mixers that distinguish it, for the most common compositions."""
     sets = {row["spec"]: mixers_of(row["spec"]) for row in rows}
     everywhere = set.intersection(*(set(names) for names in sets.values())) if sets else set()
     named = {

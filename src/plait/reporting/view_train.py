@@ -31,7 +31,7 @@ MOST_POINTS = 600
 
 
 def curve_points(points: object) -> list[tuple[float, float]]:
-    """Pairs of finite numbers, thinned where there are many."""
+    """Pairs of finite numbers, thinned if there are many."""
     pairs = []
     for point in sequence(points):
         pair = sequence(point)[:2]
@@ -43,7 +43,7 @@ def curve_points(points: object) -> list[tuple[float, float]]:
 
 
 def curve_of(record: Record) -> list[tuple[float, float]]:
-    """The validation curve, else the training one, over tokens."""
+    """The validation curve, or the training curve if there is none, over tokens."""
     result = record.result
     points = curve_points(result.get("held_out_curve")) or curve_points(result.get("curve"))
     per_step = (number(result.get("tokens")) or 0.0) / max(1.0, number(result.get("steps")) or 1.0)

@@ -1,8 +1,8 @@
 """Views of single records, one per kind, the same in the live dashboard and in a report.
 
-A view is plain parts of a page and, beside them, its figures as SVG documents and its numbers as rows, so that all that
-shows a record shows the same. Packages add views of their own kinds by entry points of the group `plait.views`: a
-function of a record and a `Context`.
+A view consists of parts of a page, figures as SVG documents and numbers as rows, so that a record looks the same
+everywhere. Packages add views of their own kinds by entry points of the group `plait.views`: a function of a record and
+a `Context`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from plait.reporting.summaries import (
 
 SHOWN = 160  # characters of a value in a table of fields
 MOST_FIELDS = 300
-MOST_SOURCES = 60  # records of an answer that are named
+MOST_SOURCES = 60  # records behind a result that are listed
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ ALONE = Context()
 
 @dataclass(frozen=True)
 class View:
-    """`figures`: name → what draws it, an SVG document; `rows`: the numbers, for a table file; `sheets`: the models
-    that open from close; `seq`: the tokens that costs are for."""
+    """`figures`: name → function that returns an SVG document; `rows`: the numbers, for a table file; `sheets`: models
+    whose details can be opened; `seq`: the sequence length of costs."""
 
     title: str
     lead: str = ""
@@ -84,7 +84,7 @@ VIEWS: Table[Callable[[Record, Context], View]] = Table(
 
 
 def view_of(record: Record, context: Context = ALONE) -> View:
-    """By its kind; a record that is not as its kind should be, or of a kind without a view, is shown as fields."""
+    """The view for the record's kind; malformed records and unknown kinds are shown as fields."""
     known = record.kind in VIEWS.lines
     if not known:
         VIEWS.discover(record.kind)
@@ -96,7 +96,7 @@ def view_of(record: Record, context: Context = ALONE) -> View:
         if known and not isinstance(wrong, UserError):
             words = f"It is not as a record of kind {record.kind} should be; here are its raw fields."
         else:
-            # Without the list of what is known and the line with a caret that a terminal shows.
+            # Without the list of known names and the caret line, which are for terminals.
             reason = str(wrong).partition("\n")[0].partition(" Known: ")[0]
             words = f"It cannot be drawn: {reason}"
         plain = plain_view(record)
@@ -104,7 +104,7 @@ def view_of(record: Record, context: Context = ALONE) -> View:
 
 
 def view_page(view: View, document: Mapping[str, Any], file: str) -> str:
-    """A view alone as a page that loads nothing; `document` can be saved from it as `file`."""
+    """One view as a self-contained page, from which `document` can be saved as `file`."""
     return page(
         view.title,
         tag("header", tag("h1", view.title), tag("p", view.lead, class_="lead")),
@@ -115,7 +115,7 @@ def view_page(view: View, document: Mapping[str, Any], file: str) -> str:
 
 
 def plain_view(record: Record) -> View:
-    """Of any record: its numbers, and all fields."""
+    """The default view of any record: its numbers, and all fields."""
     headline = summary(record)
     fields = flat(record.result)
     return View(
@@ -128,13 +128,12 @@ def plain_view(record: Record) -> View:
 
 
 def whole_view(record: Record, view: View, context: Context) -> list[Child]:
-    """A record's view with what every record has: architecture, the records that it is made of, provenance and cost,
-    config."""
+    """A record's view, followed by what every record has: architecture, source records, provenance, cost and config."""
     return [*view.parts, *architecture_parts(view), *sources(record, context), making(record)]
 
 
 def sources(record: Record, context: Context) -> list[Child]:
-    """The trainings that an answer is made of, so that each of its numbers can be followed to where it comes from."""
+    """Links to the trainings behind a result, so that each number can be traced to its source."""
     named: dict[str, list[str]] = {}
     for name, inner in mapping(record.config.get("trainings")).items():
         if isinstance(inner, str):  # key → architecture
@@ -165,7 +164,7 @@ def heading(record: Record, view: View, *beside: Child) -> Element:
 
 
 def architecture_parts(view: View) -> list[Child]:
-    """The model's spec, cost and drawing, where the record is of one that can be read here."""
+    """The spec, cost and drawing of the record's model, if it has one that can be read here."""
     if not view.spec:
         return []
     cost = cost_of(view.spec, view.seq)
@@ -189,7 +188,7 @@ def architecture_parts(view: View) -> list[Child]:
 def svg_element(document: str) -> Element:
     """An SVG document as part of a page."""
     root = ElementTree.fromstring(document)
-    for element in root.iter():  # HTML knows SVG's elements by their plain names
+    for element in root.iter():  # in HTML, SVG elements have no namespace prefix
         element.tag = element.tag.rpartition("}")[2]
     return root
 
@@ -234,7 +233,7 @@ COSTS = ("seconds", "flops", "tokens", "steps", "core_hours", "mfu", "runs", "jo
 
 
 def _is_cost(name: str) -> bool:
-    """Of what was spent, not of what was asked for."""
+    """Whether the field is a cost that was spent, and not a limit."""
     before, _, last = name.rpartition(".")
     return before == "cost" or (last in COSTS and before.count(".") == 0 and before not in ("asked", "latency"))
 

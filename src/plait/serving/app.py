@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 YEAR = 31_536_000  # seconds
-#: The offline page holds its own style and script: it may run them when it is opened here, and still load nothing.
+#: The offline page has inline style and script: served from here it may run them, but still load nothing.
 OFFLINE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
     "sandbox allow-scripts allow-downloads"
@@ -37,8 +37,8 @@ INSTALL = "`plait serve` needs starlette and uvicorn: pip install 'plait[serve]'
 
 
 def application(store: Store, runs: Path, *, hosts: tuple[str, ...] | None, token: str | None = None) -> Application:
-    """The whole dashboard as an ASGI application. `hosts`: names that requests may address it by; None: any name,
-    but then a token is needed."""
+    """The whole dashboard as an ASGI application. `hosts`: allowed names in the Host header; None: any, but then a
+    token is required."""
     try:
         from starlette.applications import Starlette
         from starlette.routing import Route
@@ -77,7 +77,7 @@ def _prepare(index: RecordIndex) -> None:
     """In the background, so that the first pages are fast: import the code of every view, then read the list of records
     and follow what is added to it."""
     for kind in VIEWS.lines:
-        with suppress(UserError, ImportError):  # a view whose packages are missing says so on its own page
+        with suppress(UserError, ImportError):  # a view with missing packages shows the error on its own page
             VIEWS.load(kind)
     index.follow()
 

@@ -1,9 +1,9 @@
 """Access control: the outermost layer of the server, applied before anything else of a request is read.
 
-Reading alone is allowed (GET, HEAD). On the loopback the Host header must name it, or a page of somebody else's whose
-name was made to point here could read the store through the reader's browser (DNS rebinding). Anywhere else a token is
-asked for: it arrives once in an address, and as a cookie from then on. What comes from a page of another origin is
-refused, and what is answered may not be framed, sniffed or loaded by one.
+Only reading is allowed (GET, HEAD). On the loopback interface the Host header must name it, or a foreign page whose
+name resolves to this machine could read the store through the user's browser (DNS rebinding). Other interfaces require
+a token, which is given once in a URL and then kept in a cookie. Requests from pages of other origins are refused, and
+responses may not be framed, sniffed or loaded by them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-#: Everything from here, nothing inline, no plug-ins, no frames, no forms elsewhere.
+#: Content security policy: own resources only, nothing inline, no plug-ins, no frames, no forms to other sites.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -43,7 +43,7 @@ LONGEST_ADDRESS = 4096  # bytes of path and query
 
 @dataclass(frozen=True)
 class Guard:
-    """`hosts`: names that the Host header may have, with or without a port; None: any, where a token is asked for."""
+    """`hosts`: names that the Host header may have, with or without a port; None: any, if a token is required."""
 
     app: Application
     hosts: Sequence[str] | None
@@ -76,7 +76,7 @@ class Guard:
             return
         try:
             await self.app(scope, receive, send_with_headers)
-        except Exception as wrong:  # one request's failure is not the server's
+        except Exception as wrong:  # a failing request must not stop the server
             print(
                 f"plait serve: {scope['method']} {scope['path'][:80]!r}: {type(wrong).__name__}: {wrong}",
                 file=sys.stderr,
@@ -90,7 +90,7 @@ class Guard:
                 )
 
     def _refusal(self, scope: Scope) -> tuple[int, str, dict[str, str]] | None:
-        """Status, message and headers of the refusal; None where the request is allowed."""
+        """Status, message and headers of the refusal; None if the request is allowed."""
         headers = _headers(scope)
         if scope["method"] not in ("GET", "HEAD"):
             return 405, "This server is read-only: it accepts only GET and HEAD.", {"allow": "GET, HEAD"}
@@ -104,7 +104,7 @@ class Guard:
             return 403, "Requests from pages of other origins are refused.", {}
         from_other_site = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         is_followed_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
-        if from_other_site and not is_followed_link:  # a link on another page may lead here; nothing else of it may
+        if from_other_site and not is_followed_link:  # other sites may link here, but nothing else
             return 403, "Requests from pages of other origins are refused.", {}
         return self._token_refusal(scope, headers)
 
@@ -114,7 +114,7 @@ class Guard:
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
         token = dict(query).get("token")
         if token is not None and self._is_token(token):
-            # The token leaves the address at once, so that it stays out of bookmarks, history and screenshots.
+            # The token is removed from the URL at once, to keep it out of bookmarks, history and screenshots.
             rest = urlencode([(name, value) for name, value in query if name != "token"])
             path = "/" + scope["path"].lstrip("/")
             where = _ascii_path(path) + (f"?{rest}" if rest else "")
@@ -136,7 +136,7 @@ class Guard:
 
 
 def urlsplit_host(origin: str) -> str:
-    """Name and port of an origin; empty where it is none, as `null` is."""
+    """Name and port of an origin; empty if it is not one, such as `null`."""
     try:
         parts = urlsplit(origin)
     except ValueError:
@@ -145,13 +145,13 @@ def urlsplit_host(origin: str) -> str:
 
 
 def _name(host: str) -> str:
-    """Of a Host header, without its port."""
+    """The name in a Host header, without its port."""
     bracketed = re.fullmatch(r"\[([0-9a-fA-F:.]+)\](?::\d+)?", host)
     return bracketed[1].lower() if bracketed else re.sub(r":\d+$", "", host).lower()
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """By name. A header that is sent twice is joined with a comma, so that it passes no check."""
+    """By name. Repeated headers are joined with a comma, so that they pass no check."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")

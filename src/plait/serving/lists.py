@@ -11,8 +11,8 @@ from plait.reporting.page import Child, link, table, tag
 from plait.reporting.summaries import number, started_text, summary, time_text
 from plait.serving.record_index import Line, Matches
 
-PAGE = 50  # records of a page of a list
-#: What a list can be sorted by, and the headings of that.
+PAGE = 50  # records per page of a list
+#: Sort keys of a list and their column headings.
 COLUMNS = (("name", "what"), ("kind", "kind"), ("value", "result"), ("source", "data or task"),
            ("started", "started, UTC"), ("seconds", "took"))  # fmt: skip
 

@@ -39,7 +39,7 @@ from plait.serving.run_folders import read_run, run_states
 from plait.serving.running import job_card, training_card, training_parts, trainings_table
 
 RECENT = 600.0  # seconds
-#: What records of a kind are, for newcomers.
+#: Descriptions of the kinds of records.
 KINDS = {
     "train": "trainings of models",
     "track": "short trainings, for comparisons and races",
@@ -55,10 +55,10 @@ KINDS = {
     "design": "whole designs, from limits to a model",
     "eval": "evaluations of trained models",
 }
-#: Records that others consist of.
+#: Kinds of records that are parts of others.
 PARTS = ("track", "probe", "probe-plan", "probe-replan", "race-speed", "compare-plan", "score")
-NEWEST = 12  # records of the overview
-GALLERY = 300  # records of one kind that are drawn together
+NEWEST = 12  # records in the overview
+GALLERY = 300  # maximum number of records of one kind drawn together
 MOST_BESIDE = 8
 KEPT = 32  # views
 KEY_DIGITS = 32
@@ -66,7 +66,7 @@ KEY_DIGITS = 32
 
 @cache
 def asset(name: str) -> tuple[str, str]:
-    """Text and a short hash of the style or the script; the hash is in the address, so that a browser may keep it."""
+    """Text and a short hash of the style or the script; the hash is in the URL, so that browsers may cache it."""
     text = STYLE if name == "page.css" else script()
     return text, hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -152,7 +152,7 @@ class Pages:
         return parts
 
     def _latest(self) -> list[Record]:
-        """The newest results, without the trainings and plans that they consist of unless there is nothing else."""
+        """The newest results, without the trainings and plans that they consist of if there is anything else."""
         whole = [kind for kind in self.store.kinds() if kind not in PARTS]
         newest = [record for kind in whole for record in self.store.find(kind, limit=NEWEST)]
         newest.sort(key=lambda record: str(record.provenance.get("started", "")), reverse=True)
@@ -169,7 +169,7 @@ class Pages:
     # ---- lists
 
     def records(self, query: Mapping[str, str]) -> str:
-        """The list, filtered and sorted by the address's query: kind, q (words), sort, up, page."""
+        """The list, filtered and sorted by the URL's query: kind, q (words), sort, up, page."""
         kind, words = query.get("kind", "")[:200], query.get("q", "")[:400]
         sort, up = query.get("sort", "newest"), query.get("up") == "1"
         page = int(query["page"]) if query.get("page", "").isdecimal() and len(query["page"]) < 8 else 1
@@ -212,7 +212,7 @@ class Pages:
     # ---- records
 
     def get(self, start: str) -> Record | None:
-        """The record of a key, or of the only key that begins so."""
+        """The record with this key, or with a unique key of this prefix."""
         if not start or len(start) > KEY_DIGITS or not all(c in "0123456789abcdef" for c in start):
             return None
         if len(start) < KEY_DIGITS:
@@ -288,7 +288,7 @@ class Pages:
             here="/runs",
         )
 
-    # ---- fragments that live parts of pages ask for
+    # ---- fragments for the live parts of pages
 
     def fragment(self, parts: Sequence[Child]) -> str:
         return "".join(part if isinstance(part, str) else text_of(part) for part in parts)

@@ -24,10 +24,10 @@ from plait.records.store import Store
 from plait.reporting.summaries import number, summary
 
 AT_ONCE = 500
-NEWEST = 5000  # lines that are looked through for what has just ended
-FRESH = 1.0  # seconds for which what was read counts as new
+NEWEST = 5000  # lines searched for recently finished records
+FRESH = 1.0  # seconds before the store is read again
 COLUMNS = ("id", "key", "kind", "name", "spec", "source", "value", "unit", "words", "started", "seconds", "text")
-#: What lists can be sorted by.
+#: Sort keys of lists.
 SORTS = {"newest": "id", "kind": "kind", "name": "name", "source": "source", "value": "value", "started": "started",
          "seconds": "seconds"}  # fmt: skip
 
@@ -68,7 +68,7 @@ class RecordIndex:
         self._lines.execute(f"CREATE TABLE lines ({columns})")
         for name in ("kind", "started", "seconds"):
             self._lines.execute(f"CREATE INDEX by_{name} ON lines ({name})")
-        self._low: int | None = None  # ids from here on were read; None: nothing yet
+        self._low: int | None = None  # lowest id read so far; None: nothing yet
         self._high = 0
         self._whole = False
         self._when = 0.0
@@ -77,12 +77,12 @@ class RecordIndex:
     # ---- reading
 
     def follow(self) -> None:
-        """Read all there is, the newest first. For a thread in the background: it waits while a page is being made,
-        which would otherwise take twice as long."""
+        """Read all records, newest first, in a background thread. It waits while a page is rendered, which would
+        otherwise take twice as long."""
         while not self._whole:
             while self._pages_being_made:
                 time.sleep(0.005)
-            with suppress(UserError):  # a store that is away for a while
+            with suppress(UserError):  # a store that is temporarily unavailable
                 self._back()
                 continue
             time.sleep(FRESH)
@@ -146,7 +146,7 @@ class RecordIndex:
             self._lines.executemany(f"INSERT OR REPLACE INTO lines VALUES ({holes})", lines)
 
     def finished_since(self, when: float) -> dict[str, int]:
-        """How many of each kind ended after `when` (as `time.time` counts), among the newest."""
+        """The number of records of each kind that finished after `when` (a Unix time), among the newest."""
         self.refresh()
         newest = f"SELECT kind, started, seconds FROM lines ORDER BY id DESC LIMIT {NEWEST}"
         ended = "CAST(strftime('%s', started) AS REAL) + coalesce(seconds, 0) > ?"

@@ -35,7 +35,7 @@ class RunState:
     loss: float | None
     validation: float | None
     tokens_per_second: float | None
-    seen: float  # when it last wrote, as `time.time` counts
+    seen: float  # Unix time of the last write
     running: bool
     ended: bool
     diverged: bool
@@ -83,7 +83,7 @@ def _folders(root: Path) -> list[str]:
 
 
 def read_run(root: Path, name: str, locked: frozenset[int] | None = None) -> RunState | None:
-    """None if there is no such run. Names that do not look like a run's are never used as a path."""
+    """None if there is no such run. Names that are not valid run names are never used as a path."""
     folder = root / name
     if not NAME.fullmatch(name) or folder.is_symlink():
         return None
@@ -140,7 +140,7 @@ def _rows(text: str) -> Iterator[dict[str, Any]]:
     for line in text.splitlines():
         try:
             row = json.loads(line)
-        except ValueError:  # half a line: the first of a tail, or one that is being written
+        except ValueError:  # a partial line: the first of a tail, or one being written
             continue
         if isinstance(row, dict):
             yield row
@@ -173,8 +173,8 @@ def _written(path: Path) -> float:
 
 
 def _locked() -> frozenset[int]:
-    """Inodes of all locked files, from /proc/locks where there is one. Taking a lock to test it could make a training
-    that starts at that moment fail, so locks are only looked up."""
+    """Inodes of all locked files, from /proc/locks if it exists. Testing by taking a lock could make a training that
+    starts at that moment fail."""
     try:
         text = Path("/proc/locks").read_text(encoding="ascii", errors="replace")
     except OSError:

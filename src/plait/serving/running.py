@@ -25,7 +25,7 @@ def run_address(name: str) -> str:
 
 
 def job_card(job: Job) -> Element:
-    """How far a command is, for how long, and who runs it."""
+    """The progress of a command, its running time, and its user."""
     state = job.state
     stage = ", ".join(part for part in (state.stage, state.detail) if part)
     if job.running:
@@ -74,7 +74,7 @@ def trainings_table(states: Sequence[RunState]) -> Child:
 
 
 def training_parts(root: Path, state: RunState) -> list[Child]:
-    """How far a training is, and its losses so far."""
+    """The progress of a training, and its losses so far."""
     training, validation = run_curves(root, state.name)
     left = state.seconds_left
     numbers = [

@@ -1,4 +1,4 @@
-"""Starting the dashboard: on the loopback, or elsewhere with a token."""
+"""Starting the dashboard: on the loopback interface, or on others with a token."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_loopback(host: str) -> bool:
 
 
 def checked_token(host: str, token: str | None) -> str | None:
-    """The given token, or a new one where the host needs it; None on the loopback."""
+    """The given token, or a new one if the host needs it; None on the loopback interface."""
     if token is not None:
         if len(token) < SHORTEST_TOKEN or not all(c.isalnum() or c in "-_.~" for c in token) or not token.isascii():
             raise UserError(
@@ -106,7 +106,7 @@ def _run(
         limit_concurrency=64, timeout_keep_alive=10, proxy_headers=False, h11_max_incomplete_event_size=16384,
         http="h11", ws="none",
     )  # fmt: skip
-    with listening, suppress(KeyboardInterrupt):  # which is how it is meant to end
+    with listening, suppress(KeyboardInterrupt):  # the normal way to stop
         Started(config).run([listening])
 
 

@@ -4,7 +4,7 @@ LiteTransformerSearch, App. B (Javaheripi et al. 2022, arXiv:2203.02094): 100 GP
 and 1e-1; 98 % do best with 1e-2, and ranking by decoder parameters has SRC 0.96 at that rate, 0.93 with each
 model's best.
 
-Every replica has a record of its own, so another rate, seed or architecture trains only what is new.
+Every replica has its own record, so adding a rate, seed or architecture trains only the new replicas.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from plait.records import Record, Store, provenance_of, record_key
 from plait.training.ensemble import Fleet, Plan, Replica, ReplicaRecord, Split
 
 KIND = "lr-sweep"
-PROTOCOL = 1  # raised when the same settings come to give another loss
+PROTOCOL = 1  # incremented when the same settings give a different loss
 RATES = (1e-4, 1e-3, 1e-2, 1e-1)
 EVALUATED = 64  # windows of validation text
-NEVER = 2.0  # an accuracy that cannot be reached, so that no replica stops early
+NEVER = 2.0  # an unreachable accuracy, so that no replica stops early
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class RateSweep:
 
     @cached_property
     def _splits(self) -> tuple[Split, Split, Split]:
-        """Training text of every seed, a few validation windows for evaluation on the way, and more for the end."""
+        """Training text of every seed, a few validation windows for evaluation during training, and more at the end."""
         train = [self._windows("train", self.steps * self.batch, seed) for seed in range(self.seeds)]
         some, most = (self._windows("validation", count, 0) for count in (8, EVALUATED))
         return _split(train), _split([some] * self.seeds), _split([most] * self.seeds)
@@ -136,7 +136,7 @@ class TrainedReplica(TypedDict):
 
 
 class SweepRow(TrainedReplica):
-    """One replica: which it is, and its result."""
+    """One replica: its architecture, rate and seed, and its result."""
 
     spec: str
     lr: float
@@ -177,7 +177,7 @@ class SweepFindings:
 
     @property
     def winner(self) -> float:
-        """The rate that is the best of the most architectures; the smaller one of two that tie."""
+        """The rate that is best for the most architectures; the smaller one of ties."""
         return max(self.study.rates, key=lambda row: (row.wins, -row.rate)).rate
 
     @property

@@ -40,7 +40,7 @@ PS = (2.0, 3.0, 4.0, 6.0, 8.0)
 STEPS = 150
 RECIPE = Recipe(batch=8, seq_len=64, lr=3e-3)
 VALIDATION_TOKENS = 2**15
-#: k of the published sandwiches is 0.38 to 0.42 of their pairs, but for one of 0.25.
+#: k of the published sandwiches is 0.38 to 0.42 of their pairs, except for one with 0.25.
 SANDWICHED = 3 / 8
 
 

@@ -3,7 +3,7 @@
 LiteTransformerSearch, Sec. 4 (Javaheripi et al. 2022, arXiv:2203.02094) studies spaces of one kind of model, where the
 number of decoder parameters predicts best. `study-gpt2` is a small space of that kind; the models of `study-hybrid`
 have the same size and differ in the kinds of their layers. All models see the same batches for the same number of
-steps. Every training and every score has a record of its own, so an interrupted study resumes.
+steps. Every training and every score has its own record, so an interrupted study resumes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SHIPPED = ("study-gpt2", "study-hybrid")
 COUNTS = ("decoder_params", "total_params", "flops", "state", "layers", "width")
 TOPS = (10, 20, 50)
 KIND = "proxy"
-PROTOCOL = 1  # raised when the same settings come to give another score
+PROTOCOL = 1  # incremented when the same settings give a different score
 STEPS = 200
 RECIPE = Recipe(batch=8, seq_len=64, lr=6e-3)
 VALIDATION_TOKENS = 2**15

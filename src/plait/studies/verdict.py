@@ -1,11 +1,11 @@
-"""How far can `plait compare` be trusted on this text? All contenders are trained to the end, and every cheaper way of
-ranking them is compared with the result.
+"""How far can `plait compare` be trusted on this text? All contenders are trained to the end, and cheaper ranking
+methods are compared with the result.
 
-The truth is the annealed losses of all contenders and seeds, at budgets that double up to the target. The cheaper ways
-are counts (parameters, FLOPs, state), the loss after every shorter training, and races replayed on the same curves with
-every policy and every way of extrapolating curves. For each: the rank correlation with the final ranking, how far its
-choice is above the best loss (regret), and its cost as a share of training all to the end. `benchmarks/verdict.py`
-does the same with a table of trainings from a GPU.
+The ground truth is the annealed losses of all contenders and seeds, at budgets that double up to the target. The
+cheaper methods are counts (parameters, FLOPs, state), the loss after every shorter training, and races replayed on the
+same curves with every policy and every extrapolation method. For each: the rank correlation with the final ranking, the
+excess loss of its choice over the best (regret), and its cost as a fraction of training all to the end.
+`benchmarks/verdict.py` does the same with a table of trainings from a GPU.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from plait.racing.rates import stacks, usual_rate
 from plait.racing.workers import Workers
 from plait.training.track import Replica
 
-LIMIT = 0.25  # a replayed race may cost this share of training all to the end
+LIMIT = 0.25  # cost limit of a replayed race, as a fraction of training all to the end
 REPLAYS = 4  # of each policy, with different random streams
 
 
 @dataclass(frozen=True)
 class Signal:
-    """One way of ranking the contenders. `cost`: the share of training all to the end. `regret`: how many nats the
-    contender it ranks first is above the best."""
+    """One ranking method. `cost`: as a fraction of training all to the end. `regret`: excess loss,
+    in nats, of the contender that it ranks first."""
 
     name: str
     spearman: float
@@ -64,7 +64,7 @@ class VerdictFindings:
         return [*self._counts(), *self._shorter(), *self._races()]
 
     def _signal(self, name: str, worse: Sequence[float], cost: float) -> Signal:
-        """Rank by numbers of which lower is better."""
+        """Rank by numbers, lower is better."""
         truth, first = self.table.truth, int(np.argmin(worse))
         regret = float(truth[first] - truth.min())
         interval = spearman_interval(worse, truth)
@@ -112,7 +112,7 @@ class VerdictFindings:
         )
 
     def _ties(self) -> str:
-        """Those whose mean losses are above the lowest by less than the noise."""
+        """Contenders whose mean loss exceeds the lowest by less than the noise."""
         above = self.table.truth - self.table.truth.min()
         ties = [name for name, gap in zip(self.table.names, above, strict=True) if 0 < gap < self.table.noise]
         return f" (above it by less than the noise: {', '.join(ties)})" if ties else ""

@@ -1,15 +1,14 @@
 """Listing, scoring and costing the architectures of a trained supernet.
 
-`likeliest` lists paths (one choice per layer) by falling probability. Layers are independent, so every path except the
-first follows from a likelier one by taking the next likely choice in one layer. If that is the last layer which is not
-at its best choice, each path follows from exactly one other, and a heap of successors gives all paths in order, each
-once, without listing more than are asked for.
+`likeliest` yields paths (one choice per layer) by decreasing probability. Layers are independent, so every path
+except the first follows from a more likely one by taking the next most likely choice in one layer. If that is always
+the last layer which is not at its best choice, each path follows from exactly one other, and a heap of successors
+yields all paths in order, each once and on demand.
 
 `SupernetLoss` is the validation loss of a path with the supernet's weights, as an objective of a search; nothing is
-trained again. It ranks architectures of one supernet; how good they are by themselves only a training from scratch
-shows.
+retrained. It ranks architectures within one supernet; their actual quality requires training from scratch.
 
-`cost_shares` prices every choice, for a penalty on latency, FLOPs or state. The PAR paper's search has none.
+`cost_shares` is the cost of every choice, for a penalty on latency, FLOPs or state. The PAR paper's search has none.
 
 Letters: L layers, K choices of a layer.
 """
@@ -60,7 +59,7 @@ class SupernetLoss(Objective):
     cheap: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        #: The path of every candidate, by its genes, which do not say which layers of the supernet were empty.
+        #: Genes → path of every candidate, since genes do not determine which supernet layers were empty.
         self.paths: dict[bytes, Path] = {}
         self.loss_of: Callable[[Path], float] | None = None
 

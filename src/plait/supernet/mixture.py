@@ -168,11 +168,11 @@ def mixture(logits_LK: Tensor, noise_LK: Tensor, temperature: float, sampling: s
     return chosen_LK + (soft_LK - soft_LK.detach())
 
 
-USUAL = 100  # gradients over which `EvenDescent` averages their squares
+USUAL = 100  # gradients over which `EvenDescent` averages squares
 
 
 def layers_in_turn(seed: int, number: int, layers: int, at_once: int) -> list[int]:
-    """The layers of the `number`-th comparison. All layers have their turn, in random order, before any comes again."""
+    """The layers of the `number`-th comparison. Every layer is used once, in random order, before any is repeated."""
     turn, part = divmod(number, -(-layers // at_once))
     order = np.random.default_rng([seed, turn]).permutation(layers)
     return [int(at) for at in order[part * at_once : (part + 1) * at_once]]

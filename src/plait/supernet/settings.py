@@ -50,14 +50,14 @@ class Settings:
     cycle         steps after which the stages begin again; 0: those of one epoch
     lr            of the logits: of their usual gradient with swap, otherwise by Adam
     weight_decay  of the logits: pulls choices together that make no difference
-    start_temperature, end_temperature    at the beginning and at the end of the logits' stage, falling exponentially
-    weights       how a step of the weights mixes: path costs least, and trains what will be extracted
-    architecture  how a step of the logits mixes; swap: not at all, it tries the choices of some layers one by one
+    start_temperature, end_temperature    at the beginning and end of the logits' stage, decaying exponentially
+    weights       sampling in steps of the weights: path is cheapest, and trains the networks that will be extracted
+    architecture  sampling in steps of the logits; swap tries the choices of some layers one by one, without mixing
     swaps         layers whose choices are compared in one such step
     patience      stop once the most likely architecture is unchanged for this fraction of the logits' stage; 1: never
-    penalty       a quantity that is to be low as well, such as latency, flops, state; empty: the loss alone
-    strength      nats that the whole network's quantity costs, at the start, in the loss of the logits
-    top           likeliest architectures of every seed that are looked at
+    penalty       a quantity to minimise besides the loss, such as latency, flops, state; empty: none
+    strength      initial penalty of the whole network, in nats, in the loss of the logits
+    top           number of most likely architectures of every seed that are evaluated
     """
 
     steps: int = 2000
@@ -105,7 +105,7 @@ class Settings:
         return replace(self, **named)
 
     def as_dict(self) -> dict[str, object]:
-        """With the names under which settings are stored: they are part of the keys of records."""
+        """With the stored names, which are part of the keys of records."""
         return {STORED.get(name, name): value for name, value in asdict(self).items()}
 
     def _choose(self, name: str, allowed: tuple[str, ...]) -> None:

@@ -1,19 +1,19 @@
 """The best possible prediction on RegBench: the posterior over automata, given the tokens so far.
 
-The law (`plait.tasks.regbench`): 4 to `nodes` states and 4 to `vocab` symbols, uniformly; every state has one to
+The prior (`plait.tasks.regbench`): 4 to `nodes` states and 4 to `vocab` symbols, uniformly; every state has one to
 three edges, with different symbols, to different states other than itself; a string takes each edge of a state with
-equal probability. A hypothesis is what the tokens so far need of an automaton: its states numbered as they were first
-met, and where every edge that was taken leads. Everything else is summed over in closed form. With k edges known of a
-state that was left n times, s states met, and n_j of them with j edges or more, a hypothesis has the weight
+equal probability. A hypothesis is the part of an automaton that the tokens so far determine: its visited states, in
+order of first visit, and the target of every edge taken. Everything else is marginalised in closed form. With k known
+edges of a state that was left n times, s visited states, and n_j of them with at least j edges, a hypothesis has weight
 
     ∏_states Σ_e≥k e!/(e−k)! e⁻ⁿ  ·  Σ_S (S−1)!/(S−s)! w(S−1)  ·  Σ_A A!/(A−c)! w(A),   w(x) = x^−n₁ (x−1)^−n₂ (x−2)^−n₃
 
-over edges e, states S and symbols A, of which c were seen. A symbol that a hypothesis does not know branches it, once
-per state that the edge may lead to. If there are more than `most`, the light ones are resampled so that all sums stay
-unbiased (Fearnhead & Clifford 2003); otherwise the posterior is exact. The automaton at hand may be given: it is then
-always kept, at the weight that it has, where by lot it might be lost, and all others with it as they contradict the
-text. Left out is what the law refuses after drawing, about one automaton in nine: fewer than four states that are
-reached, or two that accept the same strings.
+over edges e, states S and symbols A, of which c were seen. An unknown symbol branches a hypothesis, once per state that
+the edge may lead to. If there are more than `most` hypotheses, those of low weight are resampled such that all sums
+stay unbiased (Fearnhead & Clifford 2003); otherwise the posterior is exact. If the true automaton is given, its
+hypothesis is always kept at its own weight; resampling might lose it, and then all others, as they contradict the text.
+Not modelled is the rejection of about one automaton in nine after drawing: fewer than four reachable states, or two
+states that accept the same strings.
 
 P  hypotheses      S  states      V  symbols      A  possible numbers of symbols
 """
@@ -28,13 +28,13 @@ import numpy as np
 #: state → symbol → the next state; the first state is where strings begin
 Automaton = list[dict[int, int]]
 
-EDGES = 3  # out of a state, at most
-FEWEST = 4  # states, and symbols
-TINY = 1e-12  # weight of a hypothesis that is dropped
+EDGES = 3  # maximum number out of a state
+FEWEST = 4  # minimum number of states and of symbols
+TINY = 1e-12  # weight below which a hypothesis is dropped
 
 
 class Law:
-    """The sums over what is not known, as tables of logarithms."""
+    """The sums over unknown quantities, as tables of logarithms."""
 
     def __init__(self, vocab: int, nodes: int, length: int) -> None:
         self.vocab, self.nodes = vocab, nodes
@@ -51,14 +51,14 @@ class Law:
         self.by_size = _spread(counts, sizes_A)
         edges, left = np.arange(1.0, EDGES + 1), np.arange(length + 2)
         terms = np.stack([_log(_falling(edges, k)) - left[:, None] * np.log(edges) for k in range(EDGES + 1)])
-        #: [k, n]: the sum over edges, and how many are expected beyond the known
+        #: [k, n]: the sum over edges, and the expected number of unknown edges
         self.edges = _sum(terms)
         more = np.maximum(edges - np.arange(EDGES + 1)[:, None, None], 0)
         self.more = (np.exp(terms - self.edges[..., None]) * more).sum(axis=-1)
 
     @cache  # noqa: B019 (a law lives as long as what was read by it)
     def symbols(self, seen: int) -> tuple[np.ndarray, np.ndarray]:
-        """[n₁, n₂, n₃, A] where so many symbols were seen, and summed over A."""
+        """[n₁, n₂, n₃, A] if so many symbols were seen, and the sum over A."""
         log_weights = self.by_size + _log(_falling(self.sizes_A, seen) * (self.sizes_A >= seen))
         return log_weights, _sum(log_weights)
 
@@ -89,28 +89,28 @@ def _spread(counts: Sequence[np.ndarray], x: np.ndarray) -> np.ndarray:
 class Posterior:
     def __init__(self, law: Law, most: int, draw: np.random.Generator, automaton: Automaton | None = None) -> None:
         self.law, self.most, self.draw, self.automaton = law, most, draw, automaton
-        self.state, self.numbers, self.own = 0, {0: 0}, 0  # of the automaton at hand; its place among the hypotheses
+        self.state, self.numbers, self.own = 0, {0: 0}, 0  # of the true automaton; its index among the hypotheses
         self.to_PSV = np.full((1, law.nodes, law.vocab), -1, dtype=np.int8)
         self.known_PS = np.zeros((1, law.nodes), dtype=np.int8)
         self.left_PS = np.zeros((1, law.nodes), dtype=np.int16)
         self.met_P = np.ones(1, dtype=int)
         self.at_P = np.zeros(1, dtype=int)
         self.edges_P = np.zeros(1)  # log of the product over states
-        self.kept_P = np.zeros(1)  # log of how much a hypothesis stands for others that were not kept
+        self.kept_P = np.zeros(1)  # log of the resampling factor of each hypothesis
         self.seen_V = np.zeros(law.vocab, dtype=bool)
 
     def begin(self) -> None:
-        """A string begins in the first state."""
+        """Start a string in the first state."""
         self.at_P, self.state = np.zeros(len(self.at_P), dtype=int), 0
 
     def take(self, symbol: int) -> None:
-        """Go where the symbol leads: where its edge is known there, else to every state it may lead to."""
+        """Follow a symbol: along its edge if known, else to every state that it may lead to."""
         rows = np.arange(len(self.at_P))
         self.seen_V[symbol] = True
         to_P = self.to_PSV[rows, self.at_P, symbol].astype(int)
         old = np.flatnonzero(to_P >= 0)
         new = np.flatnonzero((to_P < 0) & (self.known_PS[rows, self.at_P] < EDGES))
-        free = np.arange(self.law.nodes) <= self.met_P[new, None]  # one that was not met stands for all of them
+        free = np.arange(self.law.nodes) <= self.met_P[new, None]  # one unvisited state represents all of them
         free[np.arange(len(new)), self.at_P[new]] = False
         leads = self.to_PSV[new, self.at_P[new]]
         row, column = np.nonzero(leads >= 0)
@@ -136,7 +136,7 @@ class Posterior:
         self.to_PSV[rows[branched], at[branched], symbol] = to[branched]
 
     def _follow(self, symbol: int, parent: np.ndarray, to: np.ndarray) -> int:
-        """Where the automaton at hand is among the hypotheses that the symbol leads to; -1 if it is not known."""
+        """The index of the true automaton among the hypotheses after the symbol; -1 if it is not given."""
         if self.automaton is None:
             return -1
         self.state = self.automaton[self.state][symbol]
@@ -144,14 +144,14 @@ class Posterior:
         return int(np.flatnonzero((parent == self.own) & (to == number))[0])
 
     def _choose(self, log_weights: np.ndarray, own: int) -> tuple[np.ndarray, np.ndarray]:
-        """Hypotheses to go on with, and the log of the factor by which each now weighs more."""
+        """The hypotheses to keep, and the log of the factor on the weight of each."""
         weights = np.exp(log_weights - log_weights.max())
         weights /= weights.sum()
         chosen = np.flatnonzero((weights > TINY) | (np.arange(len(weights)) == own))
         if len(chosen) <= self.most:
             return chosen, np.zeros(len(chosen))
         weights = weights[chosen]
-        # The least weight that is kept for certain: Σ min(weight / least, 1) hypotheses are kept, `most` of them.
+        # `least` is the weight from which a hypothesis is kept for certain: Σ min(weight / least, 1) = `most`.
         heaviest = np.sort(weights)[::-1]
         rest = np.cumsum(heaviest[::-1])[::-1][: self.most]
         candidates = rest / (self.most - np.arange(self.most))
@@ -191,7 +191,7 @@ class Posterior:
 def read_text(
     law: Law, tokens: Sequence[int], most: int, draw: np.random.Generator, automaton: Automaton
 ) -> list[tuple[int, float]]:
-    """After every token the symbol that is most probably allowed, and that probability. A token that is no symbol ends
+    """After every token, the symbol most probably allowed next, and that probability. A token that is not a symbol ends
     a string."""
     held, predictions = Posterior(law, most, draw, automaton), []
     for token in tokens:

@@ -4,7 +4,7 @@
     a e c b h g i            the targets, each predicted from the vector of [c] and the position alone
 
 The model is an auto-encoder: a two-layer MLP reads the last position's vector plus a sine-cosine code of the position
-to be recovered. "paper" scores the random tokens and gives [c] an id beyond `vocab`; "mad-lab" scores [c], too, whose
+to be recovered. "paper" scores the random tokens and gives [c] an id beyond `vocab`; "mad-lab" also scores [c], whose
 id is the last of `vocab`.
 """
 

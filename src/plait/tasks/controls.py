@@ -1,9 +1,9 @@
 """Controls: for every task of the suites other than MAD's, a small model that solves it, with its setting and training.
 
-A score near chance says something about a mixer only where some model of that size solves the task. Accuracies are
+A score near chance is informative about a mixer only if some model of that size solves the task. Accuracies are
 means over two seeds or more of `benchmarks/controls.py` and `benchmarks/tracking.py` (results: `*-controls.md`,
-`*-recall.md`, `*-tracking.md`, `*-regbench.md`). Below 0.95 of the ceiling a control does not solve its task, and is
-marked. RegBench's ceiling is what can be known of its sequences (`plait.tasks.regbench`).
+`*-recall.md`, `*-tracking.md`, `*-regbench.md`). Controls below 0.95 of the ceiling do not solve their task and
+are marked. RegBench's ceiling is the accuracy of the Bayes-optimal reader (`plait.tasks.regbench`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SOLVED = 0.95  # of the ceiling
 class Control:
     model: str  # its sequence mixers
     setting: str
-    recipe: str  # AdamW, the learning rate falling to 0 along a cosine
+    recipe: str  # AdamW with cosine decay of the learning rate to 0
     accuracy: float
     ceiling: float = 1.0
 
@@ -26,7 +26,7 @@ class Control:
         return self.accuracy >= SOLVED * self.ceiling
 
     def __str__(self) -> str:
-        """Short, for a table: the mixer's name and the accuracy, after "none" where that is no solution."""
+        """Short, for a table: the mixer's name and the accuracy, after "none" if it does not solve the task."""
         text = f"{self.model.split('[')[0].split()[0]} {self.accuracy:.2f}"
         return text if self.solves else f"none ({text})"
 

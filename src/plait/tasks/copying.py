@@ -6,8 +6,8 @@
 (App. B.1.4 prints this example with one [i] too few for its three tokens.)
 
 "paper": the tokens come first, an insert token for each of them later, blanks anywhere; the special tokens have ids
-beyond `vocab`. "mad-lab": tokens among blanks, one copy token, then a blank for each token to be put out; a token
-always stands right before the copy token, and the special tokens are the last two of `vocab`.
+beyond `vocab`. "mad-lab": tokens among blanks, one copy token, then a blank for each token to be output; a token
+always precedes the copy token, and the special tokens are the last two of `vocab`.
 
     N  sequences      C  tokens to copy      T  tokens of a sequence
 """
@@ -62,7 +62,7 @@ class SelectiveCopying(Task):
             asked_NC = np.tile(np.arange(self.length - self.to_copy, self.length), (count, 1))
             inputs_NT[:, self.length - self.to_copy - 1] = self.ids("copy").start
         else:
-            # As many different places as there are tokens and inserts, in order: first the tokens, then the inserts.
+            # Distinct positions for tokens and inserts, in order: first the tokens, then the inserts.
             lots_NT = stream.random((count, self.length), dtype=np.float32)
             places_N2C = np.sort(np.argpartition(lots_NT, 2 * self.to_copy - 1, axis=1)[:, : 2 * self.to_copy], axis=1)
             read_NC, asked_NC = places_N2C[:, : self.to_copy], places_N2C[:, self.to_copy :]
@@ -73,7 +73,7 @@ class SelectiveCopying(Task):
         return Examples(inputs_NT, targets_NT)
 
     def answers(self, inputs: Sequence[int]) -> list[int] | None:
-        """A queue: tokens go in, inserts take out."""
+        """By a queue: tokens are enqueued, inserts dequeue."""
         if len(inputs) != self.length or any(token not in range(self.model_vocab) for token in inputs):
             return None
         kinds = [self.describe_token(token) for token in inputs]

@@ -1,8 +1,8 @@
 """The data of one task setting and seed (training, validation and test sequences), and the accuracy of answers.
 
-Each split has streams of its own, named after the setting, the seed and the split, and is drawn in blocks with a
-stream each: the first hundred sequences are the same whether a hundred or a million are drawn, by one process or by
-many. No validation sequence occurs in training and no test sequence in either; the few that do are drawn again.
+Each split is drawn in blocks, each with its own random stream, keyed by setting, seed, split and block: the first
+hundred sequences are the same whether a hundred or a million are drawn, by one process or many. No validation sequence
+occurs in training and no test sequence in either; the few that do are drawn again.
 
 N  sequences      T  tokens of a sequence
 """
@@ -20,12 +20,12 @@ from plait.tasks.task import IGNORE, Examples, Task, stream
 
 EVALUATION = 1280  # sequences of the validation and of the test split (Table B.1)
 BLOCK = 512  # sequences drawn from one stream
-REDRAWS = 100  # rounds, after which the setting is taken to have too few different sequences
+REDRAWS = 100  # rounds after which the setting is assumed to have too few different sequences
 
 
 @dataclass(frozen=True)
 class TaskData:
-    """Everything a model is trained, selected and scored on."""
+    """The data on which a model is trained, selected and scored."""
 
     task: Task
     seed: int
@@ -39,7 +39,7 @@ class TaskData:
         return examples
 
 
-#: Sequences that `mean_ceiling` draws per setting where a ceiling does not depend on the training sequences.
+#: Sequences that `mean_ceiling` draws per setting if the ceiling does not depend on the training sequences.
 CEILING_SEQUENCES = 100
 
 
@@ -56,7 +56,7 @@ def make_data(task: Task, seed: int, *, evaluation: int = EVALUATION) -> TaskDat
 
 def draw(task: Task, seed: int, split: str, count: int) -> Examples:
     """The first `count` sequences of a split."""
-    # Eight-byte numbers: blocks, all blocks joined, and copies to compare sequences by.
+    # Eight-byte numbers: the blocks, their concatenation, and copies for comparing sequences.
     needed = 8.0 * 4 * max(count, BLOCK) * (task.input_length + 1)
     require_memory(needed, f"{count:,} sequences of {task.name}", "Lower train_size or length.")
     training = split == "train"
@@ -87,7 +87,7 @@ def unseen(task: Task, seed: int, split: str, count: int, others: list[Examples]
 
 
 def chance(examples: Examples) -> float:
-    """The accuracy of always giving the answer that is right most often."""
+    """The accuracy of always giving the most frequent answer."""
     scored_NT = examples.targets_NT != IGNORE
     right = (examples.targets_NT if examples.allowed_NTK is None else examples.allowed_NTK)[scored_NT]
     return float(np.unique(right[right != IGNORE], return_counts=True)[1].max() / scored_NT.sum())
@@ -124,7 +124,7 @@ def token_accuracy(predictions_NT: np.ndarray, targets_NT: np.ndarray) -> float:
 
 def macro_accuracy(predictions_NT: np.ndarray, targets_NT: np.ndarray, *, batch: int = BATCH) -> float:
     """mad-lab's accuracy: for each batch of sequences the mean over tokens of the share of that token's positions that
-    are right, then the mean over batches. A token that is predicted but never right to predict counts as 0."""
+    are right, then the mean over batches. A token that is predicted but never a target counts as 0."""
     _scored(predictions_NT, targets_NT)
     means = []
     for start in range(0, len(targets_NT), batch):

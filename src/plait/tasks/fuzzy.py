@@ -4,13 +4,13 @@
                                     (e g)        targets, token by token
 
 A key or value is a motif: one to `motif` different tokens. Sequences are padded on the left. Evaluation scores only the
-values of repeated keys of full length: a shorter key could still be the beginning of a longer one.
+values of repeated keys of full length: a shorter key could be the prefix of a longer one.
 The last pair always repeats a key of full length.
 
 "paper" mixes key lengths in all splits, as the example of App. B.1.2 does, and gives the pad token an id beyond
 `vocab`. "mad-lab" mixes them in training and evaluates on sequences whose keys are all of full length; its pad token
-is the last of `vocab`, and it reads `length` tokens of a sequence one longer. (Its authors' code asks for keys that
-never occurred in 2 % of the sequences; here every key asked for has been seen.)
+is the last of `vocab`, and it reads `length` tokens of a sequence one longer. (In 2 % of its sequences the
+authors' code asks for keys that never occurred; here every key asked for has been seen.)
 
     N  sequences      P  pairs of a sequence      M  tokens of a motif      T  tokens of a sequence
 """
@@ -87,7 +87,7 @@ class FuzzyInContextRecall(Task):
         pairs = _consistent(keys_NPM, lengths_NP, values_NPM, value_lengths_NP)
         probe_N1 = choose(stream, pairs.starts_NP <= room)
         if not self.as_mad_lab:
-            # The key to be repeated is of full length. Where it starts does not change, so it is kept for sure.
+            # The key to be repeated gets full length. Its start does not change, so it is always kept.
             np.put_along_axis(lengths_NP, probe_N1, self.motif, axis=1)
             pairs = _consistent(keys_NPM, lengths_NP, values_NPM, value_lengths_NP)
         kept_NP = pairs.starts_NP <= room
@@ -115,12 +115,12 @@ class FuzzyInContextRecall(Task):
         return tokens_NT, scored_NT
 
     def answers(self, inputs: Sequence[int]) -> list[int] | None:
-        """Split into motifs (keys and values have different tokens), then read pair by pair, a dictionary in hand."""
+        """Split into motifs (keys and values have different tokens), then pair by pair, with a dictionary."""
         padding = next((at for at, token in enumerate(inputs) if token not in self.ids("pad")), len(inputs))
         runs = [tuple(run) for _, run in groupby(inputs[padding:], lambda token: token in self.ids("key"))]
         keys, values = runs[0::2], runs[1::2]
         if self.as_mad_lab and len(keys) > len(values):
-            values.append(())  # the last token is cut, and was the whole value
+            values.append(())  # the last token, which was cut, was the whole value
         if len(inputs) != self.input_length or not keys or len(keys) != len(values):
             return None
         if not all(self._is_motif(key, "key") for key in keys) or not all(self._is_motif(v, "value") for v in values):
@@ -146,7 +146,7 @@ class FuzzyInContextRecall(Task):
 def _consistent(
     keys_NPM: np.ndarray, key_lengths_NP: np.ndarray, values_NPM: np.ndarray, value_lengths_NP: np.ndarray
 ) -> _Pairs:
-    """The pairs with the values of keys that occur again made those of their first occurrence."""
+    """The pairs, with repeated keys given the value of their first occurrence."""
     used_NPM = np.where(np.arange(keys_NPM.shape[2]) < key_lengths_NP[..., None], keys_NPM + 1, 0)
     base = int(keys_NPM.max(initial=0)) + 2
     first_NP = first_seen(used_NPM @ base ** np.arange(keys_NPM.shape[2]))

@@ -100,7 +100,7 @@ class Stack(Task):
         for row in range(count):
             held: dict[int, list[int]] = {}
             for i in range(self.length // 3):
-                # The last operation is a pop of something, so that every sequence asks for something.
+                # The last operation is a pop of a non-empty stack, so that every sequence has a target.
                 last = i == self.length // 3 - 1
                 stack = int(which[row, i])
                 if last and not held.get(stack):
@@ -155,7 +155,7 @@ class Phonebook(Task):
 
     @property
     def entries(self) -> int:
-        """How many numbers the book has; the query takes one entry's room."""
+        """The number of entries; the query takes the space of one."""
         return self.length // (self.digits + 1) - 1
 
     def check(self) -> None:

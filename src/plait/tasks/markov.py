@@ -1,4 +1,4 @@
-"""Markov chains learnt in context: every sequence has a transition matrix of its own, to be inferred from it alone.
+"""Markov chains learnt in context: every sequence has its own transition matrix, to be inferred from it alone.
 
 Each row of the matrix is drawn from a Dirichlet with all ones. The target is the token that has followed the current
 one most often so far, the best possible guess (Edelman et al. 2024, arXiv:2402.11004; Akyürek et al. 2024,
@@ -55,7 +55,7 @@ class Markov(Task):
         return Examples(inputs_NT, np.ascontiguousarray(tokens_NT[:, 1:]) if training else self._likeliest(inputs_NT))
 
     def _likeliest(self, inputs_NT: np.ndarray) -> np.ndarray:
-        """The most frequent successor so far of each token; nothing where there is none, or two are as frequent."""
+        """The most frequent successor so far of each token; not scored if there is none, or a tie."""
         count, rows = len(inputs_NT), np.arange(len(inputs_NT))
         seen_NVV = np.zeros((count, self.vocab, self.vocab), dtype=np.int32)
         targets_NT = np.full_like(inputs_NT, IGNORE)
@@ -69,7 +69,7 @@ class Markov(Task):
         return targets_NT
 
     def answers(self, inputs: Sequence[int]) -> list[int] | None:
-        """By going through the text before, place by place."""
+        """By counting the successors in the preceding tokens."""
         if len(inputs) != self.length or any(token not in range(self.vocab) for token in inputs):
             return None
         targets = []

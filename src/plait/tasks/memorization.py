@@ -1,9 +1,9 @@
-"""Memorization (arXiv:2403.17844, Sec. 3.1.6, App. B.1.6): facts that occur only as targets of the training data.
+"""Memorization (arXiv:2403.17844, Sec. 3.1.6, App. B.1.6): facts that occur only as targets in training.
 
     a [i] c [i] e [i] a [i]        [i] the insert token; the facts are a:b, c:d, e:f
        b     d     f     b         targets
 
-The facts are the same in all splits: every key has a value of its own, drawn once for a seed. Values are never
+The facts are the same in all splits: every key has its own value, drawn once per seed. Values are never
 inputs, only targets. A fact that does not occur in training can only be guessed, which bounds the accuracy (`ceiling`).
 
 "paper" gives the insert token an id beyond `vocab`; "mad-lab" takes the last of `vocab` (127 keys for 128 values).
@@ -58,7 +58,7 @@ class Memorization(Task):
 
     @property
     def exposure(self) -> float:
-        """How often a fact occurs in the training data, on average."""
+        """The mean number of occurrences of a fact in the training data."""
         return self.train_size * (self.length // 2) / len(self.ids("key"))
 
     def generate(self, stream: np.random.Generator, count: int, *, training: bool) -> Examples:
@@ -78,7 +78,7 @@ class Memorization(Task):
         return [target for key in keys for target in (IGNORE, int(self.values_K[key]))]
 
     def ceiling(self, train: Examples, test: Examples) -> float:
-        """Facts of the training data are known; for the others, one of the values that no known fact has is a guess."""
+        """Facts of the training data are known; the others are guessed among the values of no known fact."""
         known = np.unique(train.inputs_NT[:, 0::2])
         seen = float(np.isin(test.inputs_NT[:, 0::2], known).mean())
         return seen + (1 - seen) / max(1, len(self.ids("value")) - len(known))

@@ -76,7 +76,7 @@ class Mqar(Task):
         return Examples(inputs_NT.astype(self.dtype), targets_NT.astype(self.dtype))
 
     def answers(self, inputs: Sequence[int]) -> list[int] | None:
-        """The last value of a key, at the one place of the second part where it is asked for: the first even one."""
+        """The last value of a key, at its first even position in the second part, where it is asked for."""
         context = 2 * (self.pairs + self.updates)
         if len(inputs) != self.length or any(token not in range(self.vocab) for token in inputs):
             return None
@@ -172,7 +172,7 @@ class CompositionalMqar(Task):
         return Examples(inputs_NT.astype(self.dtype), targets_NT.astype(self.dtype))
 
     def answers(self, inputs: Sequence[int]) -> list[int] | None:
-        """The value of a pair of tokens, at the first place of the second part that has them."""
+        """The value of a pair of tokens, at its first position in the second part."""
         context = 3 * self.side**2
         if len(inputs) != self.length or any(token not in range(self.vocab) for token in inputs):
             return None
@@ -207,7 +207,7 @@ def distinct(stream: np.random.Generator, among: int, shape: tuple[int, int]) ->
         return np.empty(shape, dtype=np.int64)
     if width * 8 > among:
         return np.argsort(stream.random((count, among)), axis=1)[:, :width]
-    # Few of many: draw, and draw again where two are equal.
+    # Few of many: draw, and redraw rows with duplicates.
     rows = stream.integers(among, size=shape)
     while True:
         ordered = np.sort(rows, axis=1)

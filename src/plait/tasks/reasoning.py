@@ -1,11 +1,11 @@
-"""Reasoning inside one forward pass: follow a chain of links, work out an expression.
+"""Reasoning within one forward pass: following a chain of links, evaluating an expression.
 
 depo   n names in a ring, as pairs `u v` in any order; then questions `<k> u <ans> w`: which name is k steps after u?
-       Training has rings of 3 to N names (n with odds 1/(n + √N)) and every k up to `hops`; evaluation has N and the
-       powers of two. Names are `word` tokens, the last of a second alphabet.
+       Training has rings of 3 to N names (n with probability ∝ 1/(n + √N)) and every k up to `hops`; evaluation has N
+       and the powers of two. Names are `word` tokens, the last of a second alphabet.
 mano   an expression over the numbers modulo `vocab` in prefix form, `+ * 3 5 - 1 2 <ans>`: its value. Training has 1 to
-       L operators, evaluation L. (The authors' sequences begin with a token for the number of operators; longer
-       sequences than in training would begin with an unseen one, so it is left out.)
+       L operators, evaluation L. (The authors' sequences begin with a token for the number of operators, which
+       would be unseen for sequences longer than in training, so it is left out.)
 
 Allen-Zhu 2025, arXiv:2512.17351, and its public code. Sequences are padded on the left.
 
@@ -51,7 +51,7 @@ class Depo(Task):
 
     @property
     def ring(self) -> int:
-        """The most names that fit: two of them per link, and two and two tokens per question."""
+        """The largest ring that fits: two names per link, and two names and two tokens per question."""
         return (self.length - self.queries * (2 * self.word + 2)) // (2 * self.word)
 
     def check(self) -> None:
@@ -144,7 +144,7 @@ class Mano(Task):
 
     @property
     def operators(self) -> int:
-        """The most that fit: an expression of n has 2 n + 1 tokens."""
+        """The largest number of operators that fits: n of them take 2 n + 1 tokens."""
         return self.length // 2 - 1
 
     def check(self) -> None:

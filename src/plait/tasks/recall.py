@@ -3,7 +3,7 @@
     a b d e f g a b f g        keys a d f, values b e g
                   b   g        targets: the value of every key that has occurred before
 
-Sec. 3.1.1, App. B.1.1. Values are drawn anew for every sequence, so they can only be learnt from the sequence itself.
+Sec. 3.1.1, App. B.1.1. Values are drawn again for every sequence, so they can only be learnt from the sequence itself.
 The last pair always repeats a key. Training scores every next token, evaluation the values of keys seen before. Both
 variants draw the same sequences; "mad-lab" cuts the last token (127 tokens of 128).
 
@@ -11,7 +11,7 @@ variants draw the same sequences; "mad-lab" cuts the last token (127 tokens of 1
                       b   g        targets
 
 Sec. 3.1.3, App. B.1.3: the same with noise. "paper" puts single noise tokens anywhere between the pairs, a fixed share
-of the sequence; the last unit may be noise. "mad-lab" turns each place of two tokens into noise with that
+of the sequence; the last unit may be noise. "mad-lab" turns each slot of two tokens into noise with that
 probability, so that pairs stay aligned, and cuts the last token. (Its authors' code may leave no pair at all to
 score; here one is always kept.)
 
@@ -30,8 +30,8 @@ from plait.tasks.task import IGNORE, Examples, Task
 
 
 def first_seen(codes_NP: np.ndarray) -> np.ndarray:
-    """For each place the first place of its row that holds the same code (itself, if that is the first)."""
-    order_NP = np.argsort(codes_NP, axis=1, kind="stable")  # equal codes side by side, the earliest place first
+    """For each position, the first position of its row with the same code (possibly itself)."""
+    order_NP = np.argsort(codes_NP, axis=1, kind="stable")  # equal codes adjacent, earliest position first
     sorted_NP = np.take_along_axis(codes_NP, order_NP, axis=1)
     places = np.arange(codes_NP.shape[1])
     starts_NP = np.where(np.diff(sorted_NP, axis=1, prepend=sorted_NP[:, :1] - 1) != 0, places, 0)
@@ -45,7 +45,7 @@ def motifs(stream: np.random.Generator, shape: tuple[int, int], vocab: int, long
     """(N, P, M) tokens below `vocab`, none of them twice in a motif, every such motif equally likely."""
     drawn_NPM = np.empty((*shape, longest), dtype=np.int64)
     for m in range(longest):
-        # The r-th of the tokens that are still free: r moves up by one for every taken token at or below it.
+        # The r-th of the unused tokens: r increases by one for every used token at or below it.
         token_NP = stream.integers(vocab - m, size=shape)
         for taken_NP in np.moveaxis(np.sort(drawn_NPM[..., :m], axis=-1), -1, 0):
             token_NP += token_NP >= taken_NP
@@ -54,7 +54,7 @@ def motifs(stream: np.random.Generator, shape: tuple[int, int], vocab: int, long
 
 
 def choose(stream: np.random.Generator, allowed_NP: np.ndarray) -> np.ndarray:
-    """In each row one of the allowed places, all of them equally likely: (N, 1)."""
+    """One of the allowed positions of each row, uniformly: (N, 1)."""
     lots_NP = np.where(allowed_NP, stream.random(allowed_NP.shape, dtype=np.float32), -1.0)
     chosen_N1: np.ndarray = np.argmax(lots_NP, axis=1, keepdims=True)
     return chosen_N1
@@ -111,7 +111,7 @@ class InContextRecall(Task):
     def pairs(self, stream: np.random.Generator, present_NP: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(N, P, 2) tokens, and where a pair's key has occurred before. The last pair repeats a key.
 
-        Places that are not present hold no pair; what stands there is undefined.
+        Positions that are not present have no pair; their content is undefined.
         """
         keys, values, places = self.ids("key"), self.ids("value"), np.arange(present_NP.shape[1])
         dtype = np.int16 if self.vocab + self.length < np.iinfo(np.int16).max else np.int64  # 16 bits sort fastest

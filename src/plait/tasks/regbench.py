@@ -1,14 +1,14 @@
 """RegBench: strings of an automaton that is drawn per sequence (Akyürek et al. 2024, arXiv:2401.12973).
 
-Strings are separated by bars, and right is any symbol that may come next. Automata have 4 to `nodes` states, 4 to
+Strings are separated by bars, and any symbol that may come next is right. Automata have 4 to `nodes` states, 4 to
 `vocab` symbols, one to three edges out of a state with different symbols to different states other than itself; states
 that no string reaches are dropped, and so are automata in which two states accept the same strings. Strings have 1 to
 `string` symbols. Training is on every next token.
 
-No reader knows a state's symbols before it was there, nor always which state it is in, so that the best accuracy is
-below 1: `knowable`.
+A reader cannot know the symbols of a state before visiting it, nor always which state it is in, so the best possible
+accuracy is below 1: `knowable`.
 
-    N  sequences      T  tokens of a sequence      K  right answers of one place, at most
+    N  sequences      T  tokens of a sequence      K  maximum number of right answers at one position
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class RegBench(Task):
 
     name: ClassVar[str] = "regbench"
     skill: ClassVar[str] = "learn a regular language from one sequence"
-    always_answerable: ClassVar[bool] = False  # a state that was not met before
+    always_answerable: ClassVar[bool] = False  # not in states that were not visited before
     ceiling_by_training: ClassVar[bool] = False
-    revision: ClassVar[int] = 2  # the first had the ceiling of a reader who is told which state it is in
+    revision: ClassVar[int] = 2  # revision 1 had the ceiling of a reader that knows its state
     steps: ClassVar[Mapping[str, Sequence[Any]]] = {
         "length": (128, 256, 512),
         "nodes": (6, 12),
@@ -70,11 +70,11 @@ class RegBench(Task):
         return Examples(inputs_NT, targets_NT, None if training else allowed_NTK)
 
     def ceiling(self, train: Examples, test: Examples) -> float:
-        """What can be known of such sequences by who knows the law of automata, and nothing of the one at hand."""
+        """The accuracy of a Bayes-optimal reader that knows the distribution of automata, but not the automaton."""
         return knowable(self.vocab, self.nodes, self.string, self.length)
 
     def automaton(self, stream: np.random.Generator) -> Automaton:
-        """Drawn until its states are all different."""
+        """Draw an automaton, until all its states are distinguishable."""
         while True:
             states = int(stream.integers(FEWEST, self.nodes + 1))
             symbols = stream.permutation(self.vocab)[: stream.integers(FEWEST, self.vocab + 1)]
@@ -109,7 +109,7 @@ class RegBench(Task):
         return tokens[: self.length + 1], may_follow[: self.length]
 
     def answers(self, inputs: Sequence[int]) -> list[int] | None:
-        """The next symbol of the text: the input does not contain the automaton, so one right answer per place is
+        """The next symbol of the text: the input does not contain the automaton, so one right answer per position is
         known, and none for the last."""
         bar = self.ids("bar").start
         if len(inputs) != self.length or any(token not in range(bar + 1) for token in inputs):
@@ -151,15 +151,15 @@ MEASURED: dict[tuple[int, int, int], dict[int, float]] = {
     (18, 6, 49): {16: 0.690, 32: 0.820, 64: 0.904, 128: 0.952, 256: 0.976, 512: 0.988},
     (18, 12, 49): {16: 0.618, 32: 0.743, 64: 0.845, 128: 0.914, 256: 0.956, 512: 0.977},
 }
-#: Elsewhere so many sequences are read, up to this length: seconds, to ± 0.01.
+#: For other settings, so many sequences are read up to this length: takes seconds, to ± 0.01.
 SEQUENCES, HYPOTHESES, READ = 32, 1000, 512
-READABLE = 16  # states, and twice as many symbols: beyond, the reader's tables get large, and 1 is all that is said
+READABLE = 16  # states, and twice as many symbols: beyond that the tables get large and the bound is 1
 
 
 @cache
 def knowable(vocab: int, nodes: int, string: int, length: int) -> float:
-    """The accuracy of the best reader. Its mistakes lie at the beginning of a sequence, whatever the length, so that
-    their number is what is measured up to some lengths; beyond the last there are none."""
+    """The accuracy of the best reader. Its mistakes are at the beginning of a sequence, whatever its length, so their
+    number is measured up to some lengths; none are assumed beyond the last."""
     if nodes > READABLE or vocab > 2 * READABLE:
         return 1.0
     known = MEASURED.get((vocab, nodes, string), {})
@@ -172,15 +172,15 @@ def knowable(vocab: int, nodes: int, string: int, length: int) -> float:
 
 @dataclass(frozen=True)
 class Reading:
-    """Of the best reader, up to every length that a task's has."""
+    """The best reader's accuracy up to every length of the task."""
 
     accuracy_T: np.ndarray
-    error_T: np.ndarray  # standard, from sequence to sequence
-    probability_T: np.ndarray  # that it gave its answers: its accuracy, if enough hypotheses are kept
+    error_T: np.ndarray  # standard error over sequences
+    probability_T: np.ndarray  # mean probability of its answers: its accuracy, if enough hypotheses are kept
 
 
 def read(task: RegBench, sequences: int, hypotheses: int) -> Reading:
-    """So many sequences: the same whatever the number of hypotheses."""
+    """Read so many sequences, the same for any number of hypotheses."""
     law = Law(task.vocab, task.nodes, task.length)
     draw, lots = (random_stream("readers of regbench", task.as_dict(), part) for part in ("sequences", "hypotheses"))
     scored_NT, right_NT, probability_NT = (np.zeros((sequences, task.length)) for _ in range(3))

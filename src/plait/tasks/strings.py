@@ -100,7 +100,7 @@ class NgramLookup(Task):
         at_N = np.full(count, -1)
         again = np.arange(count)
         while len(again):
-            # Each piece as one number; the last of the string has nothing behind it.
+            # Each piece as one number; the last piece of the string has no successor.
             codes = sum(letters_NL[again, i : L - n + 1 + i] * self.vocab**i for i in range(n))
             assert isinstance(codes, np.ndarray)
             place = stream.integers(L - n, size=len(again))
@@ -118,7 +118,7 @@ class NgramLookup(Task):
         return Examples(inputs_NT, targets_NT)
 
     def answers(self, inputs: Sequence[int]) -> list[int] | None:
-        """By looking at every place of the string."""
+        """By searching all positions of the string."""
         bar, n = self.ids("bar").start, self.n
         if len(inputs) != self.length or list(inputs).count(bar) != 1 + self.before:
             return None

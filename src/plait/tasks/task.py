@@ -1,4 +1,4 @@
-"""What a task is: settings that make it easier or harder, and sequences drawn under them.
+"""The interface of tasks: settings that control the difficulty, and sequences drawn from them.
 
 A task is a frozen dataclass. Its fields are the difficulty variables, its defaults the baseline, and `steps` the
 values each variable takes when it alone is made harder (Poli et al. 2024, arXiv:2403.17844, App. B.1 and B.2).
@@ -8,7 +8,7 @@ scores can be compared with either. Where they differ, the task's own file says 
 
     N  sequences      T  tokens of a sequence
 
-The table of tasks: name → where it is defined. Adding a task adds one line here; a user's own is one file.
+The table of tasks maps names to definitions. A new task is one line here; a user's own task is one file.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from plait.core.user_files import class_from_file
 
 IGNORE = -100  # a target that is not scored
 VARIANTS = ("paper", "mad-lab")
-MOST = 2**30  # of a whole-number variable
-RENAMED_VARIANTS = {"seed": "paper"}  # words of earlier releases
+MOST = 2**30  # maximum of an integer variable
+RENAMED_VARIANTS = {"seed": "paper"}  # names of earlier releases
 
 Self = TypeVar("Self", bound="Task")
 
 
 def stream(*name: Any) -> np.random.Generator:
-    """The random generator of this name, whose parts are plain (JSON) data: its numbers depend neither on who draws
-    them nor on the order."""
+    """The random generator of this name, whose parts are plain (JSON) data: its numbers do not depend on the process
+    or the order in which streams are used."""
     words = json.dumps(name, sort_keys=True).encode()
     entropy = int.from_bytes(hashlib.sha256(words).digest(), "big")
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
@@ -45,8 +45,8 @@ def stream(*name: Any) -> np.random.Generator:
 
 @dataclass(frozen=True)
 class Examples:
-    """Sequences and their targets, `IGNORE` where a position is not scored. Where several answers are right,
-    `allowed_NTK` holds all of them, filled up with `IGNORE`; the target is one of them."""
+    """Sequences and their targets, `IGNORE` where a position is not scored. If several answers are right,
+    `allowed_NTK` has all of them, padded with `IGNORE`; the target is one of them."""
 
     inputs_NT: np.ndarray
     targets_NT: np.ndarray
@@ -68,11 +68,11 @@ class Task(ABC):
     name: ClassVar[str]
     skill: ClassVar[str] = ""  # what it probes, in a line
     model_kind: ClassVar[str] = "lm"  # or "autoencoder": every token is to be recovered from the last position
-    prefixes: ClassVar[bool] = False  # whether the first tokens of a training sequence are a training sequence
+    prefixes: ClassVar[bool] = False  # whether prefixes of training sequences are training sequences
     always_answerable: ClassVar[bool] = True  # from the input; False: `ceiling` says how much can be known
     ceiling_by_training: ClassVar[bool] = True  # whether `ceiling` depends on the training sequences
     steps: ClassVar[Mapping[str, Sequence[Any]]] = {}  # variable → its values, one of them the baseline's
-    revision: ClassVar[int] = 1  # raised when other sequences are drawn under the same settings
+    revision: ClassVar[int] = 1  # incremented when the same settings give different sequences
 
     vocab: int = 16
     length: int = 128
@@ -103,7 +103,7 @@ class Task(ABC):
         return self
 
     def ceiling(self, train: Examples, test: Examples) -> float:
-        """The best accuracy on `test` that can be expected of a model that knows `train` by heart."""
+        """The best expected accuracy on `test` of a model that has memorised `train`."""
         return 1.0
 
     # ---- the same for all tasks
@@ -123,7 +123,7 @@ class Task(ABC):
         self.check()
 
     def require(self, holds: bool, variable: str, allowed: str) -> None:
-        """Refuse the setting unless `holds`; `allowed` says what `variable` may be."""
+        """Raise a `UserError` unless `holds`; `allowed` states the values that `variable` may have."""
         if not holds:
             raise UserError(f"{self.name}: {variable}={getattr(self, variable)} given, but it must be {allowed}.")
 
@@ -137,7 +137,7 @@ class Task(ABC):
 
     @property
     def model_vocab(self) -> int:
-        """Token ids a model must know, special tokens included."""
+        """The number of token ids, including special tokens."""
         return sum(self.layout.values())
 
     @property
@@ -165,12 +165,12 @@ class Task(ABC):
         return self.answers([int(token) for token in inputs]) == [int(token) for token in targets]
 
     def grid(self: Self) -> list[Self]:
-        """This setting, then every step of every variable, the others left alone."""
+        """This setting, then every step of every variable, with the others unchanged."""
         harder = [{name: value} for name, values in self.steps.items() for value in values]
         return list(dict.fromkeys([self, *(replace(self, **change) for change in harder)]))
 
     def longer(self: Self, factor: int) -> Self:
-        """The same task on sequences so many times as long."""
+        """The same task on sequences `factor` times as long."""
         return self if factor == 1 else replace(self, length=factor * self.length)
 
     def settings(self) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class Task(ABC):
         return replace(self, **read_values(settings, kinds, self.name, "variable"))
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything that decides which sequences are drawn, but for the seed: plain data."""
+        """Everything that determines the sequences, except the seed, as plain data."""
         revised = {"revision": self.revision} if self.revision > 1 else {}
         return {"task": self.name, **self.settings(), **revised}
 
@@ -229,7 +229,7 @@ TASKS: Table[type[Task]] = Table(
 )
 names, load = TASKS.names, TASKS.load
 
-#: Tasks that are probed together. `mad` is the paper's protocol, whatever else the table has.
+#: Tasks that are probed together. `mad` is the paper's protocol, independent of tasks added to the table.
 SUITES: dict[str, tuple[str, ...]] = {
     "mad": (
         "in-context-recall",

@@ -1,4 +1,4 @@
-"""State tracking: the current value of something that every token changes, which no look-up of single tokens gives.
+"""State tracking: the current value of a quantity that every token changes, which no look-up of single tokens gives.
 
 parity               how many ones so far, modulo 2
 modular-arithmetic   3 + 4 * 2 - 1 = 0   modulo 5, products before sums; with `brackets` ((3 + 4) * (2 - 1)) = 2
@@ -6,8 +6,8 @@ word-problem         the product of all elements of a group so far: S3, A5, S5 â
 
 Training scores the state after every token, evaluation only in the second half of a sequence: at twice the training
 length, all scored positions lie beyond those seen in training. Arithmetic has a single target, after the =; training
-has expressions of every length, padded on the left, and evaluation those that fill the sequence: of long ones alone a
-model learns nothing, there being no step from chance to all of a calculation at once.
+has expressions of every length, padded on the left, and evaluation those that fill the sequence. From long expressions
+alone a model learns nothing, because there is no gradual path from chance to a whole calculation.
 
 parity and arithmetic: Grazzi et al. 2024, arXiv:2411.12537 (which scores parity at the end only); word problems:
 Merrill et al. 2024, arXiv:2404.08819; Siems et al. 2025, arXiv:2502.10297.
@@ -138,7 +138,7 @@ class ModularArithmetic(Task):
 
     name: ClassVar[str] = "modular-arithmetic"
     skill: ClassVar[str] = "calculate modulo 5"
-    revision: ClassVar[int] = 2  # the first trained on the longest expressions alone
+    revision: ClassVar[int] = 2  # revision 1 trained on the longest expressions only
     steps: ClassVar[Mapping[str, Sequence[Any]]] = {**LENGTHS, "brackets": (0, 1)}
 
     vocab: int = 5
@@ -166,7 +166,7 @@ class ModularArithmetic(Task):
         return Examples(inputs_NT, targets_NT)
 
     def _room(self, stream: np.random.Generator) -> int:
-        """Tokens of a training expression: of one operator or more, in brackets two tokens for each besides."""
+        """The number of tokens of a training expression with at least one operator; brackets add two per operator."""
         return 1 + 2 * int(stream.integers(2 if self.brackets else 1, self.length // 2))
 
     def _flat(self, stream: np.random.Generator, room: int) -> list[int]:
