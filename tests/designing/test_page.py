@@ -85,3 +85,12 @@ def test_a_model_that_could_not_be_measured_is_only_predicted() -> None:
 def test_a_probe_cut_short_says_so() -> None:
     assert "cut to 20 % of their steps" in report_page(example(scale=0.2))
     assert "cut to" not in report_page(example())
+
+
+def test_a_forecast_at_other_tokens_is_no_promise() -> None:
+    """The figure under the validation loss says so if the pick was trained on fewer tokens than were forecast."""
+    given = example()
+    for tokens, expected in ((given["budget"]["spoken_for"], False), (given["budget"]["spoken_for"] / 2, True)):
+        text = report_page({**given, "train": {**given["train"], "tokens": int(tokens), "race_loss": 1.234}})
+        assert "1.234 on the race" in text
+        assert ("tokens, trained on" in text) == expected

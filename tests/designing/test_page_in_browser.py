@@ -92,7 +92,10 @@ def sizes(page: Any, what: str = "latency") -> Any:
 
 def test_the_verdict_is_one_line_and_the_reasons_are_points(page: Any) -> None:
     assert page.locator(".advice .verdict").inner_text() == "Take it."
-    assert page.locator(".advice .points li").all_inner_texts() == ["It is the best."]
+    assert page.locator(".advice .points li").all_inner_texts() == [
+        "It is the best.",
+        "Limits latency 19 of 20 ms, attn[heads=4] and all.",
+    ]
 
 
 def test_what_is_drawn_of_how_many(page: Any) -> None:
@@ -185,9 +188,11 @@ def test_a_mark_lights_its_row(page: Any) -> None:
 
 
 def test_copying(page: Any) -> None:
-    page.locator(".advice .copy").click()
+    page.locator(".advice").get_by_label("Copy the spec").click()
     assert page.evaluate("navigator.clipboard.readText()") == example()["pick"]["spec"]
-    page.get_by_role("button", name="Copy the command").first.click()
+    page.locator(".advice").get_by_label("Copy the command").click()
+    assert page.evaluate("navigator.clipboard.readText()") == example()["next"][0]["command"]
+    page.get_by_label("Copy the command").nth(1).click()
     assert page.evaluate("navigator.clipboard.readText()") == "plait design --latency 20ms"
 
 

@@ -216,12 +216,16 @@ def _cut(d: DesignDocument) -> str:
     return f"{'; '.join(cut)}; this machine, at its load, needs a longer --time" if cut else ""
 
 
+def as_long_as_forecast(d: DesignDocument) -> bool:
+    """Whether the pick was trained on about as many tokens as its loss was forecast at."""
+    return bool(abs(d["train"]["tokens"] / d["budget"]["spoken_for"] - 1) <= NEARLY_AS_LONG)
+
+
 def _as_forecast(d: DesignDocument) -> str:
     """Whether the training matched the race's forecast; empty if it was of another number of tokens, and for designs of
     earlier versions, which did not score the model on the race's text."""
     forecast, loss = _raced(d)[d["pick"]["pattern"]], d["train"].get("race_loss")
-    as_long = abs(d["train"]["tokens"] / d["budget"]["spoken_for"] - 1) <= NEARLY_AS_LONG
-    if loss is None or not forecast.get("interval") or not as_long:
+    if loss is None or not forecast.get("interval") or not as_long_as_forecast(d):
         return ""
     low, high = forecast["interval"]
     on = f"; {loss:.3f} on the race's held-out text"

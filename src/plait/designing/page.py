@@ -8,7 +8,7 @@ from typing import cast
 from xml.etree.ElementTree import Element
 
 from plait.core.units import percent, probability, short
-from plait.designing.advice import labelled, limited, listed
+from plait.designing.advice import as_long_as_forecast, labelled, limited, listed
 from plait.designing.document import DesignDocument, foresight_of, race_of
 from plait.designing.page_sections import front_section, front_sheets, probe_section, race_section
 from plait.device.quantities import EXACT, Setting
@@ -92,6 +92,8 @@ def _figures(d: DesignDocument) -> Element:
     spelled = f"{bits:.3g} bits per character" if bits else f"perplexity {trained['perplexity']:.3g}"
     if (loss := trained.get("race_loss")) is not None:  # absent from designs of earlier versions
         forecast = f"{loss:.3f} on the race's text, {forecast}"
+    if raced.interval and not as_long_as_forecast(d):
+        forecast += f" at {short(d['budget']['spoken_for'])} tokens, trained on {short(trained['tokens'])}"
     return tiles(
         [
             *(
