@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from plait.mixers.mixer import ChannelMixer
 from plait.model import build
 from plait.model.language_model import IGNORE
 from plait.ops.attention import FEW_QUERIES
@@ -65,5 +66,25 @@ def test_many_positions_go_through_the_whole_sequence() -> None:
     model = build("d=16 vocab=9 | attn[heads=2] swiglu").double()
     tokens = torch.randint(9, (1, FEW_QUERIES + 40))
     at = torch.arange(5, FEW_QUERIES + 10)[None]
+    everywhere = torch.full_like(tokens, IGNORE).scatter(1, at, tokens.gather(1, at))
+    torch.testing.assert_close(model.loss(tokens, tokens.gather(1, at), at), model.loss(tokens, everywhere))
+
+
+def test_a_channel_mixer_with_a_state_sees_the_whole_sequence() -> None:
+    """A user's channel mixer may shift tokens, as RWKV's does: it overrides the state that others do not have."""
+
+    class Shifted(ChannelMixer):
+        def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
+            return x_BTD + torch.nn.functional.pad(x_BTD, (0, 0, 1, -1))
+
+        def init_state(self, batch: int, *, rollback: int = 0) -> dict[str, torch.Tensor]:
+            return {"last": torch.zeros(batch, 16)}
+
+    model = build("d=16 vocab=9 | attn[heads=2] mlp").double()
+    plain = model.backbone.blocks[1].mixer
+    assert plain.pointwise
+    model.backbone.blocks[1].mixer = Shifted(16, plain.options)
+    assert not model.backbone.blocks[1].mixer.pointwise
+    tokens, at = torch.randint(9, (3, TOKENS)), torch.tensor([[1, 4]] * 3)
     everywhere = torch.full_like(tokens, IGNORE).scatter(1, at, tokens.gather(1, at))
     torch.testing.assert_close(model.loss(tokens, tokens.gather(1, at), at), model.loss(tokens, everywhere))

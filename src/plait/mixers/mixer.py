@@ -164,8 +164,9 @@ class ChannelMixer(Mixer):
 
     @property
     def pointwise(self) -> bool:
-        # A load-balancing loss needs all positions, and Canon's convolution reads earlier ones.
-        return type(self).forward_with_loss is Mixer.forward_with_loss and self.options.canon == "none"
+        # A load-balancing loss needs all positions; one with a state (Canon's convolution, a user's token shift) reads
+        # earlier ones.
+        return type(self).forward_with_loss is Mixer.forward_with_loss and not self.init_state(1)
 
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
         return {}
