@@ -6,7 +6,9 @@
 A sitting unpacks the store and the checkpoints that the one before it left in FILES (a folder, empty at first), trains
 for so many seconds, and packs them again into pieces that may come back. Checkpoints are large: one is kept of the
 training that would lose most, and others while there is room. So what has a checkpoint comes first, then the others
-from the shortest on: most of what a sitting begins, it ends. Those of one shape come one after the other.
+from the shortest on: most of what a sitting begins, it ends. Those of one shape come one after the other. A sitting
+that can end all that is left starts with the longest (`--longest-first`), so that none is left alone at the end.
+SIGALRM ends a sitting early.
 The result is that of `plait probe MIXERS --full --no-baselines --device cuda`, uninterrupted, and in the same store.
 On a GPU several workers share it: start `nvidia-cuda-mps-control -d` first. `--records` writes what is finished, a line
 per setting, and reads it before a sitting, so that a later one needs no other file.
@@ -40,17 +42,18 @@ PIECE, ROOM = 15 * MIB, 60  # of what may come back: 16 MiB a file, 64 MiB in al
 STORE, CHECKPOINTS, PIECES = "plait.db", "checkpoints", "sitting.tar."
 
 
-def in_order(trials: Sequence[Trial], folder: Path) -> tuple[Trial, ...]:
-    """First what has a checkpoint, then the shortest sequences, by shape."""
+def in_order(trials: Sequence[Trial], folder: Path, *, longest_first: bool = False) -> tuple[Trial, ...]:
+    """First what has a checkpoint, then the shortest (or longest) sequences, by shape."""
 
     def rank(trial: Trial) -> tuple[bool, int, str, int, int]:
         fresh = not checkpoint_path(folder / CHECKPOINTS, trial.key).exists()
-        return fresh, tokens(trial), trial.task.name, trial.task.model_vocab, -trial.training.steps
+        size = -tokens(trial) if longest_first else tokens(trial)
+        return fresh, size, trial.task.name, trial.task.model_vocab, -trial.training.steps
 
     return tuple(sorted(trials, key=rank))
 
 
-def sit(work: Work, folder: Path, machine: Machine, seconds: float) -> bool:
+def sit(work: Work, folder: Path, machine: Machine, seconds: float, *, longest_first: bool = False) -> bool:
     """Train for so many seconds; whether all is done. What was begun is in the folder's checkpoints."""
 
     def stop(*_: Any) -> None:
@@ -70,7 +73,8 @@ def sit(work: Work, folder: Path, machine: Machine, seconds: float) -> bool:
         with open_store(f"sqlite:///{folder / STORE}") as store:
             left = [trial for trial in work.trials if not store.has([trial.key])]
             if left:
-                run_all(replace(work, trials=in_order(left, folder)), store, machine, tell)
+                ordered = in_order(left, folder, longest_first=longest_first)
+                run_all(replace(work, trials=ordered), store, machine, tell)
         return True
     except KeyboardInterrupt:
         return False
@@ -160,6 +164,7 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, help="where this one's go; without it nothing is trained")
     parser.add_argument("--seconds", type=float, default=520.0)
     parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--longest-first", action="store_true")
     parser.add_argument("--room", type=float, default=ROOM, help="MiB of all that is packed")
     parser.add_argument("--mixers", nargs="*", default=["attn"])
     parser.add_argument("--tasks", nargs="*", default=[])
@@ -178,7 +183,7 @@ def main() -> None:
             with open_store(f"sqlite:///{folder / STORE}") as store:
                 read_records(store, asked.records)
         if asked.out is not None:
-            done = sit(work, folder, machine, asked.seconds)
+            done = sit(work, folder, machine, asked.seconds, longest_first=asked.longest_first)
             left_out = pack(folder, asked.out, int(asked.room * MIB))
             print(f"{'all done' if done else 'stopped'} after {time.perf_counter() - begun:.0f} s", flush=True)
             if left_out:
