@@ -103,15 +103,25 @@ def long_scan() -> Family:
 
 
 def narrow(timed: dict[str, tuple[KernelCase, int, int, torch.dtype, int]]) -> Family:
-    """Softmax attention with heads of 8 channels: rows of a tile, warps, stages and registers, both passes."""
+    """Softmax attention with heads of 8 channels, queries × keys of a tile, warps, stages and registers: the backward
+    pass with atomic additions and without (behind the forward pass as it is), then the forward pass."""
     tiles = {}
-    for rows, warps, stages, registers in (
-        (64, 4, 1, 128), (64, 4, 1, None), (64, 4, 2, 128), (64, 4, 1, 104), (64, 4, 1, 160), (128, 8, 1, 128),
-        (64, 4, 1, 96), (64, 8, 1, None),
+    for rows, columns, warps, registers in (
+        (64, 64, 4, 128), (64, 128, 8, 128), (64, 128, 4, None), (32, 128, 4, None), (32, 64, 2, 128), (32, 64, 2, 168),
+        (16, 128, 2, None), (32, 32, 1, None),
     ):  # fmt: skip
-        tile = {"ROWS": rows, "num_warps": warps, "num_stages": stages, "maxnreg": registers}
-        use = [put(narrow_attention_triton, name, tile) for name in ("FORWARD", "BACKWARD")]
-        tiles[str((rows, warps, stages, registers))] = put_all(*use)
+        for atomic in (True, False):
+            tile = {"ROWS": rows, "COLUMNS": columns, "ATOMIC": atomic, "num_warps": warps, "num_stages": 1}
+            name = f"backward {rows} x {columns}, {warps} warps, {registers} registers, atomic {atomic}"
+            tiles[name] = put(narrow_attention_triton, "BACKWARD", tile | {"maxnreg": registers})
+    for rows, columns, warps, stages in (
+        (64, 64, 4, 1), (64, 128, 4, 1), (128, 64, 4, 1), (128, 128, 8, 1), (64, 256, 4, 1), (32, 64, 2, 1),
+        (64, 64, 4, 2),
+    ):  # fmt: skip
+        tile = {"ROWS": rows, "COLUMNS": columns, "num_warps": warps, "num_stages": stages}
+        tiles[f"forward {rows} x {columns}, {warps} warps, {stages} stages"] = put(
+            narrow_attention_triton, "FORWARD", tile
+        )
     lengths = [Setting(BF16, T, "", members) for T, members in ((1, 1), (65, 1), (128, 1), (200, 3))]
     return Family([(attention_case("attn", 16, 8), lengths)], timed, tiles)
 

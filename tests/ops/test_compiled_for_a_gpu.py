@@ -60,11 +60,15 @@ def test_the_scan(N, L, kept):
 def test_attention_of_narrow_heads(even, causal, D):
     from plait.ops import narrow_attention_triton
 
-    constants = {"H": 2, "D": D, "WIDE": 16, "ROWS": 64, "EVEN": even, "CAUSAL": causal, "FOLD": D == 8}
+    constants = {"H": 2, "D": D, "WIDE": 16, "ROWS": 64, "COLUMNS": 64, "EVEN": even, "CAUSAL": causal, "FOLD": D == 8}
     half = dict.fromkeys(("q", "k", "v", "o", "grad_o", "grad_q", "grad_k", "grad_v", "kept_q", "kept_g"), "*bf16")
     strides = {f"{name}_{axis}": "i32" for name in "qkvg" for axis in "st"}
-    for kernel in (narrow_attention_triton.forward, narrow_attention_triton.backward):
-        ptx = compiled(kernel, constants, T="i32", scale="fp32", natural="fp32", **half, **strides)
+    for kernel, more in (
+        (narrow_attention_triton.forward, {}),
+        (narrow_attention_triton.backward, {"ATOMIC": True}),
+        (narrow_attention_triton.backward, {"ATOMIC": False, "ROWS": 32}),
+    ):
+        ptx = compiled(kernel, constants | more, T="i32", scale="fp32", natural="fp32", **half, **strides)
         assert "mma" in ptx
 
 

@@ -186,6 +186,20 @@ def test_narrow_attention(tokens, width, causal, dtype, near):
         assert gap < near, gap
 
 
+@pytest.mark.parametrize(("forward", "backward"), [((64, 128), (32, 128)), ((32, 16), (16, 64)), ((16, 64), (32, 32))])
+@pytest.mark.parametrize(
+    ("tokens", "width", "causal", "atomic"),
+    [(128, 8, True, False), (150, 8, True, True), (150, 8, True, False), (150, 16, False, False)],
+)
+def test_narrow_attention_in_other_tiles(forward, backward, tokens, width, causal, atomic, monkeypatch):
+    from plait.ops import narrow_attention_triton
+
+    for name, (rows, columns), more in (("FORWARD", forward, {}), ("BACKWARD", backward, {"ATOMIC": atomic})):
+        tile = {**getattr(narrow_attention_triton, name), "ROWS": rows, "COLUMNS": columns, **more}
+        monkeypatch.setattr(narrow_attention_triton, name, tile)
+    test_narrow_attention(tokens, width, causal, *((torch.float32, 1e-5) if INTERPRETED else (torch.bfloat16, 2e-2)))
+
+
 @pytest.mark.parametrize(("rows", "width"), [(1, 1), (7, 5), (33, 700)])
 def test_swiglu(rows, width):
     from plait.ops.elementwise import swiglu_reference

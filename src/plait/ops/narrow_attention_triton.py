@@ -2,10 +2,11 @@
 
 A fleet has thousands of sequence-head pairs, so none needs to be divided among programs: each program accumulates its
 gradients of queries, keys and values alone, in a fixed order. The backward pass computes the scores of a tile with keys
-as rows, the layout that the two products over queries need. With so little arithmetic per tile, addresses, masks and
-additions to scores cost as much: what is known beforehand (head width, whether tiles divide the sequence) is a
-constant, only tiles on the diagonal are masked, and unused channels of a tile are put to use, which is free, because
-products run over all channels anyway:
+as rows, the layout that the two products over queries need. Its tiles may have more keys than queries: the gradient of
+a query is then added to memory less often, but more of the diagonal's scores are computed in vain. With so little
+arithmetic per tile, addresses, masks and additions to scores cost as much: what is known beforehand (head width,
+whether tiles divide the sequence) is a constant, only tiles on the diagonal are masked, and unused channels of a tile
+are put to use, which is free, because products run over all channels anyway:
 
 * a channel of ones behind the values sums the probabilities of a row;
 * −lse behind the queries and −⟨do, o⟩ behind the output's gradients, each in three parts that together have fp32
@@ -32,9 +33,11 @@ import triton.language as tl
 from torch import Tensor
 
 PARTS = tl.constexpr(3)  # half-precision parts of an fp32 number
-#: Rows and columns of a tile and its warps, measured on an H200 at D = 8 and 128 to 1,024 tokens.
-FORWARD = {"ROWS": 64, "num_warps": 4, "num_stages": 1}
-BACKWARD = {"ROWS": 64, "num_warps": 4, "num_stages": 1, "maxnreg": 128}
+#: Queries (rows) and keys (columns) of a tile and its warps, measured on an H200 at D = 8 and 128 to 1,024 tokens. A
+#: backward tile has a multiple of its rows as columns; it adds to the gradient of its queries in memory by atomic
+#: additions, or reads it at the beginning and writes it at the end.
+FORWARD = {"ROWS": 64, "COLUMNS": 64, "num_warps": 4, "num_stages": 1}
+BACKWARD = {"ROWS": 64, "COLUMNS": 64, "ATOMIC": True, "num_warps": 4, "num_stages": 1, "maxnreg": 128}
 AT = {"COLUMNS": 64, "num_warps": 4, "num_stages": 2}
 
 
@@ -116,7 +119,7 @@ def forward_tile(
 @triton.jit
 def forward(
     q, k, v, o, lse, q_s, q_t, k_s, k_t, v_s, v_t, T, scale, H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, EVEN: tl.constexpr, CAUSAL: tl.constexpr, FOLD: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr, CAUSAL: tl.constexpr, FOLD: tl.constexpr,
 ):  # fmt: skip
     h, s, block = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
     q, k, v, o = q + s * q_s + h * D, k + s * k_s + h * D, v + s * v_s + h * D, o + (s * T * H + h) * D
@@ -125,15 +128,18 @@ def forward(
     most = tl.full((ROWS,), -float("inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     out = tl.zeros((ROWS, WIDE), tl.float32)
-    for start in range(0, block * ROWS if CAUSAL else T, ROWS):
-        column = start + tl.arange(0, ROWS)
+    diagonal = block * ROWS // COLUMNS * COLUMNS
+    for start in range(0, diagonal if CAUSAL else T, COLUMNS):
+        column = start + tl.arange(0, COLUMNS)
         most, total, out = forward_tile(
             query, k, v, row, column, most, total, out, T, k_t, v_t, scale, D, WIDE, EVEN, CAUSAL, False, FOLD
         )
     if CAUSAL:
-        most, total, out = forward_tile(
-            query, k, v, row, row, most, total, out, T, k_t, v_t, scale, D, WIDE, EVEN, CAUSAL, True, FOLD
-        )
+        for step in tl.static_range(tl.cdiv(ROWS, COLUMNS)):
+            column = diagonal + step * COLUMNS + tl.arange(0, COLUMNS)
+            most, total, out = forward_tile(
+                query, k, v, row, column, most, total, out, T, k_t, v_t, scale, D, WIDE, EVEN, CAUSAL, True, FOLD
+            )
     if FOLD:
         total = tl.sum(tl.where((tl.arange(0, WIDE) == D)[None, :], out, 0.0), 1)
     put_rows(o, (out / total[:, None]).to(o.dtype.element_ty), row, T, H * D, D, WIDE, EVEN)
@@ -145,10 +151,12 @@ def forward(
 def backward_tile(
     q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, key, value, row, column, sum_k, sum_v, T, q_t, g_t,
     scale, natural, H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr, CAUSAL: tl.constexpr,
-    DIAGONAL: tl.constexpr, FIRST: tl.constexpr, FOLD: tl.constexpr,
+    DIAGONAL: tl.constexpr, FIRST: tl.constexpr, FOLD: tl.constexpr, ATOMIC: tl.constexpr,
 ):  # fmt: skip
     """One tile's contribution to all three gradients. Rows beyond the end have no gradient and add nothing. The first
     tile of a row computes ⟨do, o⟩; the one on the diagonal is the last and writes the gradient of the query."""
+    if not FIRST and not ATOMIC:  # early: the products do not wait for it
+        share = load_rows(added_q, row, T, D, D, WIDE, EVEN)
     if FIRST or not FOLD:
         query = load_rows(q, row, T, q_t, D, WIDE, EVEN)
         grad = load_rows(grad_o, row, T, g_t, D, WIDE, EVEN)
@@ -181,14 +189,17 @@ def backward_tile(
     sum_v = tl.dot(p.to(grad.dtype), grad, sum_v)
     grad_score = (p * change).to(query.dtype)
     sum_k = tl.dot(grad_score, query, sum_k)
-    share = natural * tl.dot(tl.trans(grad_score), key)
+    if FIRST or ATOMIC:
+        share = natural * tl.dot(tl.trans(grad_score), key)
+    else:
+        share += natural * tl.dot(tl.trans(grad_score), key)
     if DIAGONAL:
-        if not FIRST:  # accumulated bypassing the cache, so read in the same way
+        if not FIRST and ATOMIC:  # accumulated bypassing the cache, so read in the same way
             d = tl.arange(0, WIDE)
             at = added_q + row[:, None] * D + d[None, :]
             share += tl.load(at, mask=(row < T)[:, None] & (d < D)[None, :], other=0.0, cache_modifier=".cg")
         put_rows(grad_q, share.to(grad_q.dtype.element_ty), row, T, H * D, D, WIDE, EVEN)
-    elif FIRST:
+    elif FIRST or not ATOMIC:
         put_rows(added_q, share, row, T, D, D, WIDE, EVEN)
     else:
         # One addition to each number between two barriers, for a fixed order.
@@ -201,28 +212,30 @@ def backward_tile(
 @triton.jit
 def backward_keys(
     q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, start, T, q_t, k_t, v_t, g_t,
-    scale, natural, H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, EVEN: tl.constexpr,
-    CAUSAL: tl.constexpr, FIRST: tl.constexpr, FOLD: tl.constexpr,
+    scale, natural, H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    EVEN: tl.constexpr, CAUSAL: tl.constexpr, FIRST: tl.constexpr, FOLD: tl.constexpr, ATOMIC: tl.constexpr,
 ):  # fmt: skip
     """The tiles of keys from `start` on, with all queries that see them."""
-    column = start + tl.arange(0, ROWS)
+    column = start + tl.arange(0, COLUMNS)
     key = load_rows(k, column, T, k_t, D, WIDE, EVEN)
     value = load_rows(v, column, T, v_t, D, WIDE, EVEN)
     if FOLD:
         key, value = with_ones(key, D, WIDE), with_ones(value, D, WIDE)
-    sum_k = tl.zeros((ROWS, WIDE), tl.float32)
-    sum_v = tl.zeros((ROWS, WIDE), tl.float32)
-    for first in range(start + ROWS if CAUSAL else 0, T, ROWS):
+    sum_k = tl.zeros((COLUMNS, WIDE), tl.float32)
+    sum_v = tl.zeros((COLUMNS, WIDE), tl.float32)
+    for first in range(start + COLUMNS if CAUSAL else 0, T, ROWS):
         row = first + tl.arange(0, ROWS)
         sum_k, sum_v = backward_tile(
             q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, key, value, row, column, sum_k, sum_v, T, q_t,
-            g_t, scale, natural, H, D, WIDE, EVEN, CAUSAL, False, FIRST, FOLD,
+            g_t, scale, natural, H, D, WIDE, EVEN, CAUSAL, False, FIRST, FOLD, ATOMIC,
         )  # fmt: skip
     if CAUSAL:
-        sum_k, sum_v = backward_tile(
-            q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, key, value, column, column, sum_k, sum_v, T, q_t,
-            g_t, scale, natural, H, D, WIDE, EVEN, CAUSAL, True, FIRST, FOLD,
-        )  # fmt: skip
+        for step in tl.static_range(COLUMNS // ROWS):
+            row = start + step * ROWS + tl.arange(0, ROWS)
+            sum_k, sum_v = backward_tile(
+                q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, key, value, row, column, sum_k, sum_v, T,
+                q_t, g_t, scale, natural, H, D, WIDE, EVEN, CAUSAL, True, FIRST, FOLD, ATOMIC,
+            )  # fmt: skip
     put_rows(grad_k, (natural * sum_k).to(grad_k.dtype.element_ty), column, T, H * D, D, WIDE, EVEN)
     put_rows(grad_v, sum_v.to(grad_v.dtype.element_ty), column, T, H * D, D, WIDE, EVEN)
 
@@ -231,8 +244,8 @@ def backward_keys(
 def backward(
     q, k, v, o, lse, grad_o, delta, added_q, kept_q, kept_g, grad_q, grad_k, grad_v,
     q_s, q_t, k_s, k_t, v_s, v_t, g_s, g_t, T, scale, natural,
-    H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, EVEN: tl.constexpr, CAUSAL: tl.constexpr,
-    FOLD: tl.constexpr,
+    H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    EVEN: tl.constexpr, CAUSAL: tl.constexpr, FOLD: tl.constexpr, ATOMIC: tl.constexpr,
 ):  # fmt: skip
     h, s = tl.program_id(0), tl.program_id(1).to(tl.int64)
     q, k, v, grad_o = q + s * q_s + h * D, k + s * k_s + h * D, v + s * v_s + h * D, grad_o + s * g_s + h * D
@@ -242,13 +255,13 @@ def backward(
     kept_q, kept_g = kept_q + pair * WIDE, kept_g + pair * WIDE
     backward_keys(
         q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, 0, T, q_t, k_t, v_t, g_t,
-        scale, natural, H, D, WIDE, ROWS, EVEN, CAUSAL, True, FOLD,
+        scale, natural, H, D, WIDE, ROWS, COLUMNS, EVEN, CAUSAL, True, FOLD, ATOMIC,
     )  # fmt: skip
-    for start in range(ROWS, T, ROWS):
+    for start in range(COLUMNS, T, COLUMNS):
         tl.debug_barrier()  # earlier tiles have written what these read
         backward_keys(
             q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, start, T, q_t, k_t, v_t,
-            g_t, scale, natural, H, D, WIDE, ROWS, EVEN, CAUSAL, False, FOLD,
+            g_t, scale, natural, H, D, WIDE, ROWS, COLUMNS, EVEN, CAUSAL, False, FOLD, ATOMIC,
         )  # fmt: skip
 
 
@@ -380,5 +393,5 @@ def _sizes_at(q_SNHD: Tensor, k_STHD: Tensor) -> dict[str, Any]:
 def _sizes(measured: dict[str, int], q_STHD: Tensor, causal: bool) -> dict[str, Any]:
     _, T, H, D = q_STHD.shape
     wide = max(16, triton.next_power_of_2(D))
-    even = T % measured["ROWS"] == 0
+    even = T % measured["ROWS"] == T % measured["COLUMNS"] == 0
     return {**measured, "H": H, "D": D, "WIDE": wide, "EVEN": even, "CAUSAL": causal, "FOLD": D + PARTS.value <= wide}
