@@ -8,7 +8,9 @@ for so many seconds, and packs them again into pieces that may come back. Checkp
 training that would lose most, and others while there is room. So what has a checkpoint comes first, then the others
 from the shortest on: most of what a sitting begins, it ends. Those of one shape come one after the other. A sitting
 that can end all that is left starts with the longest (`--longest-first`), so that none is left alone at the end.
-SIGALRM ends a sitting early.
+SIGALRM ends a sitting early. With `--folder` the store and all checkpoints (one a minute) also stay in a folder of this
+machine, from which the next sitting goes on even if this one was killed; `--pack-only` packs that folder, even while a
+sitting runs, so that little is lost with the machine.
 The result is that of `plait probe MIXERS --full --no-baselines --device cuda`, uninterrupted, and in the same store.
 On a GPU several workers share it: start `nvidia-cuda-mps-control -d` first. `--records` writes what is finished, a line
 per setting, and reads it before a sitting, so that a later one needs no other file.
@@ -20,12 +22,13 @@ import argparse
 import gzip
 import io
 import json
-import math
 import signal
+import sqlite3
 import tarfile
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,21 +96,33 @@ def pack(folder: Path, files: Path, room: int = ROOM * MIB) -> list[str]:
     files.mkdir(parents=True, exist_ok=True)
     for old in files.glob(f"{PIECES}*"):
         old.unlink()
-    left_out, stores = [], [(math.inf, path) for path in folder.iterdir() if path.name.startswith(STORE)]
+    left_out = []
     with tempfile.TemporaryFile() as whole:
         with tarfile.open(fileobj=whole, mode="w") as tar:
-            for seconds, path in [*stores, *found]:
-                content = gzip.compress(path.read_bytes(), 1)
-                if whole.tell() + len(content) > room and seconds < math.inf:
-                    left_out.append(f"{path.parent.name}: {seconds:.0f} s")
-                    continue
-                entry = tarfile.TarInfo(f"{path.relative_to(folder)}.gz")
+
+            def add(name: str, content: bytes) -> None:
+                entry = tarfile.TarInfo(f"{name}.gz")
                 entry.size = len(content)
                 tar.addfile(entry, io.BytesIO(content))
+
+            add(STORE, gzip.compress(_snapshot(folder / STORE), 1))
+            for seconds, path in found:
+                content = gzip.compress(path.read_bytes(), 1)
+                if whole.tell() + len(content) > room:
+                    left_out.append(f"{path.parent.name}: {seconds:.0f} s")
+                else:
+                    add(str(path.relative_to(folder)), content)
         whole.seek(0)
         for number, piece in enumerate(iter(lambda: whole.read(PIECE), b"")):
             (files / f"{PIECES}{number}").write_bytes(piece)
     return left_out
+
+
+def _snapshot(path: Path) -> bytes:
+    """A store as one file, though others may be writing to it."""
+    with closing(sqlite3.connect(path)) as live, closing(sqlite3.connect(":memory:")) as copy:
+        live.backup(copy)
+        return copy.serialize()
 
 
 def unpack(files: Path, folder: Path) -> None:
@@ -165,6 +180,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=520.0)
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--longest-first", action="store_true")
+    parser.add_argument("--folder", type=Path, help="keep store and checkpoints here, and go on from them")
+    parser.add_argument("--pack-only", action="store_true", help="pack what is in the folder, and train nothing")
     parser.add_argument("--room", type=float, default=ROOM, help="MiB of all that is packed")
     parser.add_argument("--mixers", nargs="*", default=["attn"])
     parser.add_argument("--tasks", nargs="*", default=[])
@@ -177,13 +194,15 @@ def main() -> None:
     share = None if asked.device == "cpu" else 1 / asked.workers
     machine = Machine(Place.of("", asked.workers, asked.device, share), checkpoint_seconds=60.0)
     with tempfile.TemporaryDirectory() as name:
-        folder, begun = Path(name), time.perf_counter()
-        unpack(asked.files, folder)
-        if asked.records is not None:
+        folder, begun = asked.folder or Path(name), time.perf_counter()
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / STORE).exists():
+            unpack(asked.files, folder)
+        if asked.records is not None and not asked.pack_only:
             with open_store(f"sqlite:///{folder / STORE}") as store:
                 read_records(store, asked.records)
         if asked.out is not None:
-            done = sit(work, folder, machine, asked.seconds, longest_first=asked.longest_first)
+            done = not asked.pack_only and sit(work, folder, machine, asked.seconds, longest_first=asked.longest_first)
             left_out = pack(folder, asked.out, int(asked.room * MIB))
             print(f"{'all done' if done else 'stopped'} after {time.perf_counter() - begun:.0f} s", flush=True)
             if left_out:

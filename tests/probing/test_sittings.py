@@ -13,7 +13,7 @@ from plait.probing.plan import with_seeds
 from plait.probing.protocol import candidates, full
 from plait.probing.run import Machine
 from plait.probing.trial import checkpoint_path
-from plait.records import open_store
+from plait.records import Record, open_store, provenance_of
 from plait.training import checkpoint
 from plait.workers.pool import Place
 
@@ -64,16 +64,20 @@ def test_what_has_no_room_is_left_out_the_least_trained_first(sittings, tmp_path
 
     here, files, there = tmp_path / "here", tmp_path / "files", tmp_path / "there"
     here.mkdir()
-    (here / "plait.db").write_bytes(b"records")
+    record = Record.of("probe", {"protocol": 1}, {"accuracy": 0.5}, provenance_of(0.0, 1.0))
+    with open_store(f"sqlite:///{here / 'plait.db'}") as store:
+        store.put(record)
     for key, seconds in (("short", 5.0), ("long", 50.0)):
         tensors = {"params/x": torch.randn(10 * sittings.MIB // 4)}
         checkpoint.save_state(checkpoint_path(here / "checkpoints", key), {"tensors": tensors, "seconds": seconds})
     assert sittings.pack(here, files, room=16 * sittings.MIB) == ["short: 5 s"]
-    assert sittings.pack(here, files) == []
+    with open_store(f"sqlite:///{here / 'plait.db'}"):  # a sitting that runs
+        assert sittings.pack(here, files) == []
     assert sorted(path.name for path in files.iterdir()) == ["sitting.tar.0", "sitting.tar.1"]
     assert all(path.stat().st_size <= sittings.PIECE for path in files.iterdir())
     sittings.unpack(files, there)
-    assert (there / "plait.db").read_bytes() == b"records"
+    with open_store(f"sqlite:///{there / 'plait.db'}") as store:
+        assert store.get(record.key) == record
     assert {path.parent.name for path in there.glob("checkpoints/*/fleet.safetensors")} == {"short", "long"}
 
 
@@ -82,6 +86,7 @@ def test_what_has_a_checkpoint_comes_first_then_one_shape_after_the_other(sittin
     trials = with_seeds(candidates(["attn"], protocol, baselines=False), protocol, [1] * 66, "cpu").trials
     begun = max(trials, key=lambda trial: trial.task.input_length)
     checkpoint.save_state(checkpoint_path(tmp_path / sittings.CHECKPOINTS, begun.key), {"tensors": {}, "seconds": 1.0})
+    assert [t.task.input_length for t in sittings.in_order(trials, tmp_path, longest_first=True)][1] == 1024
     first, *others = sittings.in_order(trials, tmp_path)
     assert first is begun
     lengths = [trial.task.input_length for trial in others]
