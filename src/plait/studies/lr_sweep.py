@@ -21,7 +21,7 @@ import torch
 
 from plait.algorithms.proxies import Windows
 from plait.analysis.learning_rate import LearningRateStudy, learning_rate_study
-from plait.analysis.paired import seed_noise
+from plait.analysis.seed_noise import seed_noise
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.units import percent

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.analysis.comparisons import AspectStudy, aspect_study
-from plait.analysis.paired import seed_noise
+from plait.analysis.seed_noise import seed_noise
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.units import percent
