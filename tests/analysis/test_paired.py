@@ -220,6 +220,24 @@ def test_what_diverges_loses_and_a_diverged_seed_is_counted() -> None:
     assert compared.verdict == "good is best"
 
 
+def test_the_best_of_the_seeds_that_did_not_diverge_is_not_simply_the_best() -> None:
+    """Four of five diverged: whoever trains it once will most probably see that, and the verdict did not say it."""
+    survivor = {0: 1.0} | dict.fromkeys(range(1, 5), math.nan)
+    steady = {"b": dict(enumerate([1.5, 1.51, 1.5, 1.49, 1.5])), "c": dict(enumerate([1.6, 1.61, 1.6, 1.59, 1.6]))}
+    assert compare_losses({"a": survivor, **steady}).verdict == "a is best; a diverged with 4 of 5 seeds"
+    assert compare_losses({**steady, "d": dict.fromkeys(range(5), math.nan)}).verdict == "b is best"
+
+
+def test_two_that_are_distinguishable_are_not_said_to_be_equal() -> None:
+    """The noisy leader is not distinguishable from either, but they are from each other."""
+    rng = np.random.default_rng(3)
+    calm = {name: dict(enumerate(mean + rng.normal(0, 0.001, 5))) for name, mean in (("b", 1.0), ("c", 1.05))}
+    noisy = {"a": dict(enumerate([0.5, 1.4, 0.6, 1.5, 0.7]))}
+    compared = compare_losses({**noisy, **calm, "d": dict(enumerate(9 + rng.normal(0, 0.001, 5)))})
+    assert next(pair.verdict for pair in compared.pairs if (pair.a, pair.b) == ("b", "c")) == "a"
+    assert compared.verdict == "b and c are not distinguishable from a; the other is worse"
+
+
 def test_a_noisy_architecture_does_not_hide_the_others() -> None:
     rng = np.random.default_rng(3)
     calm = {name: dict(enumerate(rng.normal(mean, 0.01, 5))) for name, mean in (("a", 1.0), ("b", 1.05), ("c", 1.05))}

@@ -86,14 +86,24 @@ class Compared:
 
     @property
     def verdict(self) -> str:
-        """The verdict as a sentence."""
+        """The verdict as a sentence, with the diverged seeds of those that it calls best."""
         best = self.best
-        rest = len(self.architectures) - len(best)
         if not best:
             return "all diverged"
+        lost = [
+            f"{judged.name} diverged with {judged.diverged} of {judged.seeds} seeds"
+            for judged in self.architectures
+            if judged.diverged and judged.name in best
+        ]
+        return "; ".join([self._told(best), *lost])
+
+    def _told(self, best: list[str]) -> str:
+        rest = len(self.architectures) - len(best)
         if len(best) == 1:
             return f"{best[0]} is best" if rest else f"{best[0]} alone"
         others = f"; the other {rest} are worse" if rest > 1 else "; the other is worse" if rest else ""
+        if any(pair.verdict in ("a", "b") and {pair.a, pair.b} <= set(best) for pair in self.pairs):
+            return f"{', '.join(best[1:-1])} and {best[-1]} are not distinguishable from {best[0]}{others}"
         return f"{', '.join(best[:-1])} and {best[-1]} are not distinguishable{others}"
 
 
