@@ -259,7 +259,8 @@ class TestForesight:
         seen = foresee(Forecast(["a", "b", "c"], budgets, np.stack([early_DC, late_DC], 1), 0.01, 4e6, 8.0, "drawn"))
         assert not seen.crossings
         assert seen.text.startswith(
-            "a is most likely best from about 4 M tokens on (P(best) > 99 % at 4 M tokens); before that none is clearly the best"
+            "a is most likely best from about 4 M tokens on (P(best) > 99 % at 4 M tokens); "
+            "before that none is clearly the best"
         )
         assert [row.best for row in seen.rows] == ["b", "a"]  # each row names its most probable one
 
@@ -271,7 +272,8 @@ class TestForesight:
         seen = foresee(Forecast(["a", "b", "c"], [1e6, 4e6, 16e6], loss_DBC, 0.01, 4e6, 8.0, "drawn"))
         assert not seen.crossings
         assert seen.text == (
-            "a is most likely best up to about 4 M tokens (P(best) > 99 % at 4 M tokens); beyond that none is clearly the best; "
+            "a is most likely best up to about 4 M tokens (P(best) > 99 % at 4 M tokens); "
+            "beyond that none is clearly the best; "
             "no forecast beyond 32 M tokens"
         )
 

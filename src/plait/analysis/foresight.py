@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Crossing:
-    """`before` is most likely best up to `tokens`, `after` beyond. `low` or `high` is None if the range is open on that side."""
+    """`before` is best up to `tokens`, `after` beyond. `low` or `high` is None if the range is open on that side."""
 
     before: str
     after: str
@@ -81,7 +81,8 @@ class Foresight:
             until = f"{since} about {count(last.tokens)} tokens"
             return f"{last.leader} is most likely best {until} ({chance}); beyond that none is clearly the best{end}"
         if first is self.rows[0]:
-            return f"{last.leader} is most likely best at every budget from {count(first.tokens)} tokens on ({chance}){end}"
+            always = f"at every budget from {count(first.tokens)} tokens on"
+            return f"{last.leader} is most likely best {always} ({chance}){end}"
         since = f"{last.leader} is most likely best from about {count(first.tokens)} tokens on ({chance})"
         return f"{since}; before that none is clearly the best{end}"
 
