@@ -85,6 +85,18 @@ def cases() -> Iterator[tuple[tuple[str, ...], str, Held, int]]:
                 times = 3 if models < 8 else 1
                 yield (f"compare {name}: all equal",), "false alarms", _compare(models, seeds, shared, 0.0), times
                 yield (f"compare {name}: one worse by 3 × the noise",), "power", _compare(models, seeds, shared, 3.0), 1
+    for models in (2, 3, 8):
+        for seeds in (2, 3, 5):
+            limit = seeds == 2 and models > 2  # two seeds do not show how much of their noise they share
+            names = tuple(f"compare {what}, {models} architectures, {seeds} seeds" for what in ("loss", "difference"))
+            yield names[:1], "known limit" if limit else "conservative", _interval(models, seeds, 1.0, 0.02, 0), 3
+            yield names[1:], "conservative", _interval(models, seeds, 1.0, 0.02, 1), 3
+            # Too few seeds to see that one is noisier; it is judged by the noise of the others.
+            name = f"compare difference, {models} architectures, {seeds} seeds, one four times as noisy"
+            yield (name,), "known limit", _interval(models, seeds, 4.0, 0.03, 1), 3
+    for windows in (2, 4, 8, 16):
+        name = f"compare 8 architectures, 5 seeds, {windows} windows that differ more than seeds: all equal"
+        yield (name,), "false alarms", _compare(8, 5, 0.0, 0.0, windows, 0.05), 1
     for sequences in (2, 3, 8, 32):
         yield (f"extrapolation slope, {sequences} sequences",), "coverage", _slope(sequences), CHEAP
     for seeds in (2, 3, 5):
@@ -196,16 +208,18 @@ def _verdict(models: int, seeds: int, chosen: bool, ahead: float) -> Held:
     return alarm
 
 
-def _compare(models: int, seeds: int, shared: float, worse: float) -> Held:
-    """`shared`: the part of the variance between seeds that comes from batches, which all architectures see alike. Two
-    losses are told apart anywhere; or the share of the others that the worse one is told from."""
+def _compare(models: int, seeds: int, shared: float, worse: float, windows: int = 32, by_window: float = 0.0) -> Held:
+    """`shared`: the part of the variance between seeds that comes from batches, which all architectures see alike.
+    `by_window`: how far architectures differ by window. Two losses are told apart anywhere; or the share of the others
+    that the worse one is told from."""
 
     def told(rng: np.random.Generator) -> float:
-        hard_W, batches_S = rng.gamma(4, 0.5, 32), rng.normal(0, 0.01 * shared**0.5, seeds)
+        hard_W, batches_S = rng.gamma(4, 0.5, windows), rng.normal(0, 0.01 * shared**0.5, seeds)
+        own_MW = rng.normal(0, by_window, (models, windows)) if by_window else np.zeros((models, windows))
         losses = {
             str(m): {
-                s: hard_W + batches_S[s] + rng.normal(0, 0.01 * (1 - shared) ** 0.5) + rng.normal(0, 0.02, 32)
-                + (0.01 * worse if m == 0 else 0.0)
+                s: hard_W + own_MW[m] + batches_S[s] + rng.normal(0, 0.01 * (1 - shared) ** 0.5)
+                + rng.normal(0, 0.02, windows) + (0.01 * worse if m == 0 else 0.0)
                 for s in range(seeds)
             }
             for m in range(models)
@@ -216,6 +230,21 @@ def _compare(models: int, seeds: int, shared: float, worse: float) -> Held:
         return float(any(pair.verdict in ("a", "b") for pair in pairs))
 
     return told
+
+
+def _interval(models: int, seeds: int, noisier: float, batches: float, of: int) -> Held:
+    """The interval of the last one's loss (`of` 0), or of its difference from the first, which is so many times noisier
+    than the others; all are equal, and share batches."""
+
+    def held(rng: np.random.Generator) -> bool:
+        noise_M = np.array([0.01 * noisier] + (models - 1) * [0.01])
+        loss_MS = rng.normal(0, batches, seeds) + rng.normal(size=(models, seeds)) * noise_M[:, None]
+        compared = compare_losses({str(m): dict(enumerate(loss_S)) for m, loss_S in enumerate(loss_MS)}, draws=2)
+        last = str(models - 1)
+        pair = next(pair for pair in compared.pairs if (pair.a, pair.b) == ("0", last))
+        return _in(0.0, pair.interval if of else compared.architectures[-1].interval)
+
+    return held
 
 
 def _pair(rng: np.random.Generator, rho: float, models: int, kind: str) -> tuple[np.ndarray, np.ndarray]:

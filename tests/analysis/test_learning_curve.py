@@ -216,7 +216,7 @@ class TestForesight:
         assert found.low is not None
         assert found.low < 16e6 < (found.high or math.inf)
         assert 10e6 < found.tokens < 60e6  # slopes fade: it may take longer than straight lines would
-        assert seen.text.startswith("early is best up to about ")
+        assert seen.text.startswith("early is most likely best up to about ")
         assert "tokens, then late (crossing " in seen.text
         assert [row.best for row in seen.rows][:: len(seen.rows) - 1] == ["early", "late"]
         assert seen.rows[0].p_best["early"] > 0.95
@@ -245,7 +245,7 @@ class TestForesight:
     def test_none_where_one_leads_throughout(self, three: Runs) -> None:
         seen = foresee(extrapolate(three, BUDGETS))
         assert not seen.crossings
-        assert seen.text.startswith("low is best at every budget from 1 M tokens on (P(best) ")
+        assert seen.text.startswith("low is most likely best at every budget from 1 M tokens on (P(best) ")
         assert seen.text.endswith("; no forecast beyond 128 M tokens")
 
     def test_where_nobody_leads_at_first_the_later_leader_is_not_called_best_there(self) -> None:
@@ -259,7 +259,8 @@ class TestForesight:
         seen = foresee(Forecast(["a", "b", "c"], budgets, np.stack([early_DC, late_DC], 1), 0.01, 4e6, 8.0, "drawn"))
         assert not seen.crossings
         assert seen.text.startswith(
-            "a is best from about 4 M tokens on (P(best) > 99 % at 4 M tokens); before that none is clearly the best"
+            "a is most likely best from about 4 M tokens on (P(best) > 99 % at 4 M tokens); "
+            "before that none is clearly the best"
         )
         assert [row.best for row in seen.rows] == ["b", "a"]  # each row names its most probable one
 
@@ -271,7 +272,8 @@ class TestForesight:
         seen = foresee(Forecast(["a", "b", "c"], [1e6, 4e6, 16e6], loss_DBC, 0.01, 4e6, 8.0, "drawn"))
         assert not seen.crossings
         assert seen.text == (
-            "a is best up to about 4 M tokens (P(best) > 99 % at 4 M tokens); beyond that none is clearly the best; "
+            "a is most likely best up to about 4 M tokens (P(best) > 99 % at 4 M tokens); "
+            "beyond that none is clearly the best; "
             "no forecast beyond 32 M tokens"
         )
 
@@ -291,7 +293,7 @@ class TestForesight:
         worse_D = np.where(np.arange(10) < 4, 0.9, 1.1)
         loss_DBC = np.stack([np.ones(10), worse_D], 1)[:, None]
         seen = foresee(Forecast(["a", "b"], [1e6], loss_DBC, 0.01, 1e6, 8.0, "drawn"))
-        assert seen.text.startswith("a is best at every budget from 1 M tokens on (P(best) 60 %")
+        assert seen.text.startswith("a is most likely best at every budget from 1 M tokens on (P(best) 60 %")
 
     def test_budgets_must_rise(self, three: Runs) -> None:
         with pytest.raises(UserError, match="increasing order"):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import plait
+from plait.api.compare import _notes_on_windows
+from plait.training.track import Text
 
 SPECS = ["d=16 | attn[heads=2] swiglu", "d=16 | gla[heads=2] swiglu"]
 
@@ -60,3 +63,19 @@ def test_what_is_given_wrongly_is_said(match: str) -> None:
     for wrong in ("soon", 0):  # 0 is not the default
         with pytest.raises(plait.UserError, match="not a duration"):
             plait.compare(SPECS, time=wrong, match=match)
+
+
+@pytest.mark.parametrize(
+    ("held_out", "seen", "told"),
+    [
+        (128, False, "one validation window: how far losses depend on the text is unknown"),
+        (256, False, "2 validation windows are few"),
+        (2048, False, ""),
+        (2048, True, "16 of 16 validation windows repeat training text"),
+    ],
+)
+def test_validation_text_that_says_little_is_noted(held_out: int, seen: bool, told: str) -> None:
+    train, own = np.random.default_rng(0).integers(0, 256, (2, 4096)).astype(np.uint8)
+    notes = _notes_on_windows(Text.cut("a text", train, train if seen else own, 128, held_out))
+    assert len(notes) == bool(told)
+    assert all(note.startswith(told) for note in notes)

@@ -254,8 +254,32 @@ def test_no_difference_below_the_noise_is_called_one(apart: float, told: str) ->
     assert prediction.p_better("low", "high") > 0.99
     assert _against(prediction, "low", "high").verdict == told
     assert _verdict(prediction, "low") == (
-        "low is best" if told == "low" else "low is the best choice (P(best) > 99 %); not ruled out: high"
+        "low is best (P(best) > 99 %)"
+        if told == "low"
+        else "low is the best choice (P(best) > 99 %); not ruled out: high"
     )
+
+
+def test_many_that_are_each_unlikely_are_not_ruled_out_together() -> None:
+    """Each of ten others is worse with a probability of about 96 %, but one of them is better in a third of the draws:
+    the pick was called the best, better than every other."""
+    rng = np.random.default_rng(0)
+    loss_DC = np.exp(rng.normal([0.0, *[0.06] * 10], [1e-6, *[0.06 / 1.75] * 10], (4000, 11)))
+    names = ["pick", *(f"other{number}" for number in range(10))]
+    prediction = Prediction(names, 1e6, loss_DC, noise=1e-4)
+    assert all(prediction.p_better("pick", other) > 0.95 for other in names[1:])
+    assert 0.6 < prediction.p_best["pick"] < 0.7
+    ruled_out = [other for other in names[1:] if _against(prediction, "pick", other).verdict == "pick"]
+    assert sum(prediction.p_best[other] for other in ruled_out) <= 0.05
+    assert _verdict(prediction, "pick").startswith("pick is the best choice (P(best) 6")
+    assert not any(other in _verdict(prediction, "pick").split(": ")[1].split(", ") for other in ruled_out)
+
+
+def test_if_all_diverge_none_is_the_best() -> None:
+    prediction = Prediction(["a", "b"], 1e6, np.full((8, 2), np.inf), noise=0.01)
+    assert prediction.p_best == {"a": 0.0, "b": 0.0}
+    assert _against(prediction, prediction.pick, "b").verdict == "not distinguishable"
+    assert _verdict(prediction, prediction.pick) == "all diverged"
 
 
 def test_one_candidate_alone_and_none() -> None:

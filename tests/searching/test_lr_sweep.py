@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from plait.core.errors import UserError
@@ -91,3 +92,24 @@ def test_the_text_of_a_seed_is_its_own(corpus: Corpus, tmp_path: Path) -> None:
     assert not (train.inputs_DNT[0] == train.inputs_DNT[1]).all()
     assert (test.inputs_DNT[0] == test.inputs_DNT[1]).all()
     assert test.inputs_DNT.shape[1:] == (lr_sweep.EVALUATED, 8)
+
+
+def test_a_rate_is_better_only_if_the_seeds_show_it(corpus: Corpus) -> None:
+    """Equal rates with two seeds each: the better one was said to be ahead by more than the noise for a third of the
+    architectures."""
+    rng = np.random.default_rng(0)
+    clear = 0
+    for _ in range(100):
+        rows = [
+            {"spec": spec, "lr": rate, "seed": seed, "loss": float(rng.normal(2, 0.01)), "decoder_params": 1}
+            for spec in SPECS
+            for rate in (1e-3, 1e-2)
+            for seed in range(2)
+        ]
+        clear += SweepFindings(sweep(corpus), rows).clear
+    assert clear <= 300 * 0.05 + 3 * math.sqrt(300 * 0.05 * 0.95)
+    rows = [{**row, "loss": row["loss"] + (row["lr"] > 1e-3)} for row in rows]
+    found = SweepFindings(sweep(corpus), rows)
+    assert found.clear == 3
+    assert "for 3 of them the best rate is significantly better" in found.statement()
+    assert found.as_dict()["rates"][0]["clear"] == 3

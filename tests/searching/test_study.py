@@ -169,6 +169,22 @@ def test_shapes_within_the_noise_are_not_called_different(losses: tuple[float, f
     assert "standard deviation between seeds 0.0707 nats" in found.statement()
 
 
+def test_the_range_of_many_shapes_is_not_compared_with_the_noise_of_one() -> None:
+    """Eight equal shapes with two seeds each are spread over twice the noise: their perplexities were not called
+    indistinguishable in any of these draws."""
+    rng = np.random.default_rng(0)
+    told = []
+    for _ in range(50):
+        rows = [
+            {"d_model": 32 * (1 + i), "n_layer": 4, "decoder_params": 1000, "loss": losses.mean(),
+             "perplexity": math.exp(losses.mean()), "losses": losses.tolist()}
+            for i, losses in enumerate(rng.normal(2, 0.01, (8, 2)))
+        ]  # fmt: skip
+        found = ShapeFindings(ShapeStudy(study_space("study-gpt2"), Setting(seq=32), models=8), rows)
+        told.append(found.statement().endswith("not distinguishable"))
+    assert np.mean(told) >= 0.85
+
+
 def test_words(study: Study) -> None:
     found = made_up(
         study, grad_norm=[4, 3, 2, 1], grad_norm_flops=[30] * 4, width=[3, 4, 2, 1], decoder_params=[1, 2, 3, 4]

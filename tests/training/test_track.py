@@ -93,6 +93,15 @@ def test_held_out_windows_are_from_all_over_the_text(corpus):
         Text.of(corpus, 10**7, 640)
 
 
+def test_held_out_windows_that_repeat_the_training_text_are_counted():
+    """A file of repeated paragraphs is cut by position, so both splits have them."""
+    rng = np.random.default_rng(0)
+    page, own = rng.integers(0, 256, (2, 1024)).astype(np.uint8)
+    text = Text.cut("a text", np.concatenate([page, page[::-1]]), np.concatenate([page, own, page[:1]]), 128, 2048)
+    assert len(text.inputs_NT) == 16
+    assert text.windows_seen() == 8
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_captured_step_that_was_not_compiled_is_the_plain_one(corpus):
     text, losses = Text.of(corpus, RECIPE.seq_len, 480), []

@@ -21,7 +21,9 @@ LEVEL = 0.9  # probability of the credible intervals
 
 
 def _shares_of_best(loss_DC: Floats) -> Floats:
-    return np.bincount(np.argmin(loss_DC, axis=1), minlength=loss_DC.shape[1]) / len(loss_DC)
+    """Draws in which all diverged count for none."""
+    finite_D = np.isfinite(loss_DC).any(axis=1)
+    return np.bincount(np.argmin(loss_DC, axis=1), finite_D, loss_DC.shape[1]) / len(loss_DC)
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ class Prediction:
     def regret(self) -> dict[str, float]:
         """The expected excess of each candidate's loss over that of the best one."""
         finite_DC = np.where(np.isfinite(self.loss_DC), self.loss_DC, np.inf)
-        mean_C = finite_DC.mean(axis=0) - finite_DC.min(axis=1).mean()
+        least = float(finite_DC.min(axis=1).mean())
+        mean_C = finite_DC.mean(axis=0) - (least if math.isfinite(least) else 0.0)
         return dict(zip(self.names, mean_C.tolist(), strict=True))
 
     @property

@@ -1,7 +1,7 @@
 """The best candidate as a function of the training budget: P(best) against tokens, and the crossings between leaders.
 
     outlook = foresee(extrapolate(observations, budgets))
-    outlook.text        "gdn is best up to about 20 M tokens, then attn (crossing at 14–31 M)"
+    outlook.text        "gdn is most likely best up to about 20 M tokens, then attn (crossing at 14–31 M)"
 
 A crossing is located in every posterior sample of the two curves: the last budget at which the early leader is still
 ahead. The estimate is the median over samples, clipped to the budgets between which each leads clearly; the range holds
@@ -61,7 +61,7 @@ class Foresight:
             return f"no architecture is clearly the best at any budget from {least} to {most} tokens{end}"
         if not self.crossings:
             return self._one_leader(end)
-        parts = [f"{self.crossings[0].before} is best up to about {count(self.crossings[0].tokens)} tokens"]
+        parts = [f"{self.crossings[0].before} is most likely best up to about {count(self.crossings[0].tokens)} tokens"]
         for at, crossing in enumerate(self.crossings):
             last = at == len(self.crossings) - 1
             until = "" if last else f" up to about {count(self.crossings[at + 1].tokens)}"
@@ -79,10 +79,11 @@ class Foresight:
         if last is not self.rows[-1]:
             since = "up to" if first is self.rows[0] else f"from about {count(first.tokens)} to"
             until = f"{since} about {count(last.tokens)} tokens"
-            return f"{last.leader} is best {until} ({chance}); beyond that none is clearly the best{end}"
+            return f"{last.leader} is most likely best {until} ({chance}); beyond that none is clearly the best{end}"
         if first is self.rows[0]:
-            return f"{last.leader} is best at every budget from {count(first.tokens)} tokens on ({chance}){end}"
-        since = f"{last.leader} is best from about {count(first.tokens)} tokens on ({chance})"
+            always = f"at every budget from {count(first.tokens)} tokens on"
+            return f"{last.leader} is most likely best {always} ({chance}){end}"
+        since = f"{last.leader} is most likely best from about {count(first.tokens)} tokens on ({chance})"
         return f"{since}; before that none is clearly the best{end}"
 
 

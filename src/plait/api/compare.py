@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from plait.data import Corpus
     from plait.racing.comparison import Comparison
     from plait.racing.planning import Terms
+    from plait.training.track import Text
 
 DEFAULT_TIME = "10m"
 WARMUP = 10  # steps
 HELD_OUT = 2**14  # tokens
+MUCH_SEEN = 0.1  # share of validation windows that repeat the training text, from which a note says so
+FEW_WINDOWS = 8  # validation windows, below which a note says that they are few
 
 
 @dataclass(frozen=True)
@@ -201,6 +204,8 @@ def _result(comparison: Comparison, corpus: Corpus, started: float) -> CompareRe
 
 def _notes(comparison: Comparison, corpus: Corpus) -> list[str]:
     """Notes on how the comparison was made that a reader should know."""
+    from plait.training.track import Text
+
     length = len(corpus.tokens("train"))
     longest = max(row.tokens for row in comparison.rows)
     notes = [f"{row.contender.name}: {row.contender.note}" for row in comparison.rows if row.contender.note]
@@ -208,6 +213,7 @@ def _notes(comparison: Comparison, corpus: Corpus) -> list[str]:
         notes.append(
             f"the text has {length:,} training tokens: the longest training read it {longest / length:.1f} times"
         )
+    notes += _notes_on_windows(Text.of(corpus, comparison.course.recipe.seq_len, comparison.course.held_out))
     if few := comparison.course.few_steps(longest, "use more tokens or a smaller --batch"):
         notes.append(few)
     if not comparison.compared.best:
@@ -230,4 +236,15 @@ def _notes(comparison: Comparison, corpus: Corpus) -> list[str]:
         notes.append("one seed: the noise is unknown, so no difference is significant; give --seeds 2 or more")
     if len(comparison.rows) == 1:
         notes.append("one architecture: there is nothing to compare it with")
+    return notes
+
+
+def _notes_on_windows(text: Text) -> list[str]:
+    windows, seen, notes = len(text.inputs_NT), text.windows_seen(), []
+    if windows == 1:
+        notes.append("one validation window: how far losses depend on the text is unknown, and not in the intervals")
+    elif windows < FEW_WINDOWS:
+        notes.append(f"{windows} validation windows are few: intervals are wide, and a larger --held-out narrows them")
+    if seen >= MUCH_SEEN * windows:
+        notes.append(f"{seen} of {windows} validation windows repeat training text: their losses also measure memory")
     return notes

@@ -137,12 +137,14 @@ def race_result(raced: Raced, prediction: Prediction, tokens: Mapping[str, float
 def _against(prediction: Prediction, pick: str, other: str) -> PairedDifference:
     """The forecast difference between the pick and another candidate; a blind forecast calls neither better."""
     places = [prediction.names.index(name) for name in (pick, other)]
-    gap_D = prediction.loss_DC[:, places[0]] - prediction.loss_DC[:, places[1]]
-    gap_D = gap_D[np.isfinite(gap_D)]
+    loss_D2 = prediction.loss_DC[:, places]
+    gap_D = -np.diff(loss_D2[np.isfinite(loss_D2).all(axis=1)])[:, 0]
     better = prediction.p_better(pick, other)
     verdict = NOT_DISTINGUISHABLE
-    if not prediction.blind and not _within_noise(prediction, pick, other):
-        verdict = pick if better >= SURE else other if better <= 1 - SURE else NOT_DISTINGUISHABLE
+    if other not in _not_ruled_out(prediction, pick):
+        verdict = pick
+    elif better <= 1 - SURE and not prediction.blind and len(gap_D) and not _within_noise(prediction, pick, other):
+        verdict = other
     low, high = np.quantile(gap_D, [0.05, 0.95]).tolist() if len(gap_D) else (math.nan, math.nan)
     return PairedDifference(
         a=pick,
@@ -160,15 +162,27 @@ def _within_noise(prediction: Prediction, pick: str, other: str) -> bool:
     return all(map(math.isfinite, losses)) and abs(losses[0] - losses[1]) < prediction.noise * losses[0]
 
 
+def _not_ruled_out(prediction: Prediction, pick: str) -> list[str]:
+    """The candidates that may be better than the pick. A probability of 95 % that each is worse does not rule out many
+    of them together: so those with the largest P(best) are kept, until all that are ruled out have 5 % together."""
+    others = [name for name in prediction.names if name != pick]
+    if prediction.blind:
+        return others
+    total, kept = prediction.p_best[pick], set()
+    for name in sorted(others, key=lambda name: -prediction.p_best[name]):
+        if total < SURE or prediction.p_better(pick, name) < SURE or _within_noise(prediction, pick, name):
+            kept.add(name)
+        total += prediction.p_best[name]
+    return [name for name in others if name in kept]
+
+
 def _verdict(prediction: Prediction, pick: str) -> str:
+    if not math.isfinite(prediction.loss[pick]):
+        return "all diverged"
     if prediction.blind and len(prediction.names) > 1:
         return f"not distinguishable after so few steps; {pick} has the lowest forecast"
-    others = [
-        name
-        for name in prediction.names
-        if name != pick and (prediction.p_better(pick, name) < SURE or _within_noise(prediction, pick, name))
-    ]
+    others = _not_ruled_out(prediction, pick)
+    chance = f"P(best) {probability(prediction.p_best[pick])}"
     if not others:
-        return f"{pick} is best" if len(prediction.names) > 1 else f"{pick} alone"
-    chance = probability(prediction.p_best[pick])
-    return f"{pick} is the best choice (P(best) {chance}); not ruled out: {', '.join(others)}"
+        return f"{pick} is best ({chance})" if len(prediction.names) > 1 else f"{pick} alone"
+    return f"{pick} is the best choice ({chance}); not ruled out: {', '.join(others)}"

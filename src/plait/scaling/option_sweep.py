@@ -18,7 +18,7 @@ from zlib import crc32
 
 import numpy as np
 
-from plait.analysis.paired import seed_noise
+from plait.analysis.seed_noise import seed_noise
 from plait.core.errors import UserError, did_you_mean
 from plait.mixers.options import MixerOptions
 from plait.mixers.table import MIXERS

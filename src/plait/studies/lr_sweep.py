@@ -21,7 +21,6 @@ import torch
 
 from plait.algorithms.proxies import Windows
 from plait.analysis.learning_rate import LearningRateStudy, learning_rate_study
-from plait.analysis.paired import seed_noise
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.units import percent
@@ -171,9 +170,9 @@ class SweepFindings:
 
     @cached_property
     def study(self) -> LearningRateStudy:
-        specs, rates = [row["spec"] for row in self.means], [row["lr"] for row in self.means]
-        losses, sizes = [row["loss"] for row in self.means], [row["decoder_params"] for row in self.means]
-        return learning_rate_study(specs, rates, losses, sizes)
+        specs, rates = [row["spec"] for row in self.rows], [row["lr"] for row in self.rows]
+        losses = [math.inf if row["loss"] is None else row["loss"] for row in self.rows]
+        return learning_rate_study(specs, rates, losses, [row["decoder_params"] for row in self.rows])
 
     @property
     def winner(self) -> float:
@@ -181,28 +180,16 @@ class SweepFindings:
         return max(self.study.rates, key=lambda row: (row.wins, -row.rate)).rate
 
     @property
-    def noise(self) -> float | None:
-        """The standard deviation between seeds, in nats, pooled over all architectures and rates."""
-        losses: dict[tuple[str, float], list[float]] = {}
-        for row in self.rows:
-            losses.setdefault((row["spec"], row["lr"]), []).append(math.inf if row["loss"] is None else row["loss"])
-        return seed_noise(losses.values())
-
-    @property
     def clear(self) -> int:
-        """How many architectures do better at their best rate than at any other by more than the noise."""
-        gaps = []
-        for spec in self.study.models:
-            first, *others = sorted(row["loss"] for row in self.means if row["spec"] == spec)
-            gaps.append(others[0] - first if others else math.inf)
-        return sum(gap > (self.noise or 0.0) for gap in gaps) if self.noise is not None else 0
+        """For how many architectures the best rate is significantly better than the second best."""
+        return sum(row.clear or 0 for row in self.study.rates)
 
     def statement(self) -> str:
         noise = "one seed: the noise between seeds is unknown, so no rate is significantly better"
-        if self.noise is not None:
+        if self.study.noise is not None:
             noise = (
-                f"standard deviation between seeds {self.noise:.4f} nats, and for {self.clear} of them the best rate "
-                "is ahead by more than that"
+                f"standard deviation between seeds {self.study.noise:.4f} nats; for {self.clear} of them the best rate "
+                "is significantly better than the second best (5 % level each)"
             )
         most = next(row for row in self.study.rates if row.rate == self.winner)
         return (
@@ -220,7 +207,7 @@ class SweepFindings:
             "seeds": self.sweep.seeds,
             "rates": [{name: _plain(value) for name, value in vars(row).items()} for row in study.rates],
             "src_best": _plain(study.src_best),
-            "noise": self.noise,
+            "noise": study.noise,
             "clear": self.clear,
             "best": [{"spec": spec, "lr": rate, "loss": _plain(loss)} for spec, rate, loss in best],
             "replicas": self.rows,

@@ -21,8 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from plait.analysis.intervals import mean_interval
-from plait.analysis.paired import Compared, compare_losses, seed_noise
+from plait.analysis.paired import Compared, compare_losses
 from plait.analysis.placement import letters_of
+from plait.analysis.seed_noise import seed_noise
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.units import percent

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from plait.algorithms.proxies import PROXIES, Windows, load_proxy
-from plait.analysis.paired import seed_noise
 from plait.analysis.rank import common_ratio, spearman, spearman_interval
+from plait.analysis.seed_noise import seed_noise
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.units import percent

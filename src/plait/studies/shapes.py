@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.analysis.comparisons import AspectStudy, aspect_study
-from plait.analysis.paired import seed_noise
+from plait.analysis.paired import NOT_DISTINGUISHABLE, Compared, compare_losses
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.units import percent
@@ -169,20 +169,27 @@ class ShapeFindings:
         )
 
     @cached_property
+    def compared(self) -> Compared | None:
+        """The losses of all seeds compared in pairs; None without training."""
+        if "losses" not in self.rows[0]:
+            return None
+        return compare_losses({str(place): dict(enumerate(row["losses"])) for place, row in enumerate(self.rows)})
+
+    @property
     def noise(self) -> float | None:
         """The standard deviation of a loss between seeds, in nats; None with one seed or without training."""
-        return seed_noise(row["losses"] for row in self.rows if "losses" in row)
+        return None if self.compared is None else self.compared.noise
 
     @property
     def _noise_statement(self) -> str:
-        if "loss" not in self.rows[0]:
+        if self.compared is None:
             return ""
         if self.noise is None:
             return "; one seed each: how much of the perplexity's spread is noise is unknown"
-        losses = [row["loss"] for row in self.rows]
-        apart = max(losses) - min(losses)
         noise = f"; standard deviation between seeds {self.noise:.4f} nats"
-        return noise if apart >= self.noise else f"{noise}, so the perplexities are not distinguishable"
+        if any(pair.verdict != NOT_DISTINGUISHABLE for pair in self.compared.pairs):
+            return noise
+        return f"{noise}, so the perplexities are not distinguishable"
 
     def as_dict(self) -> dict[str, Any]:
         (group,) = self.aspects.groups

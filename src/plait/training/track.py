@@ -35,6 +35,8 @@ from plait.training.recipe import Recipe
 
 AHEAD = 64  # steps whose windows are sent to the device at once
 SLICE = 8  # most steps between two checks of the clock and of a request to stop
+SEEN = 64  # tokens in a row that a text repeats by copying and not by chance
+SEARCHED = 2**24  # most training tokens that are searched for them
 SLICE_SECONDS = 0.5  # most seconds between them, but at least one step: on a busy machine eight can take half a minute
 
 
@@ -72,6 +74,15 @@ class Text:
         taken = np.linspace(0, there, min(there, max(1, held_out // seq_len)), endpoint=False).astype(np.int64)
         rows = np.asarray(tokens)[taken[:, None] * seq_len + np.arange(seq_len + 1)].astype(np.int64)
         return cls(train, rows[:, :-1], rows[:, 1:])
+
+    def windows_seen(self) -> int:
+        """How many held-out windows repeat the training text: their middle `SEEN` tokens are in it. A repeated
+        paragraph may be in both splits, and is then predicted from memory."""
+        train = np.asarray(self.train[:SEARCHED])
+        text, length = train.tobytes(), min(SEEN, self.inputs_NT.shape[1])
+        first = (self.inputs_NT.shape[1] - length) // 2
+        middle_NT = self.inputs_NT[:, first : first + length].astype(train.dtype)
+        return sum(row_T.tobytes() in text for row_T in middle_NT)
 
 
 def require_text(corpus: Corpus, batch: int, seq_len: int) -> None:
