@@ -17,6 +17,7 @@ import typer
 from made_up import extend, profile_of
 from typer.testing import CliRunner
 
+import plait
 from plait.cli import design as design_command
 from plait.core.errors import UserError
 from plait.designing import clock
@@ -151,6 +152,14 @@ def test_stopped_gone_on_with_and_found_again(bench: Bench, monkeypatch: pytest.
     assert not again["train"]["trained_now"]
     assert again["advice"] == found["advice"]
     assert (tmp_path / "again.html").exists()
+
+
+def test_afterwards_the_latest_search_is_that_of_the_candidates(bench: Bench) -> None:
+    """And not the one among Transformers alone, which they are compared with: `plait front show` showed that."""
+    design = json.loads(run().stdout)
+    latest = plait.front.show(front=0)
+    assert latest.key == design["search"]["key"]
+    assert {mixer for row in latest.front for mixer in ("attn", "gla") if mixer in row["spec"]} == {"attn", "gla"}
 
 
 def test_a_mixer_of_the_spaces_own_files_is_probed(bench: Bench, tmp_path: Path) -> None:
