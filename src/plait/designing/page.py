@@ -80,7 +80,7 @@ def _advice(d: DesignDocument) -> Element:
 
 def _point(point: str) -> Element:
     label, text = labelled(point)
-    return tag("li", tag("b", label), f" {text}") if label else tag("li", text)
+    return tag("li", tag("b", f"{label}:"), f" {text}") if label else tag("li", text)
 
 
 def _figures(d: DesignDocument) -> Element:
