@@ -290,6 +290,21 @@ def test_the_answer_of_a_design_comes_before_its_parts(tmp_path: Path) -> None:
     assert not any(part.key in text for part in parts if part.kind == "design-clock")
 
 
+def test_a_long_verdict_is_a_short_title_and_cut_between_words(tmp_path: Path) -> None:
+    """Four lines were the title, and a list ended in "better than gla on selec"."""
+    from .stored import probed
+
+    verdict = "attn: rank 1 of 2. It is" + " not distinguishable" * 9
+    answer = record("probe-verdict", {}, **{**probed(), "verdict": verdict})
+    with open_store(f"sqlite:///{tmp_path}/plait.db") as store:
+        client = TestClient(application(store, tmp_path, hosts=HOSTS))
+        store.put(answer)
+        listed, page = client.get("/live/overview").text, client.get(f"/record/{answer.key}").text
+    assert re.search("(not|distinguishable) …</td>", listed)
+    assert "<h1>attn: rank 1 of 2</h1>" in page
+    assert verdict.partition(". ")[2] in page
+
+
 def test_an_answer_leads_to_its_trainings(tmp_path: Path) -> None:
     from .stored import compared, training
 

@@ -137,7 +137,18 @@ def _named(record: Record, context: Context) -> Element:
 
 
 def _tracks(kind: str, records: Sequence[Record], context: Context) -> Element:
-    """Trainings of comparisons and races: the mean over seeds at the best rate, for every budget."""
+    """Trainings of comparisons and races, text by text, and screenings: losses of different texts do not compare."""
+    texts: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        what = "Screenings on the text" if record.config.get("screening") else "On the text"
+        texts[f"{what} {str(record.config.get('data', ''))[:8]}…"].append(record)
+    titled = len(texts) > 1
+    parts = [part for title, some in texts.items() for part in _tracks_on(title if titled else "", some)]
+    return section("Comparisons and races", *parts)
+
+
+def _tracks_on(title: str, records: Sequence[Record]) -> list[Child]:
+    """The mean over seeds at the best rate, for every budget."""
     losses: dict[str, dict[float, dict[float, list[float]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
@@ -152,7 +163,7 @@ def _tracks(kind: str, records: Sequence[Record], context: Context) -> Element:
         for spec, at in losses.items()
     }
     order = sorted(best, key=lambda spec: (-best[spec][-1][0], best[spec][-1][1]))
-    lines = [Line(pattern_of(spec)[:60], best[spec], n, key=spec) for n, spec in enumerate(order)][:DRAWN]
+    lines = [Line(pattern_of(spec)[:60], best[spec], n, True, key=spec) for n, spec in enumerate(order)][:DRAWN]
     chart = curve_plot(
         lines,
         title="loss after decay, at every budget",
@@ -170,8 +181,8 @@ def _tracks(kind: str, records: Sequence[Record], context: Context) -> Element:
     words = (
         "Trainings of comparisons and races with the learning rate decayed to zero: mean over seeds, at the best rate."
     )
-    picture = card(chart, line_legend(lines), note(words))
-    return section("Comparisons and races", picture, table(columns, rows, keys=order[:LISTED], name="tracks"))
+    picture = card(chart, line_legend(lines), note(words), title=title)
+    return [picture, table(columns, rows, keys=order[:LISTED], name="tracks")]
 
 
 def _probes(kind: str, records: Sequence[Record], context: Context) -> Element:
