@@ -66,6 +66,13 @@ def test_every_kind_has_its_part_and_nothing_is_run() -> None:
     assert "0.25" in text
 
 
+def test_answers_come_first_and_their_parts_last() -> None:
+    """The newest kind did: a sweep's rows filled the first screen above the answer of a design."""
+    page = records_page(RECORDS, "store", {})
+    places = [page.index(f"<h2>{title}</h2>") for title in ("Searches", "Trainings", "theirs", "Comparisons and races")]
+    assert places == sorted(places)
+
+
 def test_trainings_on_different_texts_are_not_ranked_together() -> None:
     """They shared a chart and a table, by loss; and a model with a single budget was in the legend only."""
     on = [

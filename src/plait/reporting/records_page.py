@@ -32,9 +32,12 @@ from plait.reporting.views import ALONE, Context, View, heading, view_of, whole_
 
 DRAWN = 8  # learning curves, as many as colours
 LISTED = 200  # rows of a table
+MARKED = 60  # points of a curve that has marks
 CLOSE = 12  # largest number of records requested by key that are shown in detail
 #: Kinds that are final results; the newest of each is shown in detail on every page.
 ANSWERS = ("design", "compare", "probe-verdict", "scale", "search")
+#: Kinds of records that are parts of others.
+PARTS = ("track", "probe", "probe-plan", "probe-replan", "race-speed", "compare-plan", "score", "design-clock")
 
 
 def records_page(
@@ -50,7 +53,8 @@ def records_page(
     for record in records:
         kinds[record.kind].append(record)
     views = {record.key: view_of(record, inside) for record in close}
-    groups = [kind_section(kind, some, inside) for kind, some in kinds.items() if not named or len(some) > 1]
+    shown = sorted((kind for kind, some in kinds.items() if not named or len(some) > 1), key=_place)
+    groups = [kind_section(kind, kinds[kind], inside) for kind in shown]
     beside = side_by_side(records, inside) if named and len(records) == 2 else []
     return page(
         title,
@@ -63,6 +67,11 @@ def records_page(
         tag("p", data_take="records.json"),
         *model_sheets(_sheets(views), {record.key: record.document() for record in close}),
     )
+
+
+def _place(kind: str) -> int:
+    """The order of the sections: what was asked for, other results, and last what they consist of."""
+    return ANSWERS.index(kind) if kind in ANSWERS else len(ANSWERS) + (kind in PARTS)
 
 
 def close_records(records: Sequence[Record], named: bool) -> list[Record]:
@@ -106,7 +115,10 @@ def kind_section(kind: str, records: Sequence[Record], context: Context = ALONE)
 def _trainings(kind: str, records: Sequence[Record], context: Context) -> Element:
     drawn = [record for record in records if curve_of(record)][:DRAWN]
     names = {record.key: f"{record.key[:6]} {pattern_of(spec_of(record))[:48]}" for record in drawn}
-    lines = [Line(names[record.key], curve_of(record), at, key=record.key[:8]) for at, record in enumerate(drawn)]
+    lines = [
+        Line(names[record.key], curve_of(record), at, len(curve_of(record)) <= MARKED, record.key[:8])
+        for at, record in enumerate(drawn)
+    ]
     rows: list[list[Child]] = [
         [
             _named(record, context),

@@ -21,7 +21,7 @@ from plait.records.record import Record
 from plait.records.store import Store
 from plait.reporting.models import linked_sheets
 from plait.reporting.page import STYLE, Child, document, link, note, script, section, tag, text_of
-from plait.reporting.records_page import kind_section
+from plait.reporting.records_page import PARTS, kind_section
 from plait.reporting.side_by_side import side_by_side
 from plait.reporting.summaries import number, pattern_of
 from plait.reporting.views import Context, View, architecture_parts, heading, view_of, whole_view
@@ -57,9 +57,8 @@ KINDS = {
     "design": "whole designs, from limits to a model",
     "eval": "evaluations of trained models",
 }
-#: Kinds of records that are parts of others.
-PARTS = ("track", "probe", "probe-plan", "probe-replan", "race-speed", "compare-plan", "score", "design-clock")
 NEWEST = 12  # records in the overview
+EMPTY = "The store is empty so far: what plait design, compare, probe, search and train find out will be here."
 GALLERY = 300  # maximum number of records of one kind drawn together
 MOST_BESIDE = 8
 KEPT = 32  # views
@@ -122,7 +121,7 @@ class Pages:
             )
             for kind, count in kinds.items()
         ]
-        intro = "What is in the store, and what is running." if total else "The store is empty so far."
+        intro = "What is in the store, and what is running." if total else EMPTY
         return self.page(
             "Overview",
             tag("header", tag("h1", self.store.name), tag("p", intro, class_="lead")),
