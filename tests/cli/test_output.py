@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from plait.cli import output
-from plait.cli.output import ProgressLines, fits, print_json, print_rows, progress_bar, table
+from plait.cli.output import ProgressLines, SafeConsole, fits, paragraph, print_json, print_rows, progress_bar, table
 
 
 def test_numbers_that_json_has_not_are_null(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,3 +104,15 @@ def test_an_overrun_of_the_time_given_is_told(
         assert told in found.err
         assert bool(found.err) == bool(told)
         assert not found.out
+
+
+def test_prose_is_broken_between_words_in_a_terminal_and_not_at_all_in_a_file() -> None:
+    """`plait compare` left it to the terminal, which broke "per tok" and "en above"."""
+    text = "(gla swiglu)x2 is 0.167 nats per token above the best [sic]"
+    for terminal in (True, False):
+        out = SafeConsole(file=io.StringIO(), width=24, force_terminal=terminal, no_color=True, highlight=False)
+        paragraph(out, text)
+        lines = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        assert " ".join(line.strip() for line in lines) == text
+        assert (len(lines) > 1) == terminal
+        assert not terminal or all(len(line) <= 24 for line in lines)

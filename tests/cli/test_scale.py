@@ -151,6 +151,17 @@ def test_messages(runs_file: Path, more: list[str], message: str) -> None:
     assert message in str(ran.exception)
 
 
+def test_the_store_is_named_where_no_file_is(runs_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It said: no row of None meets …"""
+    from plait.api import scale_fit
+    from plait.core.errors import UserError
+
+    read = scale_fit.read_runs
+    monkeypatch.setattr(scale_fit, "read_runs", lambda file: read(str(runs_file)))
+    with pytest.raises(UserError, match="no row of the store meets flops<1"):
+        scale_fit.fit(target="1e22", where=["flops<1"])
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -52,7 +52,7 @@ def test_everything_is_on_it() -> None:
         "gla+attn is best", "Which one wins on this text",
         "true entropy 1.400", "A processor & Co",
         "torch 2.13", "plait design --latency 20ms", "10,200 candidates", "25ms, not 20ms",
-        "Limits\n latency 19 of 20 ms", "It is the best.", "To use the model:\nplait export runs/train-0123 --to hf",
+        "Limits:\n latency 19 of 20 ms", "It is the best.", "To use the model:\nplait export runs/train-0123 --to hf",
     ):  # fmt: skip
         assert words in text
     assert len(page.encode()) < 120_000  # of them 35,000 for style and script
@@ -80,6 +80,24 @@ def test_a_model_that_could_not_be_measured_is_only_predicted() -> None:
     row["latency_ms"]["measured"] = row["memory_mb"]["measured"] = None
     row["within"], row["exceeded"] = False, ["it was ended by SIGKILL"]
     assert "it was ended by SIGKILL" in report_page(given)
+
+
+def test_forecasts_at_own_budgets_say_so() -> None:
+    """In the same time one candidate saw 123 k tokens and the others 25 k: all were said to be forecast at 123 k."""
+    given = example()
+    given["budget"] |= {"stated": "25s", "spoken_for": 123e3}
+    given["foresight_text"] = "gla+attn is best at every budget"
+    for row in given["race"]["architectures"]:
+        row["tokens"] = 123e3 if row["name"] == "gla+attn" else 25e3
+    text = Text(report_page(given)).data
+    assert "extrapolated to the tokens it sees in 25s (25 k to 123 k) with its uncertainty" in text
+    assert re.search(r"forecast at\n(.*\n)*123 k\n(.*\n)*25 k\n", text)
+    assert "With equal tokens for all, gla+attn is best at every budget." in text
+    for row in given["race"]["architectures"]:
+        row["tokens"] = 123e3
+    text = Text(report_page(given)).data
+    assert "extrapolated to 123 k tokens with its uncertainty" in text
+    assert "\ngla+attn is best at every budget." in text  # a name keeps its small letter
 
 
 def test_a_probe_cut_short_says_so() -> None:

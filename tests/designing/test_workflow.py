@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import time
 from dataclasses import replace
-from html import escape
+from html import escape, unescape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import typer
 from made_up import extend, profile_of
 from typer.testing import CliRunner
 
+import plait
 from plait.cli import design as design_command
 from plait.core.errors import UserError
 from plait.designing import clock
@@ -153,6 +155,25 @@ def test_stopped_gone_on_with_and_found_again(bench: Bench, monkeypatch: pytest.
     assert (tmp_path / "again.html").exists()
 
 
+def test_terminal_and_page_say_the_same_in_the_same_order(bench: Bench, tmp_path: Path) -> None:
+    design = json.loads(run().stdout)
+    printed = " ".join(CliRunner().invoke(app, ARGUMENTS[:-1]).stdout.split())
+    page = unescape(re.sub("<[^>]+>", "", (tmp_path / "report.html").read_text(encoding="utf-8").partition("<body")[2]))
+    told = [design["points"][0], design["pick"]["spec"], *(labelled(point)[1] for point in design["points"][1:])]
+    told += [part for step in design["next"] for part in (f"To {step['to']}:", step["command"])]
+    for text, candidates in ((printed, "P(best): the probability"), (page, "The models that were raced")):
+        places = [text.index(words) for words in (*told, candidates)]
+        assert places == sorted(places)
+
+
+def test_afterwards_the_latest_search_is_that_of_the_candidates(bench: Bench) -> None:
+    """And not the one among Transformers alone, which they are compared with: `plait front show` showed that."""
+    design = json.loads(run().stdout)
+    latest = plait.front.show(front=0)
+    assert latest.key == design["search"]["key"]
+    assert {mixer for row in latest.front for mixer in ("attn", "gla") if mixer in row["spec"]} == {"attn", "gla"}
+
+
 def test_a_mixer_of_the_spaces_own_files_is_probed(bench: Bench, tmp_path: Path) -> None:
     """The probe's workers are other processes: they know only the mixers that they are told of."""
     (tmp_path / "mine.py").write_text(files("plait").joinpath("model/mixer_template.txt").read_text())
@@ -181,7 +202,9 @@ def test_a_probe_that_does_not_fit_is_left_out(
     assert found["pick"]["pattern"] in {row["name"] for row in found["race"]["architectures"]}
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "The probe was left out" in page
-    assert "probe" not in CliRunner().invoke(app, ARGUMENTS[:-1]).stdout.splitlines()[0]  # no such column
+    lines = CliRunner().invoke(app, ARGUMENTS[:-1]).stdout.splitlines()
+    header = next(line for line in lines if line.split()[:1] == ["pattern"])
+    assert "probe" not in header  # no such column
     monkeypatch.setattr(clock, "WORTH", -math.inf)
     again = json.loads(run().stdout)
     assert again["advice"] == found["advice"]

@@ -223,6 +223,18 @@ def test_a_race_with_a_screening_pays_for_it_and_listens_to_it(copier: str) -> N
     assert {name: row.screening for name, row in rows.items()} == {n: 0.6 if n == copier else 1.0 for n in SPECS}
 
 
+@pytest.mark.parametrize(("copier", "said"), [("attn", 0), ("nobody", 1)])
+def test_short_trainings_after_a_screening_are_no_reason_for_caution(copier: str, said: int) -> None:
+    """That the longest has 64 steps stood beside a screening that took all of them; where the screenings diverged, it
+    is true."""
+    raced = held(Pool(copier), steps=FEWEST_STEPS)
+    assert raced.screened
+    assert 0 < raced.longest < 80 * COURSE.tokens_per_step
+    assert not raced.starved
+    tokens = dict.fromkeys(SPECS, float(raced.reach))
+    assert len(race_result(raced, raced.prediction_at(tokens), tokens).notes) == said
+
+
 def test_when_there_is_none() -> None:
     assert not held(Pool(), steps=FEWEST_STEPS - 1).screened  # nothing was measured of so few steps
     assert not held(Pool(), limit=0.99 / 16 / AT_MOST).screened  # too dear

@@ -116,6 +116,13 @@ def test_what_was_spent_has_its_unit() -> None:
         assert told in words, told
 
 
+def test_the_same_cost_is_listed_once() -> None:
+    result = {"cost": {"search_seconds": 2.0, "profile_seconds": 35.6}, "profile": {"seconds": 35.6}}
+    words = text_of(making(Record.of("search", {"protocol": 1}, result, {})))
+    assert words.count("35.6 s") == 1
+    assert words.index("search<") < words.index("profile<")
+
+
 def test_a_long_length_is_written_out() -> None:
     found = summary(evaluated("ruler", mean={"effective_length": 16384}))
     assert (found.words, found.unit) == ("effective length 16,384 tokens", "effective length tokens")

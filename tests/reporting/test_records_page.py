@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -13,7 +14,8 @@ import plait
 from plait.core.errors import UserError
 from plait.records import Record, open_store
 from plait.reporting.citation import bibtex, methods
-from plait.reporting.records_page import records_page
+from plait.reporting.page import text_of
+from plait.reporting.records_page import kind_section, records_page
 
 ABOUT = {
     "started": "2026-03-04T05:06:07+00:00",
@@ -62,6 +64,34 @@ def test_every_kind_has_its_part_and_nothing_is_run() -> None:
     assert "0.750 (2)" in text  # accuracy over both seeds
     assert re.search(r"64\s+2\.5\s+3", text)  # mean over seeds at the better rate, of three trainings
     assert "0.25" in text
+
+
+def test_answers_come_first_and_their_parts_last() -> None:
+    """The newest kind did: a sweep's rows filled the first screen above the answer of a design."""
+    page = records_page(RECORDS, "store", {})
+    places = [page.index(f"<h2>{title}</h2>") for title in ("Searches", "Trainings", "theirs", "Comparisons and races")]
+    assert places == sorted(places)
+
+
+def test_trainings_on_different_texts_are_not_ranked_together() -> None:
+    """They shared a chart and a table, by loss; and a model with a single budget was in the legend only."""
+    on = [
+        ("one", "attn", 3.0, {}),
+        ("one", "gla", 2.0, {}),
+        ("two", "gla", 1.0, {}),
+        ("two", "gla", 0.5, {"screening": 1}),
+    ]
+    tracks = [
+        record("track", at, {"spec": f"d=8 | {mixer}", "data": f"{data}-fingerprint", **more}, loss=loss, tokens=64.0)
+        for at, (data, mixer, loss, more) in enumerate(on)
+    ]
+    page = ElementTree.fromstring(text_of(kind_section("track", tracks)))
+    tables = [[cell.text for cell in table.iter("td")] for table in page.iter("table")]
+    assert [len(cells) // 4 for cells in tables] == [2, 1, 1]
+    assert [title.text for title in page.iter("h3")] == ["On the text one-fing…", "On the text two-fing…",
+                                                         "Screenings on the text two-fing…"]  # fmt: skip
+    charts = [figure for figure in page.iter("svg") if "loss after decay" in text_of(figure)]
+    assert [len([part for part in chart.iter() if part.get("class") == "hover"]) for chart in charts] == [2, 1, 1]
 
 
 def test_methods_say_what_the_records_say() -> None:

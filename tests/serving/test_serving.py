@@ -121,7 +121,7 @@ def test_every_view_is_there_and_names_are_text(client: TestClient, store: Store
 @pytest.mark.parametrize(
     ("kind", "words", "things"),
     [
-        ("train", ("held-out loss", "Loss while it trains", "Architecture", "Provenance", "Cost"), ("figure", "svg")),
+        ("train", ("validation loss", "Loss while it trains", "Architecture", "Provenance", "Cost"), ("figure", "svg")),
         ("compare", ("is best", "P(best)", "Learning curves", "At other budgets"), ("figure",)),
         ("probe", ("Validation accuracy during training", "On longer sequences", "95 %: "), ("figure",)),
         ("probe-verdict", ("What they can do", "Longer sequences"), ("rect",)),
@@ -268,6 +268,41 @@ def test_the_latest_results_are_not_the_trainings_they_consist_of(tmp_path: Path
     assert all(one.key in alone for one in tracks)
     assert answer.key in both
     assert not any(one.key in both for one in tracks)
+
+
+def test_the_answer_of_a_design_comes_before_its_parts(tmp_path: Path) -> None:
+    """It began before them, so its own line was below those of its stages and left out."""
+    store_url = f"sqlite:///{tmp_path}/plait.db"
+    whole = record("design", {}, points=["Take gla."], pick={"pattern": "gla"})
+    whole = Record(whole.key, whole.kind, whole.config, whole.result, {**whole.provenance, "seconds": 300.0})
+    later = {"started": "2026-03-04T05:07:07+00:00", "seconds": 1.0}
+    parts = [
+        Record.of(kind, {"protocol": 1, "at": at, "stage": "race"}, {"seconds": 1.0}, later)
+        for kind in ("measure", "design-clock")
+        for at in range(12)
+    ]
+    with open_store(store_url) as store:
+        for part in [*parts, whole]:
+            store.put(part)
+        text = TestClient(application(store, tmp_path, hosts=HOSTS)).get("/live/overview").text
+    assert "Take gla." in text
+    assert text.index(whole.key) < text.index(parts[11].key)
+    assert not any(part.key in text for part in parts if part.kind == "design-clock")
+
+
+def test_a_long_verdict_is_a_short_title_and_cut_between_words(tmp_path: Path) -> None:
+    """Four lines were the title, and a list ended in "better than gla on selec"."""
+    from .stored import probed
+
+    verdict = "attn: rank 1 of 2. It is" + " not distinguishable" * 9
+    answer = record("probe-verdict", {}, **{**probed(), "verdict": verdict})
+    with open_store(f"sqlite:///{tmp_path}/plait.db") as store:
+        client = TestClient(application(store, tmp_path, hosts=HOSTS))
+        store.put(answer)
+        listed, page = client.get("/live/overview").text, client.get(f"/record/{answer.key}").text
+    assert re.search("(not|distinguishable) …</td>", listed)
+    assert "<h1>attn: rank 1 of 2</h1>" in page
+    assert verdict.partition(". ")[2] in page
 
 
 def test_an_answer_leads_to_its_trainings(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def fit(
         raise UserError(f"--draws {draws}: a bootstrap needs at least 20 draws; 1000 give stable intervals.")
     table = rename_columns(read_runs(file), columns or {}).where(where or [])
     if not len(table):
-        raise UserError(f"no row of {file} meets {' and '.join(where or [])}.")
+        raise UserError(f"no row of {file or 'the store'} meets {' and '.join(where or [])}.")
     if page is not None:
         from plait.reporting.page import check_writable
 

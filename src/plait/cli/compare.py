@@ -25,7 +25,7 @@ from plait.cli.options import (
     Text,
     read_count,
 )
-from plait.cli.output import console, fits, passed, plain, print_json, progress_bar, table, within_time
+from plait.cli.output import console, fits, paragraph, passed, plain, print_json, progress_bar, table, within_time
 from plait.core.progress import OnProgress
 from plait.core.units import duration, short
 
@@ -154,18 +154,18 @@ def print_comparison(result: CompareResult) -> None:
     if not fits(out, grid):
         grid = _table(result, wide=False)
     out.print(grid)
-    out.print(shown.reading(compared), style="dim", soft_wrap=True)
+    paragraph(out, shown.reading(compared), "dim")
     for note in compared.notes:
-        out.print(note, style="dim", markup=False, soft_wrap=True)
+        paragraph(out, note, "dim")
     out.print(
         f"\n{curves_of_characters(shown.learning_curves(compared.architectures))}",
         markup=False,
         no_wrap=True,
         overflow="crop",
     )
-    out.print(f"\n{shown.verdict_sentence(compared)}", markup=False, soft_wrap=True, style="bold")
+    paragraph(out, f"\n{shown.verdict_sentence(compared)}", "bold")
     if result.foresight:
-        out.print(f"At other budgets: {result.foresight}.", markup=False, soft_wrap=True)
+        paragraph(out, f"At other budgets: {result.foresight}.")
     cost = compared.cost
     out.print(f"{duration(cost.seconds)}; {duration(cost.trained_seconds)} of training in total", style="dim")
 

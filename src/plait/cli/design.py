@@ -13,7 +13,6 @@ import typer
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
-from plait.analysis.foresight import count
 from plait.cli.options import (
     Answer,
     AsJson,
@@ -31,10 +30,12 @@ from plait.cli.options import (
 )
 from plait.cli.output import NARROW, ProgressLines, console, passed, plain, print_json, table, within_time
 from plait.core.units import probability, short
-from plait.designing.advice import labelled
+from plait.designing.advice import forecast_at, labelled
 from plait.device.quantities import in_rows
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from plait.api.design import DesignResult
 
 
@@ -142,7 +143,30 @@ def command(
 
 
 def _print(result: DesignResult) -> None:
+    """In the order of the page: the verdict, its reasons and what to do next; then the candidates, and where things
+    are."""
     out, document = console(), result.document
+    verdict, *points = document["points"]
+    out.print(f"\n{verdict}", markup=False, style="bold")
+    out.print(document["pick"]["spec"], style="bold", markup=False, soft_wrap=True)
+    out.print()
+    reasons = Table.grid(padding=(0, 2))
+    for label, text in map(labelled, points):
+        reasons.add_row(plain(label), plain(text), style="")
+    out.print(reasons)
+    for step in document["next"]:
+        out.print(f"\nTo {step['to']}:", markup=False)
+        out.print(step["command"], markup=False, soft_wrap=True)
+    out.print()
+    _print_candidates(out, result)
+    took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in document["stages"].items())
+    out.print(f"\n{document['machine']['seconds']:.0f} s in total: {took}", style="dim")
+    out.print(f"trained weights: {document['train']['folder']}", style="dim", markup=False)
+    out.print(f"the page: {result.report}", markup=False)
+
+
+def _print_candidates(out: Console, result: DesignResult) -> None:
+    document = result.document
     probed = {row["name"]: row["mean"] for row in document["probe"]["architectures"]}
     rows = {row["pattern"]: row for row in document["candidates"]}
     shown = list(in_rows(document["candidates"]).values())
@@ -164,26 +188,10 @@ def _print(result: DesignResult) -> None:
             style="bold" if chosen else "",
         )
     out.print(grid)
-    budget = count(document["budget"]["spoken_for"])
     measured = " and ".join(quantity.name for quantity in shown)
-    summary = f"measured {measured}; nats per token forecast at {budget} tokens with 90 % "
+    summary = f"measured {measured}; nats per token forecast at {forecast_at(document)}, with 90 % "
     accuracy = "; mean probe accuracy" if probed else ""
     noise = result.race.noise
     if noise is not None:
         accuracy += f"; noise between seeds about {noise:.3f}, no difference below it is called one"
     out.print(f"{summary}intervals; P(best): the probability of being the best{accuracy}", style="dim")
-    verdict, *points = document["points"]
-    out.print(f"\n{verdict}", markup=False, style="bold")
-    out.print(document["pick"]["spec"], style="bold", markup=False, soft_wrap=True)
-    out.print()
-    reasons = Table.grid(padding=(0, 2))
-    for label, text in map(labelled, points):
-        reasons.add_row(plain(label), plain(text), style="")
-    out.print(reasons)
-    for step in document["next"]:
-        out.print(f"\nTo {step['to']}:", markup=False)
-        out.print(step["command"], markup=False, soft_wrap=True)
-    took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in document["stages"].items())
-    out.print(f"\n{document['machine']['seconds']:.0f} s in total: {took}", style="dim")
-    out.print(f"trained weights: {document['train']['folder']}", style="dim", markup=False)
-    out.print(f"the page: {result.report}", markup=False)

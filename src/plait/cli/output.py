@@ -133,6 +133,11 @@ def console(stderr: bool = False) -> Console:
     return terminal if terminal.is_terminal else SafeConsole(highlight=False, stderr=stderr, width=160)
 
 
+def paragraph(out: Console, text: str, style: str = "") -> None:
+    """Prose: broken between words in a terminal, one line in a pipe or file."""
+    out.print(text, style=style, markup=False, soft_wrap=not out.is_terminal)
+
+
 def table(title: str | None = None, **columns: str) -> Table:
     """A table whose columns are given as name='left' or name='right'; underscores become spaces."""
     grid = Table(title=title, title_justify="left", header_style="bold", pad_edge=False, box=None)

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from plait.cli.output import console, plain, table
+from plait.cli.output import console, paragraph, plain, table
 from plait.core.units import duration, percent
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def print_fit(laws: Laws, *, plot: bool = False) -> None:
             grid.add_row(str(finding.number), plain(f"{finding.statement}; {finding.detail}"), finding.verdict, chance)
         out.print(grid)
     for note in notes(laws):
-        out.print(f"note: {note}", markup=False, soft_wrap=True)
+        paragraph(out, f"note: {note}")
 
 
 def law_tables(laws: Laws, width: int) -> list[Table]:
@@ -132,7 +132,7 @@ def print_probe(result: ProbeScale) -> None:
         grid.add_row(row["task"], f"{row['budget']:.3g}", value, interval, row["verdict"])
     out.print(grid)
     for note in result.notes:
-        out.print(note, markup=False, soft_wrap=True)
+        paragraph(out, note)
 
 
 def print_pitfall(result: Pitfall) -> None:
@@ -170,7 +170,7 @@ def print_plan(result: ScalingPlan, out_file: Path | None, mixers: Sequence[str]
     if result.tokens_per_byte is not None and result.tokens_per_byte != 1:
         out.print(f"{result.tokens_per_byte:.4f} tokens per byte: compare losses with other tokenizers per byte")
     for warning in result.warnings:
-        out.print(f"warning: {warning}", markup=False, soft_wrap=True)
+        paragraph(out, f"warning: {warning}")
     if out_file is not None:
         command = f"plait scale run {out_file}{_with(mixers)}"
         out.print(f"written: {out_file}; train it with `{command}`", markup=False, soft_wrap=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from plait.cli.output import console, plain, print_rows, progress_bar, table
+from plait.cli.output import console, paragraph, plain, print_rows, progress_bar, table
 from plait.core.progress import OnProgress
 from plait.core.units import percent, short
 from plait.device.quantities import in_rows
@@ -105,7 +105,7 @@ def print_placement(result: PlacementFindings) -> None:
     if result.noise is not None:
         note = f"standard deviation between seeds {result.noise:.4f} nats; smaller differences are not distinguishable"
         out.print(note, style="dim")
-    out.print(result.statement, soft_wrap=True)
+    paragraph(out, result.statement)
 
 
 def draw_placement(path: Path, result: PlacementFindings) -> None:
@@ -150,11 +150,12 @@ def print_lr(result: SweepFindings) -> None:
         rates.add_row(f"{row.rate:g}", str(row.wins), percent(row.share), f"{row.src:.2f}", f"{row.src_best:.2f}")
     out.print(rates)
     out.print(
-        f"validation loss in nats per token, mean of {result.sweep.seeds} seeds; SRC: rank correlation of decoder "
-        "parameters with the loss at this rate; SRC with best: of this loss with the loss at each one's best rate",
+        f"validation loss in nats per token, mean of {result.sweep.seeds} seed{'s' * (result.sweep.seeds != 1)}; SRC: "
+        "rank correlation of decoder parameters with a low loss at this rate; SRC with best: of this loss with the "
+        "loss at each one's best rate",
         style="dim",
     )
-    out.print(result.statement(), markup=False, soft_wrap=True)
+    paragraph(out, result.statement())
 
 
 def print_verdict(result: VerdictFindings) -> None:
@@ -172,7 +173,7 @@ def print_verdict(result: VerdictFindings) -> None:
         )
     out.print(signals)
     out.print("validation loss in nats per token; cost: as a share of training all to the end", style="dim")
-    out.print(result.statement(), markup=False, soft_wrap=True)
+    paragraph(out, result.statement())
 
 
 def print_shapes(result: ShapeFindings) -> None:
@@ -193,4 +194,4 @@ def print_shapes(result: ShapeFindings) -> None:
     print_rows({**columns, "layers": "left"}, rows, long=["layers"])
     if any(row["noisy"] for row in result.rows):
         out.print("* noisy: the machine was busy", style="yellow")
-    out.print(result.statement(), markup=False, soft_wrap=True)
+    paragraph(out, result.statement())

@@ -172,10 +172,23 @@ def _tokens_of_others(d: DesignDocument) -> list[float]:
     return list(tokens.values()) if any(abs(other - mine) > 0.01 * mine for other in tokens.values()) else []
 
 
-def _other_budgets(d: DesignDocument) -> str:
+def forecast_at(d: DesignDocument) -> str:
+    """The budget of the forecasts: one number of tokens, or each candidate's own."""
+    mine = d["budget"]["spoken_for"]
+    if not (others := _tokens_of_others(d)):
+        return f"{count(mine)} tokens"
+    ends = (count(end([mine, *others])) for end in (min, max))
+    return f"the tokens it sees in {d['budget']['stated']} ({' to '.join(ends)})"
+
+
+def other_budgets(d: DesignDocument) -> str:
+    """Which candidate is best at which number of tokens."""
     equal = "with equal tokens for all, " if _tokens_of_others(d) else ""
-    text = d["foresight_text"]
-    return f"{equal}{text}" if text and len({row["best"] for row in d["foresight"]}) > 1 else ""
+    return f"{equal}{text}" if (text := d["foresight_text"]) else ""
+
+
+def _other_budgets(d: DesignDocument) -> str:
+    return other_budgets(d) if len({row["best"] for row in d["foresight"]}) > 1 else ""
 
 
 def _skills(d: DesignDocument) -> str:

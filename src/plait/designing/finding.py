@@ -85,8 +85,11 @@ def find(config: DesignConfig, clock: Clock, on_progress: OnProgress, seconds: d
     def step(search: Search) -> None:
         on_progress("search", NEARLY * search.iteration / search.iterations, f"{search.evaluated:,} candidates")
 
-    record = _search("the search", request, predictor, clock, step)
+    # The Transformers first: `plait front` and the dashboard show the newest search, and that should be the one which
+    # the candidates come from.
+    on_progress("search", None, "Transformers alone, for comparison")
     plain_rows = _transformers(config, objectives, predictor, clock)
+    record = _search("the search", request, predictor, clock, step)
     front = Front.from_dict(record.result)
     on_progress("search", 1.0, f"{record.result['evaluated']:,} candidates, {len(front)} on the front")
     seconds["search"] = time.perf_counter() - begun

@@ -17,6 +17,7 @@ from plait.reporting import page_charts
 from plait.reporting.comparison import curves_figure
 from plait.reporting.page import card, commands, grid, legend, note, section, table, tag, tiles
 from plait.reporting.plots import curve_plot
+from plait.reporting.view_train import TRAINING, VALIDATION
 from plait.reporting.views import Context, View, view_page
 
 STAGES = {
@@ -27,7 +28,6 @@ STAGES = {
     "race": "race on the text",
     "train": "training the pick",
 }
-TRAINING, HELD_OUT = "training, mean since the last point", "held-out text"
 
 
 def report_page(document: DesignDocument) -> str:
@@ -80,7 +80,7 @@ def _advice(d: DesignDocument) -> Element:
 
 def _point(point: str) -> Element:
     label, text = labelled(point)
-    return tag("li", tag("b", label), f" {text}") if label else tag("li", text)
+    return tag("li", tag("b", f"{label}:"), f" {text}") if label else tag("li", text)
 
 
 def _figures(d: DesignDocument) -> Element:
@@ -126,7 +126,7 @@ def _training(d: DesignDocument) -> Element:
     trained = d["train"]
     lines = [
         page_charts.Line(TRAINING, [(x, y) for x, y in trained["curve"]], series=5),
-        page_charts.Line(HELD_OUT, [(x, y) for x, y in trained["held_out_curve"]], series=1, dots=True),
+        page_charts.Line(VALIDATION, [(x, y) for x, y in trained["held_out_curve"]], series=1, dots=True),
     ]
     entropy = trained.get("entropy")
     drawn = curve_plot(
@@ -145,7 +145,7 @@ def _training(d: DesignDocument) -> Element:
     )
     entries = [
         (page_charts.swatch(5), TRAINING),
-        (page_charts.swatch(1), HELD_OUT),
+        (page_charts.swatch(1), VALIDATION),
     ]
     return section("How it trains", note(words), card(drawn, legend(entries)))
 

@@ -4,11 +4,11 @@ probe, and the race on the user's text. Every candidate has the same name and co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element
 
 from plait.core.units import percent, probability, short
-from plait.designing.advice import limited
+from plait.designing.advice import forecast_at, limited, other_budgets
 from plait.designing.document import DesignDocument, Row, foresight_of, race_of
 from plait.device.quantities import in_rows
 from plait.probing.verdict import SummaryRow
@@ -108,27 +108,29 @@ def race_section(d: DesignDocument) -> Element:
             [
                 code(row.spec, row.name),
                 short(row.trained_tokens),
+                short(row.tokens),
                 "diverged" if row.loss is None else f"{row.loss:.3f}",
                 "{:.3f} to {:.3f}".format(*row.interval) if row.interval else "",
                 probability(row.p_best),
-                f"{row.lr:g}",
+                f"{row.lr:.3g}",
             ]
         )
     noise = "The noise between seeds is not known."
     if race.noise is not None:
         noise = f"Noise between seeds: {race.noise:.3f} nats; no difference below it is called one."
-    columns = ("candidate", ">trained tokens", ">nats forecast", ">90 % interval", ">P(best)", ">rate")
+    columns = ("candidate", ">trained tokens", ">forecast at", ">nats forecast", ">90 % interval", ">P(best)",
+               ">learning rate")  # fmt: skip
     words = (
         f"All candidates train on the same batches of {d['config']['data']}. Each learning curve is extrapolated to "
-        f"{short(d['budget']['spoken_for'])} tokens with its uncertainty. Candidates with a negligible probability of "
+        f"{forecast_at(d)} with its uncertainty. Candidates with a negligible probability of "
         "being the best stop; training continues where it is most informative. The race cost "
         f"{percent(race.cost.share)} of training all candidates to the end. {noise}"
     )
     entries = [(page_charts.swatch(number), name) for name, number in names.items()]
     candidates = table(columns, rows, chosen=chosen, keys=[key_of[row.name] for row in race.architectures], name="race")
     left_out = race.screening_left_out  # empty in designs of earlier versions
-    texts = (d["foresight_text"], *race.notes, f"no screening: {left_out}" if left_out else "")
-    told = [note(f"{text[0].upper()}{text[1:]}.") for text in texts if text]
+    texts = (other_budgets(d), *race.notes, f"no screening: {left_out}" if left_out else "")
+    told = [note(f"{_sentence(text, names)}.") for text in texts if text]
     return section(
         "Which one wins on this text",
         note(words),
@@ -137,6 +139,11 @@ def race_section(d: DesignDocument) -> Element:
         *told,
         card(candidates, title=race.verdict),
     )
+
+
+def _sentence(text: str, names: Iterable[str]) -> str:
+    """With a capital, unless it begins with the name of a candidate."""
+    return text if text.startswith(tuple(names)) else text[0].upper() + text[1:]
 
 
 MILLION = 1e6

@@ -128,10 +128,19 @@ def race_result(raced: Raced, prediction: Prediction, tokens: Mapping[str, float
         rungs=tuple(steps * raced.course.tokens_per_step for steps in raced.rungs),
         rates_searched=raced.searched,
         screening_left_out=raced.unscreened,
-        notes=(few,) if (few := raced.course.few_steps(raced.longest, LONGER)) else (),
+        notes=_notes(raced),
         ended=raced.decision.why,
         cost=RaceCost(share=raced.cost, seconds=raced.seconds),
     )
+
+
+def _notes(raced: Raced) -> tuple[str, ...]:
+    """A warning if the longest training is short. After a screening it is meant to be: that took all steps, and the
+    race only adds the level of the losses. Where it is so short that nothing is called better, it is the reason."""
+    if raced.known.tested and not raced.starved:
+        return ()
+    few = raced.course.few_steps(raced.longest, LONGER)
+    return (few,) if few else ()
 
 
 def _against(prediction: Prediction, pick: str, other: str) -> PairedDifference:

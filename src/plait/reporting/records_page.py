@@ -32,9 +32,12 @@ from plait.reporting.views import ALONE, Context, View, heading, view_of, whole_
 
 DRAWN = 8  # learning curves, as many as colours
 LISTED = 200  # rows of a table
+MARKED = 60  # points of a curve that has marks
 CLOSE = 12  # largest number of records requested by key that are shown in detail
 #: Kinds that are final results; the newest of each is shown in detail on every page.
 ANSWERS = ("design", "compare", "probe-verdict", "scale", "search")
+#: Kinds of records that are parts of others.
+PARTS = ("track", "probe", "probe-plan", "probe-replan", "race-speed", "compare-plan", "score", "design-clock")
 
 
 def records_page(
@@ -50,7 +53,8 @@ def records_page(
     for record in records:
         kinds[record.kind].append(record)
     views = {record.key: view_of(record, inside) for record in close}
-    groups = [kind_section(kind, some, inside) for kind, some in kinds.items() if not named or len(some) > 1]
+    shown = sorted((kind for kind, some in kinds.items() if not named or len(some) > 1), key=_place)
+    groups = [kind_section(kind, kinds[kind], inside) for kind in shown]
     beside = side_by_side(records, inside) if named and len(records) == 2 else []
     return page(
         title,
@@ -63,6 +67,11 @@ def records_page(
         tag("p", data_take="records.json"),
         *model_sheets(_sheets(views), {record.key: record.document() for record in close}),
     )
+
+
+def _place(kind: str) -> int:
+    """The order of the sections: what was asked for, other results, and last what they consist of."""
+    return ANSWERS.index(kind) if kind in ANSWERS else len(ANSWERS) + (kind in PARTS)
 
 
 def close_records(records: Sequence[Record], named: bool) -> list[Record]:
@@ -106,7 +115,10 @@ def kind_section(kind: str, records: Sequence[Record], context: Context = ALONE)
 def _trainings(kind: str, records: Sequence[Record], context: Context) -> Element:
     drawn = [record for record in records if curve_of(record)][:DRAWN]
     names = {record.key: f"{record.key[:6]} {pattern_of(spec_of(record))[:48]}" for record in drawn}
-    lines = [Line(names[record.key], curve_of(record), at, key=record.key[:8]) for at, record in enumerate(drawn)]
+    lines = [
+        Line(names[record.key], curve_of(record), at, len(curve_of(record)) <= MARKED, record.key[:8])
+        for at, record in enumerate(drawn)
+    ]
     rows: list[list[Child]] = [
         [
             _named(record, context),
@@ -137,7 +149,18 @@ def _named(record: Record, context: Context) -> Element:
 
 
 def _tracks(kind: str, records: Sequence[Record], context: Context) -> Element:
-    """Trainings of comparisons and races: the mean over seeds at the best rate, for every budget."""
+    """Trainings of comparisons and races, text by text, and screenings: losses of different texts do not compare."""
+    texts: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        what = "Screenings on the text" if record.config.get("screening") else "On the text"
+        texts[f"{what} {str(record.config.get('data', ''))[:8]}…"].append(record)
+    titled = len(texts) > 1
+    parts = [part for title, some in texts.items() for part in _tracks_on(title if titled else "", some)]
+    return section("Comparisons and races", *parts)
+
+
+def _tracks_on(title: str, records: Sequence[Record]) -> list[Child]:
+    """The mean over seeds at the best rate, for every budget."""
     losses: dict[str, dict[float, dict[float, list[float]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
@@ -152,7 +175,7 @@ def _tracks(kind: str, records: Sequence[Record], context: Context) -> Element:
         for spec, at in losses.items()
     }
     order = sorted(best, key=lambda spec: (-best[spec][-1][0], best[spec][-1][1]))
-    lines = [Line(pattern_of(spec)[:60], best[spec], n, key=spec) for n, spec in enumerate(order)][:DRAWN]
+    lines = [Line(pattern_of(spec)[:60], best[spec], n, True, key=spec) for n, spec in enumerate(order)][:DRAWN]
     chart = curve_plot(
         lines,
         title="loss after decay, at every budget",
@@ -170,8 +193,8 @@ def _tracks(kind: str, records: Sequence[Record], context: Context) -> Element:
     words = (
         "Trainings of comparisons and races with the learning rate decayed to zero: mean over seeds, at the best rate."
     )
-    picture = card(chart, line_legend(lines), note(words))
-    return section("Comparisons and races", picture, table(columns, rows, keys=order[:LISTED], name="tracks"))
+    picture = card(chart, line_legend(lines), note(words), title=title)
+    return [picture, table(columns, rows, keys=order[:LISTED], name="tracks")]
 
 
 def _probes(kind: str, records: Sequence[Record], context: Context) -> Element:

@@ -123,7 +123,25 @@ def _search(record: Record) -> Summary:
     result = record.result
     front = len(sequence(result.get("front")))
     words = f"{front} on the front of {whole_text(result.get('evaluated'))}"
-    return Summary(f"{result.get('space')} by {result.get('method')}", "", float(front), "on the front", words)
+    name = ", ".join([f"{result.get('space')} by {result.get('method')}", *constraints_of(record)])
+    return Summary(name, "", float(front), "on the front", words)
+
+
+def constraints_of(record: Record) -> list[str]:
+    """The constraints of a search besides its limits, which tell it from others in the same space."""
+    limited = tuple(mapping(record.result.get("limits")))
+    texts = map(str, sequence(mapping(record.config.get("space")).get("rules")))
+    return [text for text in texts if not text.startswith(limited)]
+
+
+def _race_speed(record: Record) -> Summary:
+    specs = [str(mapping(row).get("spec", "")) for row in sequence(record.config.get("architectures"))]
+    names = ", ".join(map(pattern_of, specs))
+    return Summary(names, "", float(len(specs)), "models", f"{len(specs)} models timed")
+
+
+def _design_clock(record: Record) -> Summary:
+    return Summary(f"the time of a design: {record.config.get('stage')}")
 
 
 def _document(record: Record) -> Summary:
@@ -199,6 +217,8 @@ SUMMARIES: dict[str, Callable[[Record], Summary]] = {
     "lr-sweep": _loss,
     "probe": _probe,
     "search": _search,
+    "race-speed": _race_speed,
+    "design-clock": _design_clock,
     "compare": _document,
     "probe-verdict": _document,
     "design": _design,

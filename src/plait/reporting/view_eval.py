@@ -42,7 +42,7 @@ LABELS = {
     "octaves": "position, from half of it up to it, tokens", "octave_loss": "loss, nats per token (↓ better)",
     "loss_at": "loss, nats per token (↓ better)", "smooth_101": "mean of 101 positions",
     "smooth_1001": "mean of 1001 positions", "trained_length": "trained length, tokens",
-    "loss": "loss, nats per token", "depths": "depth in the context", "slope": "slope over the position",
+    "loss": "loss, nats per token", "depths": "depth in the context", "slope": "slope, nats per doubling",
     "perplexity": "perplexity (↓ better)",
 }  # fmt: skip
 NOT_DRAWN = ("maps", "interval", "left_out")

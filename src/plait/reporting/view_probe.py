@@ -346,7 +346,8 @@ def verdict_view(record: Record, context: Context) -> View:
         )
     }
     lead = sentence(f"{result.get('protocol')} protocol, on {result.get('device')}")
-    return View(str(result["verdict"]), lead, parts, drawn, flat_rows, sheets)
+    title, _, rest = str(result["verdict"]).partition(". ")
+    return View(title, f"{rest} {lead}".strip(), parts, drawn, flat_rows, sheets)
 
 
 def _ends(interval: object) -> str:

@@ -21,7 +21,16 @@ from plait.reporting.page import Child, card, code, folded, grid, json_script, l
 from plait.reporting.page_charts import Mark, swatch
 from plait.reporting.plots import cube_plot, scatter_plot
 from plait.reporting.studies import LayerChoices, mixture_chart
-from plait.reporting.summaries import mapping, number, number_text, pattern_of, sequence, time_text, whole_text
+from plait.reporting.summaries import (
+    constraints_of,
+    mapping,
+    number,
+    number_text,
+    pattern_of,
+    sequence,
+    time_text,
+    whole_text,
+)
 from plait.reporting.views import Context, View, svg_element
 
 MOST_MODELS = 250  # models of a front that are drawn and listed
@@ -29,6 +38,7 @@ FIRST = 12  # rows that a table shows at first
 MOST_GROUPS = 7  # compositions with a colour of their own
 OTHERS = "other mixers"
 WORDS = {"flops": "FLOPs", "kv_cache": "KV cache", "decoder_params": "parameters in the layers"}
+BYTES = ("kv_cache", "fixed_state")  # the exact objectives that are in bytes
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,7 @@ class Quantified:
 
     def best_text(self, rows: Sequence[Mapping[str, Any]]) -> str:
         best = (max if self.maximise else min)(float(row[self.name]) for row in rows)
-        return quantity(self.name).shown(best) if self.name in on_device() else short(best)
+        return quantity(self.name).shown(best) if self.name in on_device() else short(best, "B" * (self.name in BYTES))
 
     def text(self, row: Mapping[str, Any]) -> str:
         return f"{self.of(row):.4g} {self.unit}".strip()
@@ -77,6 +87,7 @@ def objectives_of(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) 
         else:
             largest = max(abs(value) for value in values if value is not None)
             scale, unit = next(((1 / size, prefix) for size, prefix in PREFIXES if largest >= size), (1.0, ""))
+            unit += "B" * (name in BYTES)
         quantities.append(Quantified(name, bool(mapping(objective).get("maximise")), scale, unit))
     return quantities
 
@@ -98,8 +109,15 @@ def search_view(record: Record, context: Context) -> View:
     )
     if len(rows) < len(every):
         lead += f" {len(rows):,} of them, evenly sampled, are shown here; the CSV has all."
+    if others := constraints_of(record):
+        lead += f" Constraints: {', '.join(others)}."
     seq = int(number(mapping(result.get("setting")).get("seq")) or 1024)
     asked = objectives_of(result, rows)
+    if names := [objective.words for objective in asked if objective.name in on_device()]:
+        lead += (
+            f" Predicted from a profile of the machine: {', '.join(names)}. `plait front show {record.key[:10]}` has "
+            "what was measured."
+        )
     groups = _groups(rows)
     parts: list[Child] = [_tiles(record, asked, every), *_fronts(rows, asked, groups), *_choices(result)]
     figures: dict[str, Callable[[], str]] = {}

@@ -25,7 +25,8 @@ from plait.reporting.summaries import (
 )
 from plait.reporting.views import Context, View, field_table
 
-TRAINING, HELD_OUT = "training, mean since the last point", "held-out text"
+TRAINING = "training, mean since the last point"
+VALIDATION = "validation, on a part of its text"  # the result's loss is that of all of it
 LOSS_AXIS = "loss, nats per token (↓ better)"
 MOST_POINTS = 600
 
@@ -52,7 +53,7 @@ def curve_of(record: Record) -> list[tuple[float, float]]:
 
 def loss_plot(training: Sequence[tuple[float, float]], held_out: Sequence[tuple[float, float]], x_label: str) -> Child:
     lines = [Line(TRAINING, training, series=5)] if training else []
-    lines += [Line(HELD_OUT, held_out, series=1, dots=len(held_out) <= 60)] if held_out else []
+    lines += [Line(VALIDATION, held_out, series=1, dots=len(held_out) <= 60)] if held_out else []
     if not lines:
         return note("No loss has been logged so far.")
     drawn = curve_plot(lines, title="Loss while it trains", x_label=x_label, y_label=LOSS_AXIS)
@@ -73,7 +74,7 @@ def train_view(record: Record, context: Context) -> View:
         section("Loss", loss_plot(training, held_out, per_step)),
         folded("Recipe", field_table(flat(recipe), "recipe")) if recipe else "",
     ]
-    curves = {name: points for name, points in ((TRAINING, training), (HELD_OUT, held_out)) if points}
+    curves = {name: points for name, points in ((TRAINING, training), (VALIDATION, held_out)) if points}
     rows = [{"curve": name, "step": x, "loss": y} for name, points in curves.items() for x, y in points]
     return View(
         pattern_of(spec) or "A training",
@@ -91,7 +92,7 @@ def train_tiles(result: Mapping[str, Any]) -> Child:
     spelled = f"perplexity {number_text(result.get('perplexity'), 3)}" if number(result.get("perplexity")) else ""
     speed = number(result.get("tokens_per_second"))
     figures = [
-        ("held-out loss", loss_text(result.get("loss")), "nats per token"),
+        ("validation loss", loss_text(result.get("loss")), "nats per token"),
         ("perplexity", number_text(result.get("perplexity")), f"{bits:.3g} bits per character" if bits else spelled),
         ("tokens", short(number(result.get("tokens")) or 0), f"{whole_text(result.get('steps'))} steps"),
         ("parameters", short(number(result.get("params")) or 0), ""),
@@ -111,10 +112,10 @@ def track_view(record: Record, context: Context) -> View:
         f"{number_text(recipe.get('lr'))}, seed {config.get('seed', 0)}."
     )
     tiled = [
-        ("held-out loss", loss_text(result.get("loss")) or "diverged", "nats per token"),
+        ("validation loss", loss_text(result.get("loss")) or "diverged", "nats per token"),
         ("tokens", short(number(result.get("tokens")) or 0), ""),
         ("time", time_text(result.get("seconds")), ""),
-        ("held-out windows", str(len(windows)) if windows else "", "the same for all"),
+        ("validation windows", str(len(windows)) if windows else "", "the same for all"),
     ]
     rows = [{"window": at, "loss": loss} for at, loss in enumerate(windows)]
     seq = int(number(recipe.get("seq_len")) or 1024)

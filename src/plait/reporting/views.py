@@ -218,7 +218,9 @@ def making(record: Record) -> Element:
             text = time_text(value) if name == "seconds" else started_text(record) if name == "started" else ""
             rows.append([words, text or str(value)[:SHOWN]])
     cost = {name: value for name, value in flat(record.result).items() if _is_cost(name) and number_text(value)}
-    spent: list[list[Child]] = [[_cost_words(name), _cost_text(name, value)] for name, value in list(cost.items())[:20]]
+    # By its words: a profile, for example, states its time too.
+    texts = {_cost_words(name): _cost_text(name, value) for name, value in reversed(list(cost.items())[:20])}
+    spent: list[list[Child]] = [[words, text] for words, text in reversed(texts.items())]
     cards = [card(table(("", ""), rows, fixed=True), title="Provenance")]
     if spent:
         cards.append(card(table(("", ">"), spent, fixed=True), title="Cost"))

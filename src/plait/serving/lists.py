@@ -12,6 +12,7 @@ from plait.reporting.summaries import number, started_text, summary, time_text
 from plait.serving.record_index import Line, Matches
 
 PAGE = 50  # records per page of a list
+LONGEST = 160  # characters of a result
 #: Sort keys of a list and their column headings.
 COLUMNS = (("name", "what"), ("kind", "kind"), ("value", "result"), ("source", "data or task"),
            ("started", "started, UTC"), ("seconds", "took"))  # fmt: skip
@@ -31,7 +32,7 @@ def _cells(line: Line) -> list[Child]:
     return [
         link(record_address(line.key), line.name[:160]),
         tag("span", line.kind, class_="badge"),
-        line.words[:160],
+        line.words if len(line.words) <= LONGEST else f"{line.words[:LONGEST].rpartition(' ')[0]} …",
         line.source[:60],
         line.started[5:16].replace("T", " "),
         time_text(line.seconds),

@@ -6,6 +6,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -20,9 +21,9 @@ from plait.records.record import Record
 from plait.records.store import Store
 from plait.reporting.models import linked_sheets
 from plait.reporting.page import STYLE, Child, document, link, note, script, section, tag, text_of
-from plait.reporting.records_page import kind_section
+from plait.reporting.records_page import PARTS, kind_section
 from plait.reporting.side_by_side import side_by_side
-from plait.reporting.summaries import pattern_of
+from plait.reporting.summaries import number, pattern_of
 from plait.reporting.views import Context, View, architecture_parts, heading, view_of, whole_view
 from plait.serving.lists import (
     PAGE,
@@ -49,15 +50,15 @@ KINDS = {
     "probe-plan": "what a probe planned to train",
     "probe-replan": "replans of such plans",
     "race-speed": "how fast models train here",
+    "design-clock": "how the time of a design was spent",
     "search": "best models under limits",
     "measure": "latency, memory or energy here",
     "scale": "runs of scaling studies",
     "design": "whole designs, from limits to a model",
     "eval": "evaluations of trained models",
 }
-#: Kinds of records that are parts of others.
-PARTS = ("track", "probe", "probe-plan", "probe-replan", "race-speed", "compare-plan", "score")
 NEWEST = 12  # records in the overview
+EMPTY = "The store is empty so far: what plait design, compare, probe, search and train find out will be here."
 GALLERY = 300  # maximum number of records of one kind drawn together
 MOST_BESIDE = 8
 KEPT = 32  # views
@@ -120,7 +121,7 @@ class Pages:
             )
             for kind, count in kinds.items()
         ]
-        intro = "What is in the store, and what is running." if total else "The store is empty so far."
+        intro = "What is in the store, and what is running." if total else EMPTY
         return self.page(
             "Overview",
             tag("header", tag("h1", self.store.name), tag("p", intro, class_="lead")),
@@ -155,7 +156,7 @@ class Pages:
         """The newest results, without the trainings and plans that they consist of if there is anything else."""
         whole = [kind for kind in self.store.kinds() if kind not in PARTS]
         newest = [record for kind in whole for record in self.store.find(kind, limit=NEWEST)]
-        newest.sort(key=lambda record: str(record.provenance.get("started", "")), reverse=True)
+        newest.sort(key=_ended, reverse=True)
         return newest[:NEWEST] or self.store.find(limit=NEWEST)
 
     def _claims(self) -> list[tuple[str, str]]:
@@ -320,5 +321,14 @@ def _download_links(record: Record, view: View) -> list[Child]:
     return links
 
 
-def _count(number: int, singular: str, plural: str = "") -> str:
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+def _ended(record: Record) -> float:
+    """The Unix time of its end: a design begins before everything that it consists of."""
+    try:
+        started = datetime.fromisoformat(str(record.provenance.get("started", ""))).timestamp()
+    except ValueError:
+        return 0.0
+    return started + (number(record.provenance.get("seconds")) or 0.0)
+
+
+def _count(amount: int, singular: str, plural: str = "") -> str:
+    return f"{amount:,} {singular if amount == 1 else plural or singular + 's'}"

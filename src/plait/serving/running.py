@@ -65,11 +65,13 @@ def trainings_table(states: Sequence[RunState]) -> Child:
             tag("span", state.words, class_=f"state {state.words}"),
             f"{state.step:,} of {state.steps:,}" if state.steps else f"{state.step:,}",
             "" if state.loss is None else f"{state.loss:.4f}",
+            "" if state.validation is None else f"{state.validation:.4f}",
             _ago(time.time() - state.seen),
         ]
         for state in states
     ]
-    columns = ("training", "state", ">step", ">loss (nats per token)", ">last update")
+    columns = ("training", "state", ">step", ">training loss, nats per token",
+               ">validation loss", ">last update")  # fmt: skip
     return table(columns, rows, name="runs") if rows else note("No training has a folder here yet: see `plait train`.")
 
 
@@ -81,7 +83,7 @@ def training_parts(root: Path, state: RunState) -> list[Child]:
         ("state", state.words, f"last update {_ago(time.time() - state.seen)}"),
         ("step", f"{state.step:,}", f"of {state.steps:,}" if state.steps else ""),
         ("loss", "" if state.loss is None else f"{state.loss:.4f}", "training, nats per token"),
-        ("held-out loss", "" if state.validation is None else f"{state.validation:.4f}", "nats per token"),
+        ("validation loss", "" if state.validation is None else f"{state.validation:.4f}", "on a part of its text"),
         ("speed", "" if state.tokens_per_second is None else short(state.tokens_per_second), "tokens per second"),
         ("left", "" if left is None else duration(left), "at this speed"),
     ]
