@@ -32,11 +32,12 @@ def test_the_pick_and_how_far_it_is_ahead(capsys: pytest.CaptureFixture[str]) ->
     )
     design._print(DesignResult("d=8 | gla", "Take it.", "page.html", "runs/train-0123", given))
     lines = capsys.readouterr().out.splitlines()
-    rows = [line.split() for line in lines[1:4]]
+    header = next(at for at, line in enumerate(lines) if line.split()[:1] == ["pattern"])
+    rows = [line.split() for line in lines[header + 1 : header + 4]]
     assert rows[0][:3] == ["→", "gla+attn", "1"]
     assert rows[1][0] == "attn×2"
-    assert lines[1].split()[-3:] == ["80", "%", "0.80"]
-    assert "4 M tokens" in "".join(lines[4:6])
+    assert rows[0][-3:] == ["80", "%", "0.80"]
+    assert "4 M tokens" in "".join(lines[header + 4 : header + 6])
     text = "\n".join(lines)
     assert "Take it." in text
     assert given["pick"]["spec"] in text  # brackets and all

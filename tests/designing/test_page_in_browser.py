@@ -94,7 +94,7 @@ def test_the_verdict_is_one_line_and_the_reasons_are_points(page: Any) -> None:
     assert page.locator(".advice .verdict").inner_text() == "Take it."
     assert page.locator(".advice .points li").all_inner_texts() == [
         "It is the best.",
-        "Limits latency 19 of 20 ms, attn[heads=4] and all.",
+        "Limits: latency 19 of 20 ms, attn[heads=4] and all.",
     ]
 
 
@@ -206,7 +206,7 @@ def test_the_data_can_be_saved(page: Any, tmp_path: Path) -> None:
         page.locator("div:has(> table[data-name=race]) .take").click()
     saved.value.save_as(tmp_path / "race.csv")
     head, first, *_ = (tmp_path / "race.csv").read_text(encoding="utf-8").splitlines()
-    assert head.startswith("candidate,trained tokens,nats forecast")
+    assert head.startswith("candidate,trained tokens,forecast at,nats forecast")
     assert first.startswith("gla+attn | d=64 vocab=256 | gla[heads=2]")
 
 
