@@ -15,6 +15,7 @@ from itertools import combinations
 import numpy as np
 
 from plait.analysis.distributions import f_tail
+from plait.analysis.intervals import holm
 from plait.analysis.scaling_bootstrap import CONFIDENCE, DRAWS, Draws, bootstrap, interval
 from plait.analysis.scaling_frontier import (
     Parabola,
@@ -33,7 +34,7 @@ from plait.analysis.scaling_surface import Floats, Layout, Points, SurfaceFit, f
 from plait.core.errors import UserError
 
 SHARED_LEVEL = 0.05
-#: Probability from which one of two architectures is called better.
+#: Share of the bootstrap samples from which a finding counts as shown.
 SURE = 0.95
 CANNOT_SAY = "the data cannot say"
 
@@ -126,17 +127,19 @@ SURFACE = ("E", "A", "B", "alpha", "beta")
 @dataclass(frozen=True)
 class Comparison:
     """Two architectures at the target: the difference in loss, and the probability that the better one is better.
-    `validated`: both have as many budgets as intervals were validated with."""
+    `significant`: at the 5 % level, two-sided because either could have been the better one, and corrected for the
+    number of pairs (Holm). `validated`: both have as many budgets as intervals were validated with."""
 
     better: str
     worse: str
     probability: float
     difference: Estimate
     validated: bool = True
+    significant: bool = False
 
     @property
     def sure(self) -> bool:
-        return self.validated and self.probability >= SURE
+        return self.validated and self.significant
 
     @property
     def verdict(self) -> str:
@@ -165,7 +168,9 @@ class Laws:
     @cached_property
     def comparisons(self) -> list[Comparison]:
         ordered = sorted(self.laws.values(), key=lambda law: law.loss_at_target()[0])
-        return [_compare(better, worse) for better, worse in combinations(ordered, 2)]
+        pairs = [_compare(better, worse) for better, worse in combinations(ordered, 2)]
+        significant = holm([2 * (1 - pair.probability) for pair in pairs])
+        return [replace(pair, significant=sure) for pair, sure in zip(pairs, significant, strict=True)]
 
     @cached_property
     def state_curves(self) -> dict[str, StateCurve]:

@@ -117,11 +117,10 @@ class SeedNoise:
     def _tail(self, name: str, calm: Mapping[str, Floats]) -> float:
         """The p-value of an architecture's variance against that of the others."""
         others = [mean_S for other, mean_S in calm.items() if other != name]
+        own_S, rest = calm[name], _pooled(others)
         if self.paired:
-            own_S = (calm[name] - np.mean(others, axis=0)) / math.sqrt(1 + 1 / len(others))
+            own_S = (own_S - np.mean(others, axis=0)) / math.sqrt(1 + 1 / len(others))
             rest = _residual(np.stack(others))
-        else:
-            own_S, rest = calm[name], _pooled(others)
         if rest is None or rest.value <= 0:
             return 1.0
         return f_tail(len(own_S) - 1, rest.freedom, float(own_S.var(ddof=1)) / rest.value)
