@@ -10,8 +10,8 @@ from plait.core.errors import UserError, did_you_mean
 from plait.mixers.options import MixerOptions
 
 KINDS = ("sequence", "channel")
+_SIZES = (None, 64, 16, 0)  # self, d, seq and memory, as plait calls `cost`
 #: Methods as plait calls them: how a user declares each, and the arguments of the call (the first is self).
-_SIZES = (None, 64, 16, 0)
 _METHODS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "__init__": ("(self, d, options)", (None, 64, None), {}),
     "forward": ("(self, x_BTD)", (None, None), {}),
