@@ -283,7 +283,7 @@ def test_an_output_that_cannot_be_used_is_named_and_is_no_leak(
     ids=lambda arguments: arguments[0],
 )
 def test_a_leaking_mixer_is_refused_by_studies(run: Json, arguments: tuple[str, ...]) -> None:
-    """A study trained it and had it at the top."""
+    """Studies train it like `compare`, and did not check."""
     Path("my_mixer.py").write_text(TEMPLATE.replace(*LEAKING[:2]))
     Path("s.txt").write_text(SPACE)
     with pytest.raises(UserError, match="leaks the future"):
