@@ -221,6 +221,9 @@ LEAKING = (
     "my-mixer leaks the future .*plait check my_mixer.py",
 )
 MISCOUNTED = ('2 * d * d, "output"', '3 * d * d, "output"', "my-mixer does not count its parameters .*declared")
+WRONG_SHAPE = (FORWARD, f"{FORWARD}[..., 1:]", r"my-mixer returns \(2, 67, .* these must be equal. See `plait check")
+NOT_FINITE = (FORWARD, f"{FORWARD} / 0", "my-mixer returns NaN or infinity for a normal input. See `plait check")
+A_TUPLE = (FORWARD, FORWARD.removesuffix("[0]"), "my-mixer returns a tuple from `forward`, not a tensor")
 DESIGN = ("design", "--space", "s.txt", "--data", "builtin:stdlib", "--time", "10m", "--mixers", "my_mixer.py")
 
 
@@ -254,6 +257,37 @@ def test_a_leaking_mixer_is_refused_by_scaling_runs(run: Json) -> None:
     Path("my_mixer.py").write_text(TEMPLATE.replace(*LEAKING[:2]))
     with pytest.raises(UserError, match="leaks the future"):
         run("scale", "run", "plan.json", "--mixers", "my_mixer.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "instead", "message"), [WRONG_SHAPE, NOT_FINITE, A_TUPLE], ids=["shape", "not finite", "tuple"]
+)
+def test_an_output_that_cannot_be_used_is_named_and_is_no_leak(
+    run: Json, text: str, instead: str, message: str
+) -> None:
+    """NaN was said to leak the future, and a tuple ended in a traceback."""
+    Path("my_mixer.py").write_text(TEMPLATE.replace(text, instead))
+    with pytest.raises(UserError, match=message):
+        run(*TRAIN)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("lr", "--models", "0", *(f"--spec=d={d} | (my-mixer swiglu)x2" for d in (16, 24, 32))),
+        ("placement", "--spec=d=16 | (my-mixer swiglu)x2"),
+        ("verdict", "my_mixer.py", "attn", "gla"),
+        ("proxies", "--space", "s.txt"),
+        ("shapes", "--space", "s.txt", "--steps", "2"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_leaking_mixer_is_refused_by_studies(run: Json, arguments: tuple[str, ...]) -> None:
+    """Studies train it like `compare`, and did not check."""
+    Path("my_mixer.py").write_text(TEMPLATE.replace(*LEAKING[:2]))
+    Path("s.txt").write_text(SPACE)
+    with pytest.raises(UserError, match="leaks the future"):
+        run("study", *arguments, "--data", "builtin:stdlib", "--mixers", "my_mixer.py")
 
 
 @pytest.mark.parametrize(

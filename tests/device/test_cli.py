@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,17 @@ def test_a_mixer_of_ones_own(box: Path, tmp_path: Path) -> None:
     assert [arch.text for arch in read_architectures(both)] == [both[-1]]
     assert read_architectures(both[1:2])[0].text == "d=512 vocab=50257 | (attn my-channel)x2"
     with pytest.raises(UserError, match="the profile has no measurement of my-mixer in mode prefill; it knows attn"):
+        run("predict", str(mine), "d=64 vocab=500 | my-mixer mlp", "--profile", str(box))
+
+
+def test_a_mixer_that_was_edited_since_the_profile_is_said_to_be(box: Path, tmp_path: Path) -> None:
+    """The profile seemed to have lost it: "no measurement of my-mixer; it knows attn, relu2"."""
+    mine = tmp_path / "mine.py"
+    mine.write_text(files("plait").joinpath("model/mixer_template.txt").read_text())
+    whole = Profile.load(box)
+    layer = next(point for point in whole.points if point.what == "layer")
+    replace(whole, points=[*whole.points, replace(layer, spec="my-mixer[memory=4.0]", source="0" * 16)]).save(box)
+    with pytest.raises(UserError, match=r"my-mixer was measured with another text of its file\. Add to it with"):
         run("predict", str(mine), "d=64 vocab=500 | my-mixer mlp", "--profile", str(box))
 
 

@@ -15,7 +15,7 @@ from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.core.units import parse
-from plait.model.architecture import Architecture, load_mixers
+from plait.model.architecture import Architecture, load_mixers, require_sound, require_sound_layers
 from plait.records import Store
 from plait.records.jobs import published_store
 from plait.workers.pool import Place
@@ -80,6 +80,7 @@ def proxies(
     chosen = tuple(PROXIES) if proxies is None else tuple(proxies)
     recipe = RECIPE.with_values({"batch": batch, "seq_len": seq_len, "lr": lr})
     whole, corpus, precision = study_space(space), open_corpus(data), precision_on(usable(device))
+    require_sound_layers(whole.one_of_each())
     study = Study(whole, corpus, models, steps, chosen, recipe, seed, device, precision, seeds)
     title = f"{models} models of {space} on {data}"
     with published_store(store, "study proxies", title, on_progress) as (opened, report):
@@ -118,6 +119,7 @@ def placement(
     usable(device)  # before a long text is read
     corpus = open_corpus(data)
     patterns = patterns_of(corpus, Shape(layers, width, heads, d_ff), list(p), specs, k)
+    require_sound(pattern.arch for pattern in patterns)
     recipe = RECIPE.with_values({"batch": batch, "seq_len": seq_len, "lr": lr})
     study = PlacementStudy(patterns, corpus, steps, seeds, recipe, device, precision_on(device))
     title = f"{len(patterns)} patterns on {data}"
@@ -160,6 +162,7 @@ def lr(
         whole = study_space(space)
         fitting = type(whole)(whole.declared.with_vocabulary(corpus.vocab))
         archs += [architecture(fitting.spec(row_G)) for row_G in drawn(fitting, models, seed)]
+    require_sound(archs)
     sweep = RateSweep(archs, corpus, list(rates), seeds, steps, batch, seq_len, device=device)
     title = f"{len(archs)} architectures, {len(rates)} rates, on {data}"
     with published_store(store, "study lr", title, on_progress) as (opened, report):
@@ -197,6 +200,7 @@ def shapes(
     load_mixers(mixers)
     chosen, training = study_space(space), None
     if steps:
+        require_sound_layers(chosen.one_of_each())
         corpus = open_corpus(data)
         chosen = type(chosen)(chosen.declared.with_vocabulary(corpus.vocab))
         recipe = RECIPE.with_values({"batch": batch, "seq_len": train_seq_len, "lr": lr})
@@ -251,6 +255,7 @@ def verdict(
         usable(device)
     corpus = open_corpus(data)
     contenders = read_contenders(list(architectures), corpus.vocab, "params")
+    require_sound(contender.arch for contender in contenders)
     recipe = track_recipe(Recipe(batch=batch, seq_len=seq_len), 10)
     course = Course(data, None, corpus.fingerprint, recipe, held_out, device)
     sources = {source.hash: source for contender in contenders for source in contender.arch.mixer_sources.values()}

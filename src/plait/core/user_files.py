@@ -68,10 +68,8 @@ def class_from_file(path: Path, base: type[Found], attribute: str = "", text: st
             raise UserError(f"{path} has no {kind} class '{attribute}'.{did_you_mean(attribute, classes)}")
         return classes[attribute]
     if len(classes) != 1:
-        listing = ", ".join(classes) or "none"
-        raise UserError(
-            f"{path} should hold one subclass of {base.__name__}, found: {listing}. Name one as {path}:Class."
-        )
+        remedy = f"{', '.join(classes)}. Name one as {path}:Class." if classes else "none. Define one."
+        raise UserError(f"{path} should hold one subclass of {base.__name__}, found: {remedy}")
     return next(iter(classes.values()))
 
 

@@ -200,8 +200,10 @@ class Predictor:
         if not points:
             known = ", ".join(sorted(set(self.kinds) - {EMBEDDING_AND_HEAD})) or "nothing"
             of = f"the {column} of {kind}" if self.measured(kind) else kind
+            names = (point.spec.partition("[")[0] for point in self.profile.of("layer") if point.source)
+            edited = f" {kind} was measured with another text of its file." if kind in names else ""
             raise UserError(
-                f"the profile has no measurement of {of} in mode {self.setting.mode}; it knows {known}. "
+                f"the profile has no measurement of {of} in mode {self.setting.mode}; it knows {known}.{edited} "
                 "Add to it with `plait profile`, naming a space that has it."
             )
         values, reaches = np.array([point.value(column) for point, _ in points]).T

@@ -58,6 +58,11 @@ class Cost:
     conv_state: Number = 0
     kv_cache: Number = 0
 
+    def __post_init__(self) -> None:
+        for name in ("params", "flops", "shared"):
+            if not isinstance(value := getattr(self, name), Mapping):
+                raise UserError(f"Cost({name}={value}): give numbers by name, such as {{'output': d * d}}.")
+
     @property
     def total_params(self) -> Number:
         """All parameters of this layer, except those shared with others."""
@@ -326,6 +331,8 @@ def _whole_cost(cost: Callable[..., Cost]) -> Callable[..., Cost]:
     @wraps(cost)
     def whole(self: MixerOptions, d: Number, seq: Number, memory: Number = 0) -> Cost:
         own = cost(self, d, seq, memory)
+        if not isinstance(own, Cost):
+            raise UserError(f"`cost` of {self.name} returns a {type(own).__name__}; return a plait.mixers.Cost.")
         if type(self).cost is not whole:  # called by a subclass, whose own `cost` adds them
             return own
         return _shared(self, _with_canon(self, own, d, seq))

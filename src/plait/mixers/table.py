@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from plait.core.errors import UserError
 from plait.core.registry import Table
 from plait.core.user_files import MixerSource
+from plait.mixers.interface import require_methods, require_options
 from plait.mixers.options import MixerOptions
 
 if TYPE_CHECKING:
@@ -90,16 +91,15 @@ def _packaged(point: EntryPoint) -> type[MixerOptions]:
         raise UserError(f"{where} does not load: {type(wrong).__name__}: {wrong}") from wrong
     # A package may register the options instead of the mixer: they need no torch.
     options = mixer if isinstance(mixer, type) and issubclass(mixer, MixerOptions) else getattr(mixer, "Options", None)
-    if not (isinstance(options, type) and issubclass(options, MixerOptions)):
-        raise UserError(f"{where}: {point.value} has no `Options` (a subclass of plait.mixers.options.MixerOptions).")
+    options = require_options(options, f"{where}: {point.value}")
     if options.name != point.name:
         raise UserError(f"{where} calls itself '{options.name}'; the entry point's name and the mixer's must agree.")
     if mixer is not options:
+        require_methods(mixer, f"{where}: {point.value}")
         options.module = f"{mixer.__module__}:{mixer.__qualname__}"
     file = find_spec(options.module.partition(":")[0])
     if file is None or file.origin is None:
         raise UserError(f"{where}: Options.module is '{options.module}', which is not a module with a source file.")
-    packaged: type[MixerOptions] = options
-    packaged.source = MixerSource.read(Path(file.origin), package=package)
-    remember(packaged)
-    return packaged
+    options.source = MixerSource.read(Path(file.origin), package=package)
+    remember(options)
+    return options

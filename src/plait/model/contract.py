@@ -80,6 +80,17 @@ def shapes(subject: Subject) -> Outcome:
     return all(seen), "float32, float64; 1, 2, 63, 65 tokens"
 
 
+def usable_output(subject: Subject) -> str:
+    """What is wrong with the output for a normal input: its type, its shape or NaN; empty if nothing is."""
+    x = subject.inputs(2, 67)
+    y = subject.build()(x)
+    if not isinstance(y, Tensor):
+        return f"returns a {type(y).__name__} from `forward`, not a tensor"
+    if y.shape != x.shape:
+        return f"returns {tuple(y.shape)} for an input of {tuple(x.shape)}; these must be equal"
+    return "" if y.isfinite().all() else "returns NaN or infinity for a normal input"
+
+
 def causality(subject: Subject) -> Outcome:
     """No output depends on a later input."""
     if not subject.steps:

@@ -20,6 +20,7 @@ from plait.core.errors import UserError
 from plait.core.registry import split_options, split_path
 from plait.core.user_files import MixerSource, class_from_file
 from plait.mixers import table
+from plait.mixers.interface import require_methods, require_options
 from plait.mixers.options import MixerOptions
 from plait.model.architecture import Architecture, architecture, options_of
 from plait.spec import parse
@@ -76,12 +77,15 @@ def mixers_option(specs: Iterable[str]) -> str:
 
 
 def check_sound(layer: MixerOptions, d: int) -> None:
-    """Raise a `UserError` if a layer with a user's mixer sees later tokens or miscounts its parameters."""
-    from plait.model.contract import Subject, causality, declared_parameters
+    """Raise a `UserError` if a layer with a user's mixer sees later tokens, miscounts its parameters, or returns what
+    cannot be added to its input."""
+    from plait.model.contract import Subject, causality, declared_parameters, usable_output
 
     source = next(part.source for part in layer.parts if part.name not in table.MIXERS.lines)
     file = layer.name if source is None or source.package else Path(source.file).name
     subject = Subject(layer, d)
+    if wrong := usable_output(subject):
+        raise UserError(f"{layer.name} {wrong}. See `plait check {file}`.")
     causal, moved = causality(subject)
     if causal is False:
         raise UserError(
@@ -181,13 +185,8 @@ def options_from(source: MixerSource) -> type[MixerOptions]:
             sys.modules.setdefault(former, import_module(present))
     path = Path(source.file)
     mixer = class_from_file(path, Mixer, source.attribute, source.text)  # type: ignore[type-abstract]
-    options = mixer.Options
-    if not (isinstance(options, type) and issubclass(options, MixerOptions)):
-        raise UserError(f"{path}: {mixer.__name__} has no `Options` (a subclass of plait.mixers.options.MixerOptions).")
+    options = require_options(mixer.Options, f"{path}: {mixer.__name__}")
     options.module = f"{mixer.__module__}:{mixer.__name__}"
-    for wanted, value in (("name", options.name), ("kind", options.kind)):
-        if not value:
-            raise UserError(f"{path}: {mixer.__name__}.Options has no `{wanted}`; add it as a class attribute.")
     if options.name in table.MIXERS.lines:
         raise UserError(f"{path}: the name '{options.name}' is taken by a built-in mixer; choose another.")
     options.source = source
@@ -197,6 +196,9 @@ def options_from(source: MixerSource) -> type[MixerOptions]:
 
 def _registered(source: MixerSource) -> type[MixerOptions]:
     options = options_from(source)
+    module, _, attribute = options.module.partition(":")
+    mixer = getattr(sys.modules[module], attribute)
+    require_methods(mixer, f"{source.file}: {attribute}")  # copies of older files in runs and records stay usable
     known = table.registered(options.name)
     if known is not None and known is not options and _loaded_from.get(options.name) != source.file:
         owner = known.source.package or known.source.file if known.source else "a mixer registered in this program"
