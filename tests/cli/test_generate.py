@@ -99,6 +99,26 @@ def test_an_empty_prompt_starts_a_text_where_it_can(run, tmp_path):
     assert found["tokens"] == [15]
 
 
+def test_words_are_spaced_behind_a_prompt(tmp_path):
+    words = str(made_run(tmp_path / "words", "d=32 vocab=5 | attn[heads=2] mlp", Words(["a", "b", "c"])))
+    for prompt in ("a b", "a b ", "a\n"):  # a space or a line end that is already there is not repeated
+        found = document(words, prompt, "--tokens", "9", "--no-stop", "--greedy")
+        text = prompt + found["completions"][0]
+        assert "  " not in text
+        assert "\n " not in text
+        assert set(text.split()) <= {"a", "b", "c", "<unk>"}, text
+        assert plait(words, prompt, "--tokens", "9", "--no-stop", "--greedy").stdout == text + "\n"
+
+
+def test_a_prompt_beyond_the_learned_positions(tmp_path):
+    spec = "d=32 vocab=256 pos=learned max_len=16 | attn[heads=2,pos=none] mlp"
+    learned = str(made_run(tmp_path / "learned", spec, Bytes()))
+    with pytest.raises(UserError, match=r"max_len=16 learned positions; shorten the prompt to 16 tokens or fewer\."):
+        plait(learned, "x" * 40, "--tokens", "5")
+    with pytest.raises(UserError, match=r"learned positions; ask for 7\."):
+        plait(learned, "x" * 10, "--tokens", "9")
+
+
 def test_the_end_of_text_ends_it(tmp_path):
     words = str(made_run(tmp_path / "words", "d=32 vocab=5 | attn[heads=2] mlp", Words(["a", "b", "c"])))
     found = document(words, "a", "--tokens", "500")

@@ -62,6 +62,22 @@ def test_a_listed_record_is_a_row_of_its_most_telling_fields(plait: Any, tmp_pat
     assert first.split("  ")[-1].strip() == "loss=2.5 folder=runs/x steps=5 tokens=9 …"
 
 
+def test_a_list_tells_trainings_apart(plait: Any, tmp_path: Path) -> None:
+    """By optimizer, rate and text: hashes of the data and its tokenizer differ too, but no reader knows them."""
+    with open_store(f"sqlite:///{tmp_path}/runs/plait.db") as store:
+        for number, optimizer in enumerate(("adamw", "muon")):
+            data = {"fingerprint": f"{number}" * 32, "tokenizer": {"sha256": f"{number}" * 64, "vocab": 256 + number}}
+            length, recipe = {"steps": 9 + number}, {"optimizer": optimizer, "beta1": number}
+            config = {"protocol": 1, "data": data, "recipe": recipe, "length": length}
+            store.put(Record.of("train", config, {"run": "x", "folder": "y", "loss": 2.5, "data": "mine.txt"}, {}))
+    lines = plait("runs", "list").stdout.splitlines()[1:]
+    assert [[word for word in line.split() if "=" in word][:3] for line in lines] == [
+        ["recipe.optimizer=muon", "length.steps=10", "data.tokenizer.vocab=257"],
+        ["recipe.optimizer=adamw", "length.steps=9", "data.tokenizer.vocab=256"],
+    ]
+    assert all("loss=2.5 data=mine.txt" in line for line in lines)
+
+
 def test_list_chooses(plait: Any, filled: list[Record]) -> None:
     assert json.loads(plait("runs", "list", "--json").stdout) == [each.document() for each in reversed(filled)]
     assert seeds(plait("runs", "list", "--json", "--kind", "probe").stdout) == [2, 1, 0]

@@ -55,7 +55,9 @@ def test_recipe_keys_and_published_recipes(plait, tmp_path, monkeypatch):
         (["d=16 | atn", *SMALL[1:], "--steps", "5"], "Did you mean 'attn'"),
         ([SMALL[0], "--data", "builtin:languag", "--steps", "5"], "builtin:language"),
         ([SMALL[0], "--data", "no/such/folder", "--steps", "5"], "no/such/folder"),
-        ([SMALL[0], "--data", "short.txt", "--batch", "4", "--seq-len", "24", "--steps", "5"], "needs more data"),
+        ([*SMALL, "--steps", "5", "--set", "clip"], "--set clip: write key=value. Keys:"),
+        ([SMALL[0], "--data", "short.txt", "--batch", "4", "--seq-len", "24", "--steps", "5"], "smaller --batch or"),
+        ([SMALL[0], "--data", "short.txt", "--batch", "1", "--seq-len", "8", "--steps", "5"], "smaller --seq-len"),
         (["d=16 kind=autoencoder | attn[heads=2]", *SMALL[1:], "--steps", "5"], "is for probes"),
     ],
 )

@@ -34,6 +34,12 @@ def test_what_never_becomes_a_character_is_shown_in_the_end():
     assert "".join(pieces(b"\xff\xfeab\x80c")) == from_bytes(b"\xff\xfeab\x80c")
 
 
+def test_new_words_continue_a_prompt():
+    """Words have a space between them, so the first new one must start with it."""
+    words = TextStream(lambda ids: " ".join(map("abc".__getitem__, ids)), prompt=[0] * 20)
+    assert [words.push(1), words.push(2), words.finish()] == [" b", " c", ""]
+
+
 def test_any_bytes_give_their_text():
     draw = random.Random(0)
     for _ in range(200):

@@ -31,5 +31,5 @@ def test_processes_stop_measuring_at_the_same_step_and_do_what_the_first_has_fou
 
 @pytest.mark.usefixtures("taken")
 def test_a_time_that_is_over_already_is_none() -> None:
-    with pytest.raises(TooShort, match=r"^0 s are too few"):
+    with pytest.raises(TooShort, match=r"^0 s are too few: .*; give more --time\.$"):
         fitting(-3.0, any=lambda over: over, broadcast=lambda mine: mine)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
+from plait.data import open_corpus
 from plait.model.architecture import architecture
 from plait.records import open_store
 from plait.training.distributed import Processes
@@ -49,6 +50,22 @@ def test_phase_two_begins_where_phase_one_ended(tmp_path):
     run = trained(two, tmp_path)
     assert run.name != one.name
     assert run.config["from"]["key"] == one.about["key"]
+
+
+def test_a_text_that_was_moved_or_changed_is_said(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = Path("mine.txt")
+    text.write_text("some words to learn\n" * 50)
+    arch = architecture("d=16 vocab=256 | attn[heads=2]")
+    job = replace(small_job("attn", steps=1, seq_len=12, batch=2), arch=arch, corpus=open_corpus("mine.txt"))
+    run = trained(job, tmp_path / "runs")
+    assert run.corpus().as_dict() == job.corpus.as_dict()
+    text.write_text("other words to learn\n" * 50)
+    with pytest.raises(UserError, match=rf"^mine\.txt has changed since {run.name} was trained on it; .* --data\.$"):
+        run.corpus()
+    text.unlink()
+    with pytest.raises(UserError, match=rf"^mine\.txt, on which {run.name} was trained, is not there .* --data\.$"):
+        run.corpus()
 
 
 def test_new_positions_are_added_and_short_ones_refused(tmp_path):

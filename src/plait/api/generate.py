@@ -96,7 +96,7 @@ def generate(
     )
     started = time.perf_counter()
     if on_text is not None and len(texts) == 1:
-        _stream(generation, texts[0], tokenizer, on_text)
+        _stream(generation, texts[0], encoded[0], tokenizer, on_text)
     else:
         for done, _ in enumerate(generation, start=1):
             on_progress("generating", done, generation.tokens * len(texts))
@@ -105,7 +105,8 @@ def generate(
         run=opened.name,
         prompts=tuple(texts),
         completions=tuple(
-            _text([token for token in row if token not in generation.end], tokenizer) for row in generation.rows
+            _continuation([token for token in row if token not in generation.end], text, ids, tokenizer)
+            for text, ids, row in zip(texts, encoded, generation.rows, strict=True)
         ),
         tokens=tuple(len(row) for row in generation.rows),
         ended=tuple(generation.ended(row) for row in range(len(texts))),
@@ -116,15 +117,29 @@ def generate(
     )
 
 
-def _stream(generation: Generation, prompt: str, tokenizer: Tokenizer, on_text: Callable[[str], None]) -> None:
+def _stream(
+    generation: Generation, prompt: str, ids: Sequence[int], tokenizer: Tokenizer, on_text: Callable[[str], None]
+) -> None:
     from plait.model.generation import TextStream
 
-    stream = TextStream(lambda ids: _text(ids, tokenizer))
+    stream = TextStream(lambda ids: _text(ids, tokenizer), _context(prompt, ids, tokenizer))
     on_text(prompt)
     for _, token in generation:
         if token not in generation.end:
             on_text(stream.push(token))
     on_text(stream.finish())
+
+
+def _continuation(row: Sequence[int], prompt: str, ids: Sequence[int], tokenizer: Tokenizer) -> str:
+    context = list(_context(prompt, ids, tokenizer))
+    return _text([*context, *row], tokenizer)[len(_text(context, tokenizer)) :]
+
+
+def _context(prompt: str, ids: Sequence[int], tokenizer: Tokenizer) -> Sequence[int]:
+    """The prompt's tokens that the new ones are decoded after: tokenizers of words put a space between two, and none
+    before the first. None of them if the prompt ends with a space that its tokens have lost."""
+    lost_space = prompt[-1:].isspace() and not _text(ids, tokenizer)[-1:].isspace()
+    return () if not prompt or lost_space else ids
 
 
 def _encoded(text: str, tokenizer: Tokenizer) -> list[int]:

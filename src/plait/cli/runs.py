@@ -28,8 +28,12 @@ SHORT_KEY = 10  # hex digits: enough for a million records
 IN_A_TABLE = 1000  # more records are printed line by line
 FIELDS_SHOWN = 4  # fields of a config and of a result; `plait runs show` prints all
 #: The most informative fields of a config and of a result.
-TELLING_CONFIG = ("spec", "data", "task.name", "space", "method", "mode", "seed")
-TELLING_RESULT = ("verdict", "loss", "accuracy", "latency.seconds", "memory.peak", "perplexity", "evaluated")
+TELLING_CONFIG = (
+    *("spec", "data", "task.name", "space", "method", "mode", "seed"),
+    *("recipe.optimizer", "recipe.lr", "length.steps", "length.tokens", "length.seconds", "length.flops"),
+)
+TELLING_RESULT = ("verdict", "loss", "data", "accuracy", "latency.seconds", "memory.peak", "perplexity", "evaluated")
+HASHES = ("fingerprint", "sha256")  # last parts of the names of fields that tell a reader nothing
 
 
 @group.command("list")
@@ -222,7 +226,11 @@ def _common_fields(result: Sequence[Record]) -> dict[str, set[tuple[str, str]]]:
 
 def _cells(record: Record, same: Mapping[str, set[tuple[str, str]]]) -> tuple[str, ...]:
     common = same.get(record.kind, set())
-    config = {name: value for name, value in flat(record.config).items() if (name, str(value)) not in common}
+    config = {
+        name: value
+        for name, value in flat(record.config).items()
+        if (name, str(value)) not in common and name.rpartition(".")[2] not in HASHES
+    }
     result = {name: value for name, value in flat(record.result).items() if not isinstance(value, (list, dict))}
     started = str(record.provenance.get("started", ""))[:16].replace("T", " ")
     seconds = str(record.provenance.get("seconds", ""))

@@ -12,7 +12,10 @@ class UserError(ValueError):
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
-    """' Did you mean …?' for the nearest known name, or an empty string when nothing is near."""
+    """' Did you mean …?' for the nearest known name, or an empty string when nothing is near or the name is right."""
+    known = list(known)
+    if text in known:
+        return ""
     spelling = {name.lower(): name for name in known}
     near = difflib.get_close_matches(text.lower(), spelling, n=1, cutoff=0.6)
     return f" Did you mean '{spelling[near[0]]}'?" if near else ""

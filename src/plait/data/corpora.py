@@ -21,6 +21,11 @@ from plait.core.registry import Entry, Table, load_attribute
 from plait.data.sources import SPLITS, TextSource, TokenSource
 from plait.data.tokenizers import Tokenizer
 
+
+class NoCorpus(UserError):
+    """No corpus has this name, and no file or folder this path."""
+
+
 DTYPES = ("uint8", "uint16", "uint32")
 BLOCK = 1 << 24  # bytes hashed at a time
 
@@ -181,7 +186,7 @@ def open_source(name: str) -> TextSource | TokenSource:
         NAMED.discover()
         if family in NAMED:
             return NAMED.load(family)(*([rest] if rest else []))
-        raise UserError(
+        raise NoCorpus(
             f"no corpus '{name}': neither a known name nor a file or folder.{did_you_mean(name, NAMED)} "
             f"Known: {', '.join(map(usage, NAMED))}, a folder, or a file ({', '.join(FILES)})."
         )

@@ -49,7 +49,7 @@ class Windows:
         if self.windows < self.batch:
             raise UserError(
                 f"a batch of {self.batch} windows of {self.length} tokens needs more data: {len(self.tokens)} tokens "
-                f"make {self.windows} windows. Make the batch or the length smaller, or give more text."
+                f"make {self.windows} windows. Give more text, or a smaller --batch or --seq-len."
             )
 
     @property
@@ -101,7 +101,7 @@ class Segments:
         if self.steps < 1:
             raise UserError(
                 f"{self.batch} rows of segments of {self.length} tokens need {self.batch * self.length + 1} tokens; "
-                f"there are {len(self.tokens)}. Make the batch or the length smaller, or give more text."
+                f"there are {len(self.tokens)}. Give more text, or a smaller --batch or --seq-len."
             )
 
     @property
@@ -117,6 +117,17 @@ class Segments:
     def fresh(self, step: int, rank: int = 0, world: int = 1) -> np.ndarray:
         """(B,): True where a row starts its part of the text, so that its memory belongs to other text."""
         return np.full(len(_share(self.batch, rank, world)), step % self.steps == 0)
+
+
+def require_validation(name: str, tokens: np.ndarray, seq_len: int) -> int:
+    """How many windows the validation split of the corpus `name` has; one without any is refused."""
+    windows = (len(tokens) - 1) // seq_len
+    if windows < 1:
+        raise UserError(
+            f"{name}: {len(tokens)} held-out tokens are fewer than one sequence of {seq_len} and its last target. "
+            f"Give more text, or a smaller --seq-len."
+        )
+    return windows
 
 
 def mask_tokens(

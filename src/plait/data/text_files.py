@@ -87,13 +87,18 @@ def _decoded(block: bytes, path: Path, at: int, errors: str) -> str:
     try:
         return block.decode("utf-8", errors)
     except UnicodeDecodeError as wrong:
-        # Byte-order marks of UTF-16; other files that are not UTF-8 may use a single-byte encoding.
-        other = "UTF-16" if at == 0 and block[:2] in (b"\xff\xfe", b"\xfe\xff") else "LATIN1"
         raise UserError(
             f"{path} is not UTF-8 text: byte {at + wrong.start} is {block[wrong.start]:#04x} ({wrong.reason}). "
-            f"{'It begins as UTF-16 does' if other == 'UTF-16' else 'If it is text in another encoding'}: "
-            f"`iconv -f {other} -t UTF-8 {path}` writes it as UTF-8."
+            f"{_remedy(block, path, at)}"
         ) from None
+
+
+def _remedy(block: bytes, path: Path, at: int) -> str:
+    if at == 0 and block[:2] in (b"\xff\xfe", b"\xfe\xff"):  # byte-order marks
+        return f"It begins as UTF-16 does: `iconv -f UTF-16 -t UTF-8 {path}` writes it as UTF-8."
+    if b"\0" in block:  # in hardly any text, and in most other files
+        return "It has zero bytes, so it is probably no text at all: move it to another folder."
+    return f"If it is text in another encoding: `iconv -f LATIN1 -t UTF-8 {path}` writes it as UTF-8."
 
 
 FIELD = "text"  # the default field of a document in JSONL and Parquet files

@@ -262,9 +262,11 @@ class Generation:
                 raise UserError(f"prompt {row + 1} has token {wrong}, but the model's vocabulary is {header.vocab}.")
             # The last chosen token is never fed to the model.
             if header.pos == "learned" and len(prompt) + self.tokens - 1 > header.max_len:
+                room = header.max_len - len(prompt) + 1
+                remedy = f"ask for {room}" if room > 0 else f"shorten the prompt to {header.max_len} tokens or fewer"
                 raise UserError(
                     f"prompt {row + 1} has {len(prompt)} tokens and {self.tokens} are asked for, but the model has "
-                    f"max_len={header.max_len} learned positions; ask for {max(0, header.max_len - len(prompt) + 1)}."
+                    f"max_len={header.max_len} learned positions; {remedy}."
                 )
         if self.forget is not None:
             check_forget(self.model, self.forget)
@@ -304,10 +306,11 @@ CONTEXT = 8
 class TextStream:
     """Turns tokens into text: `push` returns the text that is now certain, `finish` the rest."""
 
-    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
+    def __init__(self, decode: Callable[[Sequence[int]], str], prompt: Sequence[int] = ()) -> None:
+        """`prompt`: the tokens before the first one, which decide whether it starts with a space."""
         self._decode = decode
-        self._tokens: list[int] = []  # the newest ones
-        self._shown = ""  # the part of their text that was already returned
+        self._tokens = list(prompt[-CONTEXT:])  # the newest ones
+        self._shown = decode(self._tokens) if self._tokens else ""  # the part of their text that is not new
 
     def push(self, token: int) -> str:
         """The text that this token makes certain."""

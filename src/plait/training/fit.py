@@ -21,6 +21,7 @@ import torch
 from plait.core.errors import UserError
 from plait.core.files import understood
 from plait.core.progress import Stopped, stop_signals
+from plait.data.stream import require_validation
 from plait.model.language_model import perplexity_of
 from plait.records import Record, Store, provenance_of
 from plait.records.store import held
@@ -109,8 +110,10 @@ def fit(
     if dist.first and store is not None:
         store.require_writable()
     if not dist.broadcast(run.folder.exists() if dist.first else None):
-        # Every process refuses data too short for one batch here, before an empty run folder is created.
+        # Every process refuses data too short for one batch or for validation here, before a run folder is created and
+        # not only when the training comes to its first validation.
         Batches(job.arch, job.corpus, job.recipe, job.seed, dist)
+        require_validation(job.corpus.name, job.corpus.tokens("validation"), job.recipe.seq_len)
     if dist.first:
         run.create(job, tokenizer)
     dist.barrier()

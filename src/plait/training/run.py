@@ -33,6 +33,7 @@ from torch import Tensor
 from plait.core.errors import UserError
 from plait.core.files import atomic_write, parse_json, read_object, read_text, sealed, understood, unsealed, writing
 from plait.data import Corpus, Tokenizer, load_tokenizer, open_corpus
+from plait.data.corpora import NoCorpus
 from plait.model import build
 from plait.model.architecture import Architecture, architecture
 from plait.model.language_model import Encoder, LanguageModel, fill, load_tensors, save_tensors
@@ -134,7 +135,11 @@ class Run:
         # Older runs store the name in the config, and a fingerprint of the files instead of the tokens.
         with understood(str(self.folder / ABOUT)):
             name = self.about.get("data") or data["name"]
-            corpus = open_corpus(name, self.about["tokenizer"])
+            try:
+                corpus = open_corpus(name, self.about["tokenizer"])
+            except NoCorpus as wrong:
+                moved = f"{name}, on which {self.name} was trained, is not there any more"
+                raise UserError(f"{moved}; give the data with --data.") from wrong
             same = corpus.tokenizer.as_dict() == data["tokenizer"] if "name" in data else corpus.as_dict() == data
         if not same:
             raise UserError(f"{name} has changed since {self.name} was trained on it; give the data with --data.")

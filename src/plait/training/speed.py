@@ -111,7 +111,7 @@ def steps_that_fit(job: Job, left: float, dist: Processes, *, activation_checkpo
     if steps < 1:
         available = f"{max(0.0, left):.0f} s"  # start-up alone may have used up the time
         evaluation = f"an evaluation {whole_evaluation:.2g} s"
-        raise TooShort(f"{available} are too few: a step takes {seconds:.2g} s here, {evaluation}.")
+        raise TooShort(f"{available} are too few: a step takes {seconds:.2g} s here, {evaluation}; give more --time.")
     return steps
 
 

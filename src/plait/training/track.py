@@ -24,9 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.data.stream import Windows
+from plait.data.stream import Windows, require_validation
 from plait.model import build
 from plait.model.architecture import Architecture
 from plait.training.ensemble_step import AdamW, Batch, Stepper, Tensors, WithLoss, precision, zeros_like
@@ -68,9 +67,7 @@ class Text:
 
     @classmethod
     def cut(cls, name: str, train: np.ndarray, tokens: np.ndarray, seq_len: int, held_out: int) -> Text:
-        there = (len(tokens) - 1) // seq_len
-        if there < 1:
-            raise UserError(f"{name}: {len(tokens)} held-out tokens are fewer than one sequence of {seq_len}.")
+        there = require_validation(name, tokens, seq_len)
         taken = np.linspace(0, there, min(there, max(1, held_out // seq_len)), endpoint=False).astype(np.int64)
         rows = np.asarray(tokens)[taken[:, None] * seq_len + np.arange(seq_len + 1)].astype(np.int64)
         return cls(train, rows[:, :-1], rows[:, 1:])

@@ -18,7 +18,16 @@ from torch import Tensor, nn
 
 from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.data.stream import PairRows, Pairs, Segments, Windows, mask_tokens, segments, with_boundaries
+from plait.data.stream import (
+    PairRows,
+    Pairs,
+    Segments,
+    Windows,
+    mask_tokens,
+    require_validation,
+    segments,
+    with_boundaries,
+)
 from plait.data.tokenizers import boundary_token
 from plait.mixers.attn_module import Attention
 from plait.model import build
@@ -201,9 +210,7 @@ class Validation:
         over the whole text. If there are fewer windows than streams, the last ones are not scored, so that all
         processes run the same number of forward passes."""
         length, tokens = self.recipe.seq_len, self.corpus.tokens("validation")
-        windows = min((len(tokens) - 1) // length, max(1, self.most // length))
-        if windows < 1:
-            raise UserError(f"{len(tokens)} held-out tokens are fewer than one sequence of {length}.")
+        windows = min(require_validation(self.corpus.name, tokens, length), max(1, self.most // length))
         wanted = max(1, round(share * windows))
         per_stream, used_streams = max(1, wanted // streams), min(wanted, streams)
         used, apart = per_stream * used_streams, windows // used_streams
