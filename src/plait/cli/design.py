@@ -13,7 +13,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
-from plait.analysis.foresight import count
+from plait.analysis.forecast import count
 from plait.cli.options import (
     Answer,
     AsJson,

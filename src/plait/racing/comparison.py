@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from plait.analysis.foresight import Foresight, foresee
+from plait.analysis.forecast import Foresight, foresee
 from plait.analysis.learning_curve import CALIBRATION, extrapolate
 from plait.analysis.paired import Compared, compare_losses
 from plait.model.reference_curves import reference_known

@@ -27,7 +27,7 @@ from plait.reporting.page_charts import Line, swatch
 from plait.reporting.plots import curve_plot, line_legend
 from plait.reporting.summaries import mapping, number, number_text, pattern_of, sequence, spec_of, task_of, time_text
 from plait.reporting.svg import CHARACTER, Drawing, cut, shade
-from plait.reporting.view_train import curve_points
+from plait.reporting.view_model import curve_points
 from plait.reporting.views import Context, View
 
 MOST_ROWS = 40  # architectures of a heat map
