@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from plait.api.open_run import open_run
     from plait.api.probe import plan_probe, probe
     from plait.api.profile import compare_profiles, open_profile, profile
-    from plait.api.runs import report
+    from plait.api.report import report
     from plait.api.search import search
     from plait.api.show import architecture, build, cost, show
     from plait.api.task import task
@@ -71,7 +71,7 @@ DOOR: dict[str, str] = {
     "prepare_tasks": "plait.api.downstream",
     "probe": "plait.api.probe",
     "profile": "plait.api.profile",
-    "report": "plait.api.runs",
+    "report": "plait.api.report",
     "search": "plait.api.search",
     "serve": "plait.serving.server",
     "show": "plait.api.show",

@@ -1,7 +1,4 @@
-"""The Pareto front of a search: `plait.front.show`, `pick`, `score`, `table`, `candidates`.
-
-`score` orders it by proxies, short trainings or a comparison.
-"""
+"""The Pareto front of a search: `plait.front.show`, `pick`, `score`, `table`, `candidates`."""
 
 from __future__ import annotations
 
@@ -292,7 +289,6 @@ def score(
     """Score models of a stored search (`front` of them, 0 for all) by something too expensive for the search itself:
     a proxy of `plait list objectives` (snip, grad_norm …), short_training, or compare, which trains them on the text
     for a total `time` (default: "10m")."""
-    from plait.api.front import show
     from plait.data import open_corpus
     from plait.records.store import writable_store
     from plait.searching.picking import proxy_scores, still_on_front

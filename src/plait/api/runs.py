@@ -1,10 +1,7 @@
-"""Records of the store: `plait.runs.find`, `show`, `remove`, `export`, `verify`, `repair`; loss curves: `curves`.
-A page of them, and their figures and numbers as files: `plait.report`.
-"""
+"""Records of the store: `plait.runs.find`, `show`, `remove`, `export`, `verify`, `repair`; loss curves: `curves`."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -13,15 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
-from plait.model.architecture import load_mixers
 from plait.records import Record, Store
 from plait.records.store import opened_store
 
 if TYPE_CHECKING:
-    from plait.records import Record
     from plait.records.repair import Repaired, Verified
-    from plait.reporting.views import Context
-
 
 LIMIT = 50
 
@@ -202,69 +195,3 @@ def _texts(where: Mapping[str, Any] | None) -> dict[str, str]:
 def _named(store: Store, starts: Sequence[str]) -> list[Record]:
     records = [store.get(key) for key in dict.fromkeys(store.full_key(start) for start in starts)]
     return [record for record in records if record is not None]  # another process may just have removed one
-
-
-NEWEST = 1000
-
-
-@dataclass(frozen=True)
-class ReportResult(Result):
-    page: str  # where it was written
-    records: int
-    kinds: dict[str, int]
-    files: tuple[str, ...] = ()  # further files: figures and tables
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [{"kind": kind, "records": count} for kind, count in self.kinds.items()]
-
-
-def report(
-    keys: Sequence[str] = (),
-    *,
-    kind: str | None = None,
-    out: str | Path = "report.html",
-    svg: str | Path | None = None,
-    png: str | Path | None = None,
-    csv: str | Path | None = None,
-    limit: int = NEWEST,
-    mixers: Sequence[str | Path] = (),
-    store: str | Store | None = None,
-) -> ReportResult:
-    """Write one self-contained HTML page of the records with these keys, or of the newest `limit` of a kind or of all:
-    curves, fronts, heat maps, tables, a paragraph for a methods section, and BibTeX.
-
-    svg, png  folders for the figures of the records shown in detail, one file each; PNG needs CairoSVG or Chromium
-    csv       folder for their numbers, one file per record
-    mixers    files with your own mixers, to draw their architectures and costs
-    """
-    from plait.reporting.citation import references_of
-    from plait.reporting.figure_files import require_png, write_figures, write_tables
-    from plait.reporting.page import check_writable, write
-    from plait.reporting.records_page import close_records, records_page
-
-    load_mixers(mixers)
-    page = Path(out)
-    check_writable(page)
-    if png is not None:
-        require_png()
-    selected = named(keys, store=store) if keys else find(kind, limit=limit, store=store)
-    records = [record for record in selected.records if kind is None or record.kind == kind]
-    if not records and not keys and kind is None:
-        raise UserError(f"{selected.store} has no records yet: `plait train`, `probe`, `search` … write them.")
-    if not records:
-        raise UserError(f"{selected.store} has no such records; `plait runs list` shows what it has.")
-    with opened_store(store) as opened:
-        context = _context(opened, records)
-        write(page, records_page(records, selected.store, references_of(records), named=bool(keys), context=context))
-        close = close_records(records, bool(keys))
-        files = write_figures(close, context, svg=svg, png=png)
-        files += write_tables(close, context, csv)
-    kinds = dict(Counter(record.kind for record in records))
-    return ReportResult(str(page), len(records), kinds, tuple(map(str, files)))
-
-
-def _context(store: Store, records: Sequence[Record]) -> Context:
-    from plait.reporting.views import Context
-
-    known = {record.key: record for record in records}
-    return Context(lambda key: known.get(key) or store.get(key))

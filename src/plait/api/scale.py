@@ -1,7 +1,4 @@
-"""Scaling laws with error bars: `plait.scale.plan`, `run`, `fit`, `probe` and `pitfall`.
-
-`plan` says which runs a scaling law needs, and their cost on this machine; `run` trains each of them once.
-"""
+"""Scaling laws with error bars: `plait.scale.plan`, `run`, `fit`, `probe` and `pitfall`. `run` trains each run once."""
 
 from __future__ import annotations
 

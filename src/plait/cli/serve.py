@@ -62,7 +62,7 @@ def report_command(
     as_json: AsJson = False,
 ) -> None:
     """Write an offline HTML report of the store: curves, fronts, heat maps, tables, methods, BibTeX."""
-    from plait.api.runs import report
+    from plait.api.report import report
 
     result = report(
         keys or (), kind=kind, out=out, svg=svg, png=png, csv=csv, limit=limit, mixers=mixers or (), store=store

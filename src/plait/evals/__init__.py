@@ -5,7 +5,7 @@ from __future__ import annotations
 from plait.core.registry import lazy
 
 HOMES = {
-    "trend": "extrapolation",
+    "trend": "per_token",
     "Haystack": "haystack",
     "NEEDLES": "haystack",
     "attention_map": "maps",
