@@ -6,8 +6,8 @@ from plait.core.registry import lazy
 
 HOMES = {
     "trend": "per_token",
-    "Haystack": "haystack",
-    "NEEDLES": "haystack",
+    "Haystack": "needle",
+    "NEEDLES": "needle",
     "attention_map": "maps",
     "QUESTIONS": "ruler",
     "Script": "questions",

@@ -17,8 +17,7 @@ from plait.records.record import Record, flat
 from plait.reporting.citation import distinct, methods_section, seconds_of
 from plait.reporting.models import ModelSheet, drawing_of, model_sheets
 from plait.reporting.page import Child, card, code, grid, link, note, page, section, table, tag, tiles
-from plait.reporting.page_charts import Line
-from plait.reporting.plots import curve_plot, line_legend
+from plait.reporting.plots import Line, curve_plot, line_legend
 from plait.reporting.summaries import (
     loss_text,
     number,

@@ -23,10 +23,9 @@ from plait.analysis.scaling_findings import findings
 from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Law, Laws
 from plait.analysis.scaling_runs import ALL
 from plait.analysis.scaling_simulation import CHINCHILLA, pitfall
-from plait.reporting.axes import Axis
+from plait.reporting.axes import Axis, swatch
 from plait.reporting.charts import Panel, Series, figure, series_numbers, xy_chart
 from plait.reporting.page import Child, card, grid, legend, note, page, section, table, tag, tiles
-from plait.reporting.page_charts import swatch
 from plait.reporting.plots import panel_plot
 
 FLOPS, PARAMS, LOSS = "FLOPs", "parameters", "loss, nats per token (↓ better)"

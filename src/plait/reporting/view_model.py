@@ -11,8 +11,7 @@ from plait.core.units import percent, short
 from plait.device.quantities import quantity
 from plait.records.record import Record, flat
 from plait.reporting.page import Child, card, folded, note, section, table, tiles
-from plait.reporting.page_charts import Line
-from plait.reporting.plots import curve_plot, line_legend
+from plait.reporting.plots import Line, curve_plot, line_legend
 from plait.reporting.studies import loss_figure
 from plait.reporting.summaries import (
     loss_text,
