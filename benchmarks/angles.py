@@ -20,7 +20,7 @@ from torch import Tensor
 from tracking import split
 from tracking_sets import ONE_LAYER, TURNING
 
-from plait.mixers.mamba3_module import Mamba3
+from plait.mixers.mamba_module import Mamba3
 from plait.model.architecture import architecture
 from plait.probing.protocol import curriculum
 from plait.tasks import baseline, draw, make_data

@@ -23,9 +23,9 @@ from screenings import SHARE, Screened
 from plait.analysis.curve_library import Known, Library, library
 from plait.analysis.curve_screening import ScreenedKnown, ScreenedLibrary
 from plait.analysis.curve_table import CurveTable
-from plait.analysis.foresight import count
+from plait.analysis.forecast import count
 from plait.analysis.learning_curve import Calibration, extrapolate
-from plait.analysis.race_replay import Replayed, replay
+from plait.analysis.race_policy import Replayed, replay
 from plait.analysis.rank import spearman
 from plait.racing.screening import AT_MOST
 

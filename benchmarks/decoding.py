@@ -16,7 +16,7 @@ import torch
 from gpu_turn import TURN
 from linear_training import spec_of
 
-from plait.device.decode_bench import decode_speed, hugging_face_speed
+from plait.device.model_bench import decode_speed, hugging_face_speed
 from plait.model import build
 from plait.model.decoding import Decoder
 from plait.ops.paths import plain_ops

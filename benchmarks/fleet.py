@@ -21,7 +21,7 @@ import torch
 from together import Turn, together
 
 from plait import __version__
-from plait.device.fleet_bench import BATCH, BODIES, EARLY, TOKENS, fleet_data, made_fleet, plain_loop
+from plait.device.model_bench import BATCH, BODIES, EARLY, TOKENS, fleet_data, made_fleet, plain_loop
 from plait.training.ensemble import Fleet
 
 

@@ -30,7 +30,7 @@ from plait.analysis.rank import spearman_interval
 from plait.device.features import Features
 from plait.device.lengths import fit_exponent
 from plait.device.regression import Surface
-from plait.evals.extrapolation import trend
+from plait.evals.per_token import trend
 from plait.model.architecture import architecture
 from plait.probing.verdict import Comparison, Score
 from plait.searching.capability import Ridge

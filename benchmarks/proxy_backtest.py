@@ -31,10 +31,10 @@ from plait.analysis.curve_screening import WORTH as PLACED
 from plait.analysis.curve_screening import ScreenedKnown, ScreenedLibrary, Screenings
 from plait.analysis.curve_table import CurveTable, read_tables
 from plait.analysis.pareto import Floats
-from plait.analysis.race_replay import replay
+from plait.analysis.race_policy import replay
 from plait.analysis.rank import spearman
 from plait.model.architecture import architecture
-from plait.model.traits import traits as traits_of
+from plait.model.reference_curves import traits as traits_of
 
 WORTH = 1.5  # tokens of the table's training that are about worth one of a proxy's
 LIMIT = 0.1

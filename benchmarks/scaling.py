@@ -4,7 +4,7 @@
 
 Runs are drawn from a known surface with noise, for 3 to 9 budgets, and fitted as the command does. Some cases draw a
 new surface for every repetition: entropies from 0.8 to 2.2, exponents from 0.25 to 0.5, 1 to 40 tokens per parameter at
-the best size, noise from 0.2 to 1 %. The correction of the bootstrap (`scaling_bootstrap`) was chosen with seed 0 on
+the best size, noise from 0.2 to 1 %. The correction of the bootstrap (`scaling_surface`) was chosen with seed 0 on
 the other cases, so other seeds and these surfaces are independent tests. Evaluated are E, α, β, a, b, N* and the
 minimal loss at a target ten times the largest budget, and the exponent c of the state law (for a state that grows as
 N^(2/3)); the bounds are 85 to 95 of 100. Some cases are harder: heavy tails, noise shared by a whole group, costs that
@@ -27,11 +27,11 @@ from zlib import crc32
 import numpy as np
 import scipy
 
-from plait.analysis.scaling_bootstrap import DRAWS
 from plait.analysis.scaling_frontier import Surface, TokenCost
 from plait.analysis.scaling_laws import Estimate, Law, Laws, fit_laws
 from plait.analysis.scaling_runs import ALL, Runs
 from plait.analysis.scaling_simulation import CHINCHILLA, SIX, Design, joined, simulated, surface
+from plait.analysis.scaling_surface import DRAWS
 
 QUANTITIES = ("E", "alpha", "beta", "a", "b", "N_star", "loss", "c")
 BOUNDS = {"promised": (0.85, 0.95), "harder": (0.80, 1.0)}

@@ -33,7 +33,7 @@ class Forecast:
 
 
 def forecast(laws: Any, name: str, params: float, tokens: float) -> Forecast:
-    from plait.analysis.scaling_bootstrap import interval
+    from plait.analysis.scaling_surface import interval
 
     law, rng = laws.laws[name], np.random.default_rng(0)
     drawn = law.draws.loss(np.asarray(params), np.asarray(tokens))

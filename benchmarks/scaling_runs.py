@@ -9,7 +9,7 @@
 Forecasts and the page of results are made by `scaling_report.py`.
 
 The text is Python: the sources of the standard library and of torch, as the machine has them. A run has a stable rate
-and anneals its last fifth (`plait.training.track`). Batch and rate are by the planner's rules (`plait.scaling.rules`):
+and anneals its last fifth (`plait.training.track`). Batch and rate are by the planner's rules (`plait.scaling.sizes`):
 one batch for a group, that leaves its largest size 500 steps, and a rate that falls as 1/width, found for each
 architecture at the group and width of `SEARCHED`. Steps are captured as CUDA graphs; `--compiled` names architectures
 whose blocks are compiled first, which takes seconds of every run and pays for long ones (`speed` measures both). On a
@@ -115,8 +115,7 @@ class Job:
 def jobs(budgets: list[float], shrink: float = 1.0) -> list[Job]:
     """All runs, group by group; `shrink` divides the budgets, for a rehearsal."""
     from plait.model.architecture import architecture
-    from plait.scaling.rules import LEAST_STEPS, batch_tokens
-    from plait.scaling.sizes import token_flops
+    from plait.scaling.sizes import LEAST_STEPS, batch_tokens, token_flops
 
     found = []
     for budget, widths in ((budget, widths) for budget, widths in GROUPS.items() if budget in budgets):

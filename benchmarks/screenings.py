@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from plait.analysis.curve_covariance import seed_covariance
+from plait.analysis.curve_posterior import seed_covariance
 from plait.analysis.curve_screening import Scale, Screenings
 from plait.analysis.curve_table import CurveTable
 from plait.analysis.pareto import Floats

@@ -55,7 +55,7 @@ from plait.analysis.race_policy import POLICIES
 from plait.model.architecture import architecture
 from plait.model.reference_curves import PATH as REFERENCE
 from plait.model.reference_curves import library_document
-from plait.model.traits import traits as traits_of
+from plait.model.reference_curves import traits as traits_of
 
 SCREENINGS = ("2026-11-17-h200-proxy-training.json", "2026-11-17-h200-proxy-mixed.json", "2026-11-18-h200-copies.json")
 WRITTEN_SETS = 400  # left out of the library that comes with plait to fit its width

@@ -23,15 +23,15 @@ import numpy as np
 from backtest import RESULTS, reliability, summary
 from verdict_page import section
 
-from plait.analysis.curve_covariance import FREEDOM, alike
 from plait.analysis.curve_library import Known, Library, library
+from plait.analysis.curve_posterior import T_FREEDOM, alike
 from plait.analysis.curve_table import CurveTable, read_tables
 from plait.analysis.learning_curve import CALIBRATION
 from plait.analysis.pareto import Floats
-from plait.analysis.race_replay import Replayed, replay
+from plait.analysis.race_policy import Replayed, replay
 from plait.core.files import read_json
 from plait.model.architecture import architecture
-from plait.model.traits import traits as traits_of
+from plait.model.reference_curves import traits as traits_of
 
 SIZE, LIMIT, DRAWS = 8, 0.1, 400
 LIBRARIES = (5, 10, 15, 21)
@@ -49,7 +49,7 @@ def world(known: Library, tables: Sequence[CurveTable], rng: np.random.Generator
     learnt, phi_AF = known.covariances, known.standard(known.traits_AF)
     count, budgets = len(known.names), len(known.budgets)
     smooth_AB = root(alike(phi_AF, phi_AF)) @ rng.normal(size=(count, budgets)) @ root(learnt.alike_BB).T
-    ordinary_A = rng.chisquare(FREEDOM, size=count) / FREEDOM
+    ordinary_A = rng.chisquare(T_FREEDOM, size=count) / T_FREEDOM
     own_AB = rng.normal(size=(count, budgets)) @ root(learnt.own_BB).T / np.sqrt(ordinary_A)[:, None]
     found = []
     for table in tables:

@@ -9,7 +9,7 @@ from typing import Any
 
 from backtest import NEAR
 
-from plait.analysis.foresight import count
+from plait.analysis.forecast import count
 
 OTHERS = 4  # methods other than the default are evaluated on every fourth set
 

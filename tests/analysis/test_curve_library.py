@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from plait.analysis.curve_covariance import ONE_TEXT, learn_covariances
 from plait.analysis.curve_library import COMMON, Known, Library, library
-from plait.analysis.curve_posterior import FREEDOM, LEVEL, posterior
+from plait.analysis.curve_posterior import FREEDOM, LEVEL, ONE_TEXT, learn_covariances, posterior
 from plait.analysis.curve_table import CurveTable
 from plait.analysis.learning_curve import Calibration, extrapolate, read_curves
 from plait.analysis.pareto import Floats

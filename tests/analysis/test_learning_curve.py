@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from plait.analysis.curve_table import simulate_table
-from plait.analysis.forecast import Forecast
-from plait.analysis.foresight import foresee
+from plait.analysis.forecast import Forecast, foresee
 from plait.analysis.learning_curve import CALIBRATION, WAYS, Calibration, extrapolate, pooled_noise, read_curves
 from plait.core.errors import UserError
 

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from plait.analysis.curve_table import CurveTable, read_tables, simulate_table
-from plait.analysis.forecast import Forecast
-from plait.analysis.foresight import Row, _crossing
+from plait.analysis.forecast import Forecast, Row, _crossing
 from plait.analysis.learning_curve import Calibration
-from plait.analysis.race_policy import POLICIES, RaceState, _gain, decide
-from plait.analysis.race_replay import replay
+from plait.analysis.race_policy import POLICIES, RaceState, _gain, decide, replay
 from plait.core.errors import UserError
 
 RUNGS = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]

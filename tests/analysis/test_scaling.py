@@ -13,15 +13,13 @@ import pytest
 from benchmark_modules import FOLDER, load_benchmark
 from scipy.optimize import minimize_scalar
 
-from plait.analysis.scaling_bootstrap import bootstrap, interval
 from plait.analysis.scaling_document import document, notes, shown
 from plait.analysis.scaling_findings import CONTRADICTED, OPEN, SHOWN, findings
 from plait.analysis.scaling_frontier import TokenCost, groups_of
-from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Laws, fit_laws
-from plait.analysis.scaling_range import within_law
+from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Laws, fit_laws, within_law
 from plait.analysis.scaling_runs import ALL, Runs, rename_columns, runs_of
 from plait.analysis.scaling_simulation import CHINCHILLA, SIX, Design, joined, pitfall, simulated, surface
-from plait.analysis.scaling_surface import Layout, Points, fit_surface, log_loss
+from plait.analysis.scaling_surface import Layout, Points, bootstrap, fit_surface, interval, log_loss
 from plait.analysis.table import Table
 from plait.core.errors import UserError
 

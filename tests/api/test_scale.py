@@ -24,8 +24,7 @@ from plait.core.errors import UserError
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost
 from plait.scaling.plan import Price, Speed, budgets_of, read_plan
-from plait.scaling.rules import LEAST_STEPS, Rate, batch_tokens
-from plait.scaling.sizes import attention_share, family, grown, pattern_of
+from plait.scaling.sizes import LEAST_STEPS, Rate, attention_share, batch_tokens, family, grown, pattern_of
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 TINY = "T=d=8 tie=true | (attn[heads=2] swiglu[inner=16])x1"
@@ -306,7 +305,7 @@ def test_probes_against_scale(tmp_path: Path) -> None:
 
 def test_stored_probes_find_their_patterns(tmp_path: Path) -> None:
     from plait.records import Record
-    from plait.scaling.probes import order_pairs, probed, scores_by_pattern
+    from plait.scaling.stored import order_pairs, probed, scores_by_pattern
 
     specs = {
         "d=128 vocab=16 | (hyena swiglu)x2": 0.5,

@@ -20,7 +20,7 @@ from plait.cli.main import app
 from plait.cli.output import character_plot
 from plait.cli.scale_display import law_tables, print_runs
 from plait.core.errors import UserError
-from plait.reporting.scaling_page import scaling_page
+from plait.reporting.scaling import scaling_page
 
 
 @pytest.fixture

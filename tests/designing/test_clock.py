@@ -11,9 +11,10 @@ import pytest
 from test_workflow import SPACE, Bench, bench, run  # noqa: F401 (a fixture)
 
 from plait.api import design as api
-from plait.designing import clock, finding, workflow
 from plait.designing import config as briefs
-from plait.designing.clock import Clock
+from plait.designing import config as clock
+from plait.designing import finding, workflow
+from plait.designing.config import Clock
 from plait.designing.workflow import design_config
 from plait.device import latency
 from plait.device.quantities import Setting

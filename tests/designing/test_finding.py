@@ -11,8 +11,7 @@ import pytest
 from plait.algorithms.front import Front
 from plait.core.errors import UserError
 from plait.designing import finding
-from plait.designing.clock import Clock
-from plait.designing.config import DesignConfig
+from plait.designing.config import Clock, DesignConfig
 from plait.designing.finding import SearchFindings, _measured
 from plait.device import latency, memory
 from plait.device.latency import Timing

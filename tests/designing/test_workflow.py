@@ -21,11 +21,11 @@ from typer.testing import CliRunner
 import plait
 from plait.cli import design as design_command
 from plait.core.errors import UserError
-from plait.designing import clock
 from plait.designing import config as briefs
+from plait.designing import config as clock
 from plait.designing import workflow as probing
 from plait.designing.advice import labelled
-from plait.designing.clock import Clock
+from plait.designing.config import Clock
 from plait.designing.workflow import design_config
 from plait.device import latency, memory, profiling
 from plait.device.latency import Timing

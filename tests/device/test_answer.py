@@ -10,8 +10,7 @@ import pytest
 
 import plait
 from plait.core.errors import UserError
-from plait.device.answer import joined_result
-from plait.device.measurements import Measurements
+from plait.device.measurements import Measurements, joined_result
 from plait.device.predictor import Predictor, predictor_of
 from plait.device.quantities import Setting
 from plait.records import Store

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from plait.api.bench import DecodeBenchResult
-from plait.device.decode_bench import DecodeTiming
 from plait.device.lengths import crossover
+from plait.device.model_bench import DecodeTiming
 
 
 def test_between_two_lengths_it_is_where_the_powers_meet():

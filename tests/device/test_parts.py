@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from plait.device.parts import PartMeter
+from plait.device.profiling import PartMeter
 from plait.device.quantities import Setting
 from plait.mixers.table import load
 from plait.model.architecture import architecture

@@ -7,7 +7,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.evals.evaluation import Subject
-from plait.evals.extrapolation import ExtrapolationEvaluation, trend
+from plait.evals.per_token import ExtrapolationEvaluation, trend
 
 
 def planted(slope: float, *, noise: float = 0.1, sequences: int = 32, seed: int = 0) -> np.ndarray:

@@ -11,8 +11,16 @@ from torch import Tensor
 
 from plait.core.errors import UserError
 from plait.evals.evaluation import Subject
-from plait.evals.haystack import NEEDLES, Haystack, depths, judged, lengths_up_to, stops
-from plait.evals.needle import NeedleEvaluation, answers, needle_grid
+from plait.evals.needle import (
+    NEEDLES,
+    Haystack,
+    NeedleEvaluation,
+    answers,
+    depths,
+    lengths_up_to,
+    needle_grid,
+)
+from plait.evals.questions import judged, stops
 
 from .conftest import Letters, language_model
 

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
-from plait.mixers.mamba3 import Mamba3Options
-from plait.mixers.mamba3_module import Mamba3
+from plait.mixers.mamba import Mamba3Options
+from plait.mixers.mamba_module import Mamba3
 from plait.model import build
 from plait.model.architecture import architecture
 from plait.tasks import baseline, draw

@@ -15,13 +15,13 @@ from plait.analysis.learning_curve import extrapolate
 from plait.model.architecture import architecture
 from plait.model.reference_curves import (
     PATH,
+    TRAITS,
     library_document,
     library_text,
     pattern,
     reference_known,
     reference_library,
 )
-from plait.model.traits import TRAITS
 
 #: Found by iteration: equal to the last digits but one on every machine.
 _LEARNT = ("alike_covariance", "own_covariance", "text_covariance", "seeds_covariance", "architectures")

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from plait.model.architecture import architecture
-from plait.model.traits import TRAITS, traits
+from plait.model.reference_curves import TRAITS, traits
 
 
 def of(layers: str) -> dict[str, float]:

@@ -7,8 +7,7 @@ import torch
 from interpreted import DEVICE, needs_gpu, slow_if_interpreted
 from torch import Tensor
 
-from plait.ops.gla import gla, gla_path, gla_reference
-from plait.ops.gla_operator import gla_kernels
+from plait.ops.gla import gla, gla_kernels, gla_path, gla_reference
 
 NAMES = ("q", "k", "v", "g", "state", "bonus")
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from plait.ops.channel_delta import channel_delta_kernels
 from plait.ops.delta import delta_kernels
-from plait.ops.gla_operator import gla_kernels
+from plait.ops.gla import gla_kernels
 from plait.ops.scan_operator import scan_kernels
 
 if not INTERPRETED:

@@ -9,7 +9,7 @@ from torch._subclasses import FakeTensorMode
 
 from plait.ops.channel_delta import channel_delta_path
 from plait.ops.delta import delta_path
-from plait.ops.gla_operator import gla_takes
+from plait.ops.gla import gla_takes
 from plait.ops.stacking import MOST_PROGRAMS, in_batch_slices
 
 #: Sequences, tokens, heads, width, and whether offsets of 31 bits reach all of it.

@@ -86,7 +86,7 @@ def test_slices_of_a_batch_give_the_same_bits(op, monkeypatch):
     from plait.ops import stacking
     from plait.ops.channel_delta import channel_delta_kernels
     from plait.ops.delta import delta_kernels
-    from plait.ops.gla_operator import gla_kernels
+    from plait.ops.gla import gla_kernels
 
     stream = torch.Generator().manual_seed(0)
     q, k, v, e, g = (torch.randn(3, 10, 1, 16, generator=stream).to(DEVICE) for _ in range(5))

@@ -7,8 +7,9 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
+from plait.reporting.axes import colour, shape, swatch
 from plait.reporting.charts import Bar, bars
-from plait.reporting.page_charts import Line, Mark, colour, curves, scatter, shape, swatch
+from plait.reporting.plots import Line, Mark, curves, scatter
 
 
 def words(chart: Element) -> list[str]:

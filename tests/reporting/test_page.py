@@ -70,7 +70,7 @@ def test_light_and_dark_know_the_same_colours() -> None:
 
 
 def test_a_legend_names_its_swatches() -> None:
-    from plait.reporting.page_charts import swatch
+    from plait.reporting.axes import swatch
 
     assert [item[0].tail for item in legend([(swatch(0), "one"), (swatch(None), "two")])] == ["one", "two"]
 

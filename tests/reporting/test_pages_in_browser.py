@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from plait.records.comparison import ComparisonResult
-from plait.reporting.axes import Axis
+from plait.reporting.axes import Axis, swatch
 from plait.reporting.charts import Panel, Series, series_numbers
 from plait.reporting.comparison import comparison_page
 from plait.reporting.page import card, legend, page
-from plait.reporting.page_charts import swatch
 from plait.reporting.plots import panel_plot
 
 CHROMIUM = shutil.which("chromium")

@@ -19,8 +19,7 @@ from plait.ops.delta import delta_kernels, delta_reference
 from plait.ops.dplr import dplr_reference
 from plait.ops.elementwise import fused_swiglu, rotary_angles, rotate_reference, split_rotated, swiglu_reference
 from plait.ops.forgetting_attention import forgetting_attention
-from plait.ops.gla import gla_reference
-from plait.ops.gla_operator import gla_kernels
+from plait.ops.gla import gla_kernels, gla_reference
 from plait.ops.narrow_attention import narrow_attention, narrow_attention_at
 from plait.ops.scan import selective_scan_reference
 from plait.ops.scan_operator import scan_kernels

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from plait.algorithms.objectives import Batch
 from plait.core.errors import UserError
-from plait.device.answer import AnswerPredictor
+from plait.device.measurements import AnswerPredictor
 from plait.device.predictor import PartTable, Prediction, Predictor
 from plait.mixers.options import MixerOptions
 from plait.space.slot_tables import layer_fits

@@ -3,7 +3,7 @@
 The losses of a candidate that was trained to a tenth of the target do not show what it will learn late (above all,
 copying from the context). But similar architectures have similar learning curves. A library holds complete curves, as
 deviations from the mean curve of their text, and the traits of each architecture (numbers that describe it). How
-deviations vary with budget, traits, architecture and text is estimated from it (`curve_covariance`). Conditioning that
+deviations vary with budget, traits, architecture and text is estimated from it (`curve_posterior`). Conditioning that
 model on the library gives the mean and covariance of a candidate's deviations on a new text (`Known.prior`). Between
 the library's budgets, curves are interpolated linearly in ln tokens. Beyond them, the last deviation is extended by a
 random slope, with the standard deviation that slopes have at that end of the library, which decays to 0.
@@ -19,7 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
-from plait.analysis.curve_covariance import Covariances, alike, inverted, learn_covariances, seed_covariance
+from plait.analysis.curve_posterior import Covariances, alike, inverted, learn_covariances, seed_covariance
 from plait.analysis.curve_process import integrated
 from plait.analysis.curve_table import CurveTable
 from plait.analysis.pareto import Floats

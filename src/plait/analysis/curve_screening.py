@@ -5,7 +5,7 @@ context) is learnt late. With a sixteenth of the batch, all of the steps cost a 
 copies, and scored by the loss of tokens that repeat the context, such a screening shows which candidates learn to copy,
 and how well (`racing.screening` trains it). How well it predicts the final loss is estimated from architectures that
 have both: the score is one more variable (column) next to the deviations at the library's budgets, with its own
-covariances (`curve_covariance`), and every forecast is conditioned on the scores of the candidates.
+covariances (`curve_posterior`), and every forecast is conditioned on the scores of the candidates.
 
     score = (asinh((ln loss − location) / unit) − mean) / scale
 
@@ -26,9 +26,8 @@ from functools import cached_property
 
 import numpy as np
 
-from plait.analysis.curve_covariance import ONE_TEXT, Covariances, alike, inverted, learn_covariances
 from plait.analysis.curve_library import Known, Library
-from plait.analysis.curve_posterior import LEVEL
+from plait.analysis.curve_posterior import LEVEL, ONE_TEXT, Covariances, alike, inverted, learn_covariances
 from plait.analysis.pareto import Floats
 
 WORTH = 0.7  # the prior correlates a screening with budgets as if at this fraction of a full training's tokens
@@ -146,7 +145,7 @@ def _budgets(cov: Covariances) -> Covariances:
 
 
 def _of_one_text(cov: Covariances) -> Covariances:
-    """The assumed text-specific covariance: for budgets as in `curve_covariance`, for the screening score larger."""
+    """The assumed text-specific covariance: for budgets as in `curve_posterior`, for the screening score larger."""
     whole_KK = (cov.alike_BB + cov.own_BB) / (1 - ONE_TEXT)
     width_B = np.sqrt(np.diag(whole_KK))[:-1]
     share_K = np.append(ONE_TEXT * width_B[-1] / width_B, TEXT_SHARE)

@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from plait.analysis.scaling_bootstrap import CONFIDENCE
 from plait.analysis.scaling_findings import findings
-from plait.analysis.scaling_frontier import NEAR, OFFSETS
-from plait.analysis.scaling_laws import CANNOT_SAY, SHARED_LEVEL, Estimate, Law, Laws
-from plait.analysis.scaling_range import LEVEL, contradiction
+from plait.analysis.scaling_frontier import NEAR, OFFSETS, chances_of_least
+from plait.analysis.scaling_laws import CANNOT_SAY, LEVEL, SHARED_LEVEL, Estimate, Law, Laws, contradiction
 from plait.analysis.scaling_runs import ALL, Runs
-from plait.analysis.scaling_state import chances_of_least
+from plait.analysis.scaling_surface import CONFIDENCE
 from plait.core.result import plain
 from plait.core.units import percent
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plait.analysis.scaling_bootstrap import interval
 from plait.analysis.scaling_frontier import common_budgets
 from plait.analysis.scaling_laws import SURE, Law, Laws
-from plait.analysis.scaling_surface import Floats
+from plait.analysis.scaling_surface import Floats, interval
 from plait.core.units import percent
 
 SHOWN, CONTRADICTED, OPEN = "shown", "contradicted", "not distinguishable"

@@ -127,7 +127,7 @@ def option(
     from dataclasses import asdict
 
     from plait.model.architecture import load_mixers
-    from plait.scaling.option_sweep import QUALITY, option_values
+    from plait.scaling.stored import QUALITY, option_values
 
     load_mixers(mixers)
     mixer, _, option = name.rpartition(".")

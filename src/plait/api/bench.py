@@ -15,9 +15,8 @@ from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 
 if TYPE_CHECKING:
-    from plait.device.decode_bench import DecodeTiming
-    from plait.device.fleet_bench import FleetTiming
     from plait.device.kernel_bench import KernelTiming
+    from plait.device.model_bench import DecodeTiming, FleetTiming
     from plait.interop.train_bench import TrainTiming
 
 
@@ -138,9 +137,9 @@ def fleet(
     device: str | None = None,
     on_progress: OnProgress = ignore,
 ) -> FleetBenchResult:
-    """Train fleets of these `models` (names of `plait.device.fleet_bench.BODIES`; default attn, hyena, gla and
+    """Train fleets of these `models` (names of `plait.device.model_bench.BODIES`; default attn, hyena, gla and
     mamba) next to one model in the plain loop. On a GPU 128 sequences of 128 tokens and 200 steps, on a CPU less."""
-    from plait.device.fleet_bench import BATCH, TOKENS, fleet_body, fleet_timing
+    from plait.device.model_bench import BATCH, TOKENS, fleet_body, fleet_timing
     from plait.device.workload import bench_device, bench_versions, device_name
 
     place = bench_device(device)
@@ -202,7 +201,7 @@ def decode(
     """Generate with these `models` (as for `train`) at these context lengths, for these numbers of rows."""
     import torch
 
-    from plait.device.decode_bench import decode_speed, hugging_face_speed
+    from plait.device.model_bench import decode_speed, hugging_face_speed
     from plait.device.workload import bench_device, bench_versions, device_name
     from plait.interop.train_bench import MODELS, spec_of
 

@@ -1,4 +1,7 @@
-"""`plait`: every verb, and the one place where a user error becomes a message and exit code 2."""
+"""`plait`: every verb, and the one place where a user error becomes a message and exit code 2.
+
+Help pages fit a terminal of 80 columns, and command-line errors are plain one-line messages.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import rich.table
 import typer
+from rich.text import Text
 from typer.core import TyperGroup
 
 from plait import __version__
@@ -37,11 +42,48 @@ from plait.cli import (
     task,
     train,
 )
-from plait.cli.help import fit_help, message_of
 from plait.cli.output import guard_streams
-from plait.core.errors import UserError
+from plait.core.errors import UserError, did_you_mean
 from plait.core.registry import Table
 from plait.core.user_files import users_fault
+
+NAMES = 30  # width of an option's names with its type; longer ones take two lines
+FLAG = "<bool>"  # typer's name for the type of an option without a value
+
+
+class OptionsTable(rich.table.Table):
+    """typer gives names, short names, their opposites and types a column each: at 80 columns it truncates names
+    and leaves few characters for the explanation. Here they share one column."""
+
+    def add_row(self, *cells: Any, **others: Any) -> None:
+        if len(cells) > 3:
+            if not self.columns:
+                self.add_column(max_width=NAMES, overflow="fold")
+                self.add_column(ratio=1)
+            *names, explanation = cells
+            shown = [name if isinstance(name, Text) else Text(str(name)) for name in names]
+            cells = Text(" ").join(name for name in shown if name.plain and name.plain != FLAG), explanation
+        super().add_row(*cells, **others)
+
+
+def fit_help() -> None:
+    """Patch typer so that help has two columns."""
+    from typer import rich_utils
+
+    vars(rich_utils)["Table"] = OptionsTable
+
+
+def message_of(wrong: Any) -> str:
+    """The error that typer would print in a box, as one line that says where to look."""
+    text: str = wrong.format_message().replace("\n", " ").rstrip(". ")
+    text = text[:1].lower() + text[1:] + ("" if text.endswith("?") else ".")
+    if wrong.ctx is None:
+        return text
+    if text.startswith("no such command") and "?" not in text:
+        known = wrong.ctx.command.list_commands(wrong.ctx)  # including verbs of packages, which typer does not suggest
+        text += did_you_mean(text.split("'")[1], known) or f" Known: {', '.join(known)}."
+    return f"{text} See: {wrong.ctx.command_path} --help"
+
 
 # Read when torch is first imported. OpenMP's threads spin while they wait by default, which makes a training 15 times
 # slower as soon as another process uses one of the cores; sleeping costs next to nothing.

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from plait.analysis.scaling_laws import Estimate, Law, Laws
-    from plait.api.scale import ScalingRuns
-    from plait.api.scale_checks import Pitfall, ProbeScale
-    from plait.api.scale_plan import ScalingPlan
+    from plait.api.scale import ScalingPlan, ScalingRuns
+    from plait.api.scale_fit import Pitfall, ProbeScale
 
 
 def print_fit(laws: Laws, *, plot: bool = False) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from plait.analysis.foresight import count
+from plait.analysis.forecast import count
 from plait.core.units import percent, probability, short
 from plait.designing.document import DesignDocument, Row
 from plait.device.quantities import Quantity, quantity

@@ -10,9 +10,8 @@ from plait.algorithms.front import Front, Row
 from plait.algorithms.predicted import DevicePredictor
 from plait.algorithms.search import Search
 from plait.core.errors import UserError
-from plait.designing.clock import Clock
 from plait.designing.compositions import compositions, few_of, pattern_name
-from plait.designing.config import NEARLY, DesignConfig, OnProgress
+from plait.designing.config import NEARLY, Clock, DesignConfig, OnProgress
 from plait.device.measurements import Measurements
 from plait.device.predictor import predictor_of
 from plait.device.profile import Profile

@@ -13,11 +13,11 @@ from plait.designing.document import DesignDocument, foresight_of, race_of
 from plait.designing.page_sections import front_section, front_sheets, probe_section, race_section
 from plait.device.quantities import EXACT, Setting
 from plait.records.record import Record
-from plait.reporting import page_charts
+from plait.reporting.axes import swatch
 from plait.reporting.comparison import curves_figure
 from plait.reporting.page import card, commands, grid, legend, note, section, table, tag, tiles
-from plait.reporting.plots import curve_plot
-from plait.reporting.view_train import TRAINING, VALIDATION
+from plait.reporting.plots import Line, curve_plot
+from plait.reporting.view_model import TRAINING, VALIDATION
 from plait.reporting.views import Context, View, view_page
 
 STAGES = {
@@ -125,8 +125,8 @@ def _figures(d: DesignDocument) -> Element:
 def _training(d: DesignDocument) -> Element:
     trained = d["train"]
     lines = [
-        page_charts.Line(TRAINING, [(x, y) for x, y in trained["curve"]], series=5),
-        page_charts.Line(VALIDATION, [(x, y) for x, y in trained["held_out_curve"]], series=1, dots=True),
+        Line(TRAINING, [(x, y) for x, y in trained["curve"]], series=5),
+        Line(VALIDATION, [(x, y) for x, y in trained["held_out_curve"]], series=1, dots=True),
     ]
     entropy = trained.get("entropy")
     drawn = curve_plot(
@@ -144,8 +144,8 @@ def _training(d: DesignDocument) -> Element:
         f"{'' if mfu is None else f', {percent(mfu)} MFU'}."
     )
     entries = [
-        (page_charts.swatch(5), TRAINING),
-        (page_charts.swatch(1), VALIDATION),
+        (swatch(5), TRAINING),
+        (swatch(1), VALIDATION),
     ]
     return section("How it trains", note(words), card(drawn, legend(entries)))
 

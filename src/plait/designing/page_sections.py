@@ -12,11 +12,12 @@ from plait.designing.advice import forecast_at, limited, other_budgets
 from plait.designing.document import DesignDocument, Row, foresight_of, race_of
 from plait.device.quantities import in_rows
 from plait.probing.verdict import SummaryRow
-from plait.reporting import charts, page_charts
+from plait.reporting import charts
+from plait.reporting.axes import swatch
 from plait.reporting.comparison import chance_plot, learning_curve_plot
 from plait.reporting.models import ModelSheet
 from plait.reporting.page import Child, card, code, folded, grid, legend, note, section, table
-from plait.reporting.plots import Limit, scatter_plot
+from plait.reporting.plots import Limit, Mark, scatter_plot
 
 
 def colours(d: DesignDocument) -> dict[str, int]:
@@ -126,7 +127,7 @@ def race_section(d: DesignDocument) -> Element:
         "being the best stop; training continues where it is most informative. The race cost "
         f"{percent(race.cost.share)} of training all candidates to the end. {noise}"
     )
-    entries = [(page_charts.swatch(number), name) for name, number in names.items()]
+    entries = [(swatch(number), name) for name, number in names.items()]
     candidates = table(columns, rows, chosen=chosen, keys=[key_of[row.name] for row in race.architectures], name="race")
     left_out = race.screening_left_out  # empty in designs of earlier versions
     texts = (other_budgets(d), *race.notes, f"no screening: {left_out}" if left_out else "")
@@ -167,8 +168,8 @@ def front_section(d: DesignDocument) -> Element:
             of=f"{told}{measured} measured, {len(marks) - measured} predicted only",
         )
         drawn.append(card(plot, title=f"Size against {metric.name}"))
-    entries = [(page_charts.swatch(number), name) for name, number in colours(d).items()]
-    entries += [(page_charts.swatch(None), MEASURED), (page_charts.swatch(None, hollow=True), PREDICTED)]
+    entries = [(swatch(number), name) for name, number in colours(d).items()]
+    entries += [(swatch(None), MEASURED), (swatch(None, hollow=True), PREDICTED)]
     return section(
         "What this machine can run",
         note(
@@ -210,21 +211,21 @@ def _facts(row: Row) -> list[tuple[str, str]]:
     return facts
 
 
-def _marks(d: DesignDocument, column: str) -> list[page_charts.Mark]:
+def _marks(d: DesignDocument, column: str) -> list[Mark]:
     """Marks of the probed models, of those measured from all over the front, and of those only predicted; each spec
     once."""
     names, size = colours(d), d["size"]
-    marks: dict[str, page_charts.Mark] = {}
+    marks: dict[str, Mark] = {}
     for row in d["predicted_front"]:
         x, y, words = row[column]["predicted"], row[size] / MILLION, _hint(row, size)
-        marks[row["spec"]] = page_charts.Mark(
+        marks[row["spec"]] = Mark(
             x, y, hint=words, measured=False, key=row["spec"], name="a predicted model", group=PREDICTED
         )
     for row in [*d["search"]["front"], *d["candidates"]]:
         entry, pattern = row[column], row.get("pattern")
         if entry["measured"] is None:  # for example, it did not fit into memory
             continue
-        marks[row["spec"]] = page_charts.Mark(
+        marks[row["spec"]] = Mark(
             entry["measured"],
             row[size] / MILLION,
             series=names.get(pattern) if pattern else None,

@@ -5,7 +5,7 @@ training budget. The probe reports what each pattern can do, which does not pred
 
 Every stage reuses results from the store and the run folder, so a call after an interruption does only what is missing.
 On a busy machine, stages end with what they have at their deadline, and the probe, which does not influence the choice,
-is skipped (`clock`).
+is skipped (`config`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ import plait
 from plait.core.units import duration
 from plait.data import open_corpus
 from plait.designing.advice import RULE, advice_points, rivals
-from plait.designing.clock import Clock
 from plait.designing.compositions import pattern_name, probe_candidate
-from plait.designing.config import NEARLY, DesignConfig, OnProgress, with_vocab
+from plait.designing.config import NEARLY, Clock, DesignConfig, OnProgress, with_vocab
 from plait.designing.document import Ahead, DesignDocument, NextStep, ProbedCandidate, ProbeDocument, Row
 from plait.designing.finding import SearchFindings, find
 from plait.designing.racing import hold_race, train

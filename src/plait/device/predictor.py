@@ -39,7 +39,7 @@ from plait.model.cost import model_cost
 from plait.spec import Header, parse
 
 if TYPE_CHECKING:
-    from plait.device.answer import AnswerPredictor
+    from plait.device.measurements import AnswerPredictor
 
 Ints = NDArray[np.integer]
 LEAST_ERROR = 0.02  # smallest relative error of a prediction for a whole model, however well its parts are known
@@ -276,7 +276,7 @@ def predictor_of(profile: Profile, setting: Setting) -> Predictor | AnswerPredic
     """The predictor for a setting: mode both combines two predictors."""
     if setting.mode != BOTH:
         return Predictor(profile, setting)
-    from plait.device.answer import AnswerPredictor
+    from plait.device.measurements import AnswerPredictor
 
     return AnswerPredictor(profile, setting)
 

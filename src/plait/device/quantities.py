@@ -229,7 +229,7 @@ _LINES = (
         example="40ms",
     ),
     Quantity(
-        "plait.device.answer:joined_result",
+        "plait.device.measurements:joined_result",
         "time to first token (of the whole prompt), in --mode both",
         name="ttft",
         dimension="seconds",
@@ -242,7 +242,7 @@ _LINES = (
         limit="time to first token",
     ),
     Quantity(
-        "plait.device.answer:joined_result",
+        "plait.device.measurements:joined_result",
         "time per token of the answer (1 / tokens per second), in --mode both",
         name="token_time",
         dimension="seconds",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from plait.core.registry import lazy
 
 HOMES = {
-    "trend": "extrapolation",
-    "Haystack": "haystack",
-    "NEEDLES": "haystack",
+    "trend": "per_token",
+    "Haystack": "needle",
+    "NEEDLES": "needle",
     "attention_map": "maps",
     "QUESTIONS": "ruler",
     "Script": "questions",

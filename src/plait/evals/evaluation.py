@@ -107,7 +107,7 @@ EVALUATIONS: Table[type[Evaluation]] = Table(
     {
         "perplexity": "plait.evals.perplexity:PerplexityEvaluation",
         "per-token": "plait.evals.per_token:PerTokenEvaluation",
-        "extrapolation": "plait.evals.extrapolation:ExtrapolationEvaluation",
+        "extrapolation": "plait.evals.per_token:ExtrapolationEvaluation",
         "needle": "plait.evals.needle:NeedleEvaluation",
         "ruler": "plait.evals.ruler:RulerEvaluation",
         "phonebook": "plait.evals.phonebook:PhonebookEvaluation",

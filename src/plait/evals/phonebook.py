@@ -13,9 +13,8 @@ import numpy as np
 
 from plait.core.errors import UserError
 from plait.evals.evaluation import Subject
-from plait.evals.haystack import judged
 from plait.evals.long_context import LongContextEvaluation
-from plait.evals.questions import Asks, Question, Script, TooShort, written
+from plait.evals.questions import Asks, Question, Script, TooShort, judged, written
 
 _FIRST = """
 Ada Alan Amos Anna Arne Bea Boris Carl Celia Clara Cyrus Dana David Dora Edgar Edith Elena Emil Erik Faye Felix Flora

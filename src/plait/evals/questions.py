@@ -16,7 +16,35 @@ import torch
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.evals.haystack import Writer, plain, stops
+
+
+class Writer(Protocol):
+    """The part of a tokenizer that the evaluation uses."""
+
+    @property
+    def vocab(self) -> int: ...
+
+    def encode(self, text: str) -> np.ndarray: ...
+
+    def decode(self, ids: np.ndarray) -> str: ...
+
+
+def plain(text: str) -> str:
+    """The text with single spaces between words: tokenizers treat blanks differently."""
+    return " ".join(text.split())
+
+
+def stops(tokenizer: Writer, tokens: np.ndarray) -> np.ndarray:
+    """Which tokens end with a full stop."""
+    kinds = np.unique(tokens)
+    ending = [kind for kind in kinds if tokenizer.decode(np.array([kind])).rstrip().endswith(".")]
+    return np.isin(tokens, np.array(ending, dtype=np.int64))
+
+
+def judged(written: str, answer: str) -> bool:
+    """Exact match: whether the decoded text begins with the answer, word for word."""
+    written, answer = plain(written), plain(answer)
+    return written.startswith(answer) and not written[len(answer) : len(answer) + 1].isalnum()
 
 
 class TooShort(UserError):

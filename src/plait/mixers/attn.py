@@ -140,8 +140,8 @@ class AttnOptions(MixerOptions):
         if self.out_norm:
             params["output norm"] = queries
         # A window limits what a query sees, including its own key, so the cache must keep one token less than that.
-        seen = memory + seq if not self.window else _least(self.window, memory + seq)
-        held = memory + seq if not self.window else _least(self.window - 1, memory + seq)
+        seen = memory + seq if not self.window else min(self.window, memory + seq)
+        held = memory + seq if not self.window else min(self.window - 1, memory + seq)
         return Cost(
             params=params,
             flops={"projections": 2 * seq * weights, MIXING: 4 * seq * seen * queries},
@@ -167,10 +167,6 @@ class FoxOptions(AttnOptions):
         "forget gate: from the data, a bias per head, fixed per head",
         allowed=("none", "full", "bias-only", "fixed"),
     )
-
-
-def _least(a: int, b: int) -> int:
-    return a if a < b else b
 
 
 BIASES = "content and position biases"

@@ -20,7 +20,70 @@ from plait.ops.delta import delta, delta_step
 from plait.ops.dplr import dplr_step
 
 
-class DeltaNet(ConvolvedMixer):
+def unit_length(x: Tensor) -> Tensor:
+    """x divided by its length over the last dimension; smooth at zero, where the length is held above 1e-3."""
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
+
+
+class DeltaRule(ConvolvedMixer):
+    """Base of the two below: the delta rule on a state that may decay first, and an output that may be gated."""
+
+    def __init__(
+        self, d: int, options: DeltaNetOptions | GatedDeltaNetOptions, *, heads: int, keys: int, values: int,
+        out_gate: str, forgets: bool,
+    ) -> None:  # fmt: skip
+        """`keys` and `values` are the widths of all heads together."""
+        super().__init__(d, options)
+        self.heads, self.key_width, self.value_width = heads, options.head_dim, values // heads
+        self.scale, self.strongest, self.forgets = self.key_width**-0.5, 1 + options.neg_eigval, forgets
+        self.out_gate = out_gate
+        self.state_shape = (heads, self.key_width, self.value_width)
+        # Query, key and value (convolved together), output gate, write strength and decay in one product.
+        self.qkv = [keys, keys, values]
+        self.splits = [sum(self.qkv), values if out_gate != "none" else 0, heads, heads if forgets else 0]
+        self.input = nn.Linear(d, sum(self.splits), bias=False)
+        self.add_convolution(sum(self.qkv), options.conv)
+        if forgets:
+            self.log_rate_H = nn.Parameter(torch.zeros(heads))
+            self.step_bias_H = nn.Parameter(torch.zeros(heads))
+        self.norm = HeadNorm(heads, self.value_width, eps=1e-6, shared=True)
+        self.output = nn.Linear(values, d, bias=False)
+
+    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
+        qkv_BTC, gate, beta_BTH, g_BTH = self._project(x_BTD)
+        qkv_BTC, new = self.convolve(qkv_BTC, state)
+        o_BTHV, new["S"] = delta(*self._heads(qkv_BTC), beta_BTH, g_BTH, scale=self.scale, state=state.get("S"))
+        return self._combine(o_BTHV, gate), new
+
+    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
+        qkv_BC, gate, beta_BH, g_BH = self._project(x_BD)
+        qkv_BC, new = self.convolve(qkv_BC, state)
+        o_BHV, new["S"] = delta_step(*self._heads(qkv_BC), beta_BH, g_BH, state["S"], scale=self.scale)
+        return self._combine(o_BHV, gate), new
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Queries, keys and values before their convolution, the output gate, β and the log decay, if there is one."""
+        qkv, gate, strength, step = self.input(x).split(self.splits, dim=-1)
+        beta = self._write_strength(strength)
+        if not self.forgets:
+            return qkv, gate, beta, None
+        step = step.to(self.state_dtype)
+        return qkv, gate, beta, -self.log_rate_H.to(step.dtype).exp() * F.softplus(step + self.step_bias_H)
+
+    def _write_strength(self, strength: Tensor) -> Tensor:
+        """β, in (0, 1), or (0, 2) with `neg_eigval`."""
+        return self.strongest * strength.to(self.state_dtype).sigmoid()
+
+    def _heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in qkv.split(self.qkv, dim=-1))
+        return unit_length(q.to(self.state_dtype)), unit_length(k.to(self.state_dtype)), v
+
+    def _combine(self, o: Tensor, gate: Tensor) -> Tensor:
+        y: Tensor = self.output(gated(self.norm(o).flatten(-2).to(gate.dtype), gate, self.out_gate))
+        return y
+
+
+class DeltaNet(DeltaRule):
     """DeltaNet: a token replaces a fraction β of what the state holds at its key, instead of adding to it.
 
         S_t = S_{t−1} + β_t k_t (v_t − S_{t−1}ᵀ k_t)ᵀ,   o_t = q_tᵀ S_t / √K,   y = W_o RMSNorm_head(o)
@@ -36,53 +99,10 @@ class DeltaNet(ConvolvedMixer):
     """
 
     def __init__(self, d: int, options: DeltaNetOptions) -> None:
-        super().__init__(d, options)
-        self.width, self.heads = options.head_dim, d // options.head_dim
-        self.scale, self.strongest = self.width**-0.5, 1 + options.neg_eigval
-        self.state_shape = (self.heads, self.width, self.width)
-        # Query, key, value and write strength in one product.
-        self.input = nn.Linear(d, 3 * d + self.heads, bias=False)
-        self.add_convolution(3 * d, options.conv)
-        self.norm = HeadNorm(self.heads, self.width, eps=1e-6, shared=True)
-        self.output = nn.Linear(d, d, bias=False)
-
-    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
-        qkv_BTC, strength_BTH = self._project(x_BTD)
-        qkv_BTC, new = self.convolve(qkv_BTC, state)
-        beta_BTH = self._write_strength(strength_BTH)
-        o_BTHK, new["S"] = delta(*self._heads(qkv_BTC), beta_BTH, scale=self.scale, state=state.get("S"))
-        return self._combine(x_BTD, o_BTHK), new
-
-    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        qkv_BC, strength_BH = self._project(x_BD)
-        qkv_BC, new = self.convolve(qkv_BC, state)
-        beta_BH = self._write_strength(strength_BH)
-        o_BHK, new["S"] = delta_step(*self._heads(qkv_BC), beta_BH, None, state["S"], scale=self.scale)
-        return self._combine(x_BD, o_BHK), new
-
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        qkv, strength = self.input(x).split([3 * self.d, self.heads], dim=-1)
-        return qkv, strength
-
-    def _heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = qkv.unflatten(-1, (3, self.heads, self.width)).unbind(-3)
-        return unit_length(q.to(self.state_dtype)), unit_length(k.to(self.state_dtype)), v
-
-    def _write_strength(self, strength: Tensor) -> Tensor:
-        """β, in (0, 1), or (0, 2) with `neg_eigval`."""
-        return self.strongest * strength.to(self.state_dtype).sigmoid()
-
-    def _combine(self, x: Tensor, o: Tensor) -> Tensor:
-        y: Tensor = self.output(self.norm(o).flatten(-2).to(x.dtype))
-        return y
+        super().__init__(d, options, heads=d // options.head_dim, keys=d, values=d, out_gate="none", forgets=False)
 
 
-def unit_length(x: Tensor) -> Tensor:
-    """x divided by its length over the last dimension; smooth at zero, where the length is held above 1e-3."""
-    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
-
-
-class GatedDeltaNet(ConvolvedMixer):
+class GatedDeltaNet(DeltaRule):
     """Gated DeltaNet: the delta rule on a state that decays first, and a gated output.
 
         S_t = a_t S_{t−1} + β_t k_t (v_t − a_t S_{t−1}ᵀ k_t)ᵀ,   o_t = q_tᵀ S_t / √K
@@ -98,52 +118,12 @@ class GatedDeltaNet(ConvolvedMixer):
     """
 
     def __init__(self, d: int, options: GatedDeltaNetOptions) -> None:
-        super().__init__(d, options)
-        keys, values = options.key_width(d), options.value_width(d)
-        self.heads, self.key_width = options.head_count(d), options.head_dim
-        self.value_width, self.scale = values // self.heads, self.key_width**-0.5
-        self.strongest, self.out_gate = 1 + options.neg_eigval, options.out_gate
-        self.state_shape = (self.heads, self.key_width, self.value_width)
-        # Query, key and value (convolved together), output gate, write strength and decay in one product.
-        self.splits = [2 * keys + values, values if self.out_gate != "none" else 0, self.heads, self.heads]
-        self.input = nn.Linear(d, sum(self.splits), bias=False)
-        self.add_convolution(2 * keys + values, options.conv)
-        self.log_rate_H = nn.Parameter(torch.zeros(self.heads))
-        self.step_bias_H = nn.Parameter(torch.zeros(self.heads))
-        self.norm = HeadNorm(self.heads, self.value_width, eps=1e-6, shared=True)
-        self.output = nn.Linear(values, d, bias=False)
+        keys, values, heads = options.key_width(d), options.value_width(d), options.head_count(d)
+        super().__init__(d, options, heads=heads, keys=keys, values=values, out_gate=options.out_gate, forgets=True)
 
     def init_weights(self, draw: Draw) -> None:
         super().init_weights(draw)
         init_decay(self.log_rate_H, self.step_bias_H, draw)
-
-    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
-        qkv_BTC, gate, beta_BTH, g_BTH = self._project(x_BTD)
-        qkv_BTC, new = self.convolve(qkv_BTC, state)
-        o_BTHV, new["S"] = delta(*self._heads(qkv_BTC), beta_BTH, g_BTH, scale=self.scale, state=state.get("S"))
-        return self._combine(o_BTHV, gate), new
-
-    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        qkv_BC, gate, beta_BH, g_BH = self._project(x_BD)
-        qkv_BC, new = self.convolve(qkv_BC, state)
-        o_BHV, new["S"] = delta_step(*self._heads(qkv_BC), beta_BH, g_BH, state["S"], scale=self.scale)
-        return self._combine(o_BHV, gate), new
-
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Queries, keys and values before their convolution, the output gate, β and the log decay."""
-        qkv, gate, strength, step = self.input(x).split(self.splits, dim=-1)
-        beta, step = self.strongest * strength.to(self.state_dtype).sigmoid(), step.to(self.state_dtype)
-        return qkv, gate, beta, -self.log_rate_H.to(step.dtype).exp() * F.softplus(step + self.step_bias_H)
-
-    def _heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        keys = self.heads * self.key_width
-        q, k, v = qkv.split([keys, keys, self.heads * self.value_width], dim=-1)
-        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in (q, k, v))
-        return unit_length(q.to(self.state_dtype)), unit_length(k.to(self.state_dtype)), v
-
-    def _combine(self, o: Tensor, gate: Tensor) -> Tensor:
-        y: Tensor = self.output(gated(self.norm(o).flatten(-2).to(gate.dtype), gate, self.out_gate))
-        return y
 
 
 class DeltaProduct(ConvolvedMixer):

@@ -108,13 +108,13 @@ class HyenaBase(RecurrentMixer):
         """The shape of the filters' state for one row of the batch: one number per mode, unless a mode holds more."""
         return tuple(self.filter.log_rate_CS.shape)
 
-    def project(self, x_BTD: Tensor, tail: Tensor | None) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
-        """q, k, v and the short convolution's new tail."""
-        qkv, tail = short_conv(self.qkv(x_BTD), self.taps_CW, state_BHC=tail)
-        return self._split(qkv), tail
-
-    def project_step(self, x_BD: Tensor, tail: Tensor) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
-        qkv, tail = short_conv_step(self.qkv(x_BD), self.taps_CW, None, tail)
+    def project(self, x: Tensor, tail: Tensor | None) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
+        """q, k, v and the short convolution's new tail, of a sequence, (B, T, D), or of one token, (B, D)."""
+        if x.dim() == 2:
+            assert tail is not None
+            qkv, tail = short_conv_step(self.qkv(x), self.taps_CW, None, tail)
+        else:
+            qkv, tail = short_conv(self.qkv(x), self.taps_CW, state_BHC=tail)
         return self._split(qkv), tail
 
     def _split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -134,7 +134,7 @@ class Hyena(HyenaBase):
         return self._combine(x_BTD, q * y_BTD), {"modes": modes, "conv": tail}
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        (q, k, v), tail = self.project_step(x_BD, state["conv"])
+        (q, k, v), tail = self.project(x_BD, state["conv"])
         y_BD, modes = modal_conv_step(k * v, *self.filter.modes(), self.skip_D.to(q.dtype), state["modes"])
         return self._combine(x_BD, q * y_BD), {"modes": modes, "conv": tail}
 
@@ -158,7 +158,7 @@ class MultiHeadHyena(HyenaBase):
         return self._combine(x_BTD, y_BTHP), {"modes": modes, "conv": tail}
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        qkv, tail = self.project_step(x_BD, state["conv"])
+        qkv, tail = self.project(x_BD, state["conv"])
         y_BHP, modes = multihead_conv_step(*self._heads(qkv), *self.filter.modes(), state["modes"])
         return self._combine(x_BD, y_BHP), {"modes": modes, "conv": tail}
 
@@ -186,7 +186,7 @@ class HyenaExperts(HyenaBase):
         return self._combine(x_BTD, q * y_BTC), {"modes": modes, "conv": tail}
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        (q, k, v), tail = self.project_step(x_BD, state["conv"])
+        (q, k, v), tail = self.project(x_BD, state["conv"])
         y_BC, modes = modal_conv_step(k * v, *self.filter.modes(), self.skip_C.to(q.dtype), state["modes"])
         return self._combine(x_BD, q * y_BC), {"modes": modes, "conv": tail}
 

@@ -71,7 +71,7 @@ class SparseAttnOptions(MixerOptions):
         cache = 2 * keys * seen
         # Attended query-key pairs, and pairs scored for the selection with the cost of one score: over the full
         # rectangle, and the causal ones among them.
-        attended, causal = seq * _least(self.top, seen), seen_pairs(seq, memory, self.top)
+        attended, causal = seq * min(self.top, seen), seen_pairs(seq, memory, self.top)
         if self.select == "index":
             params["index"] = linear(d, self.index_heads * (self.index_dim + 1) + self.index_dim)
             cache = cache + self.index_dim * seen
@@ -84,7 +84,7 @@ class SparseAttnOptions(MixerOptions):
             cache, score = cache + means * keys * blocks, 2 * means * queries
         if self.select == "nsa":
             params["gates"] = linear(d, 3 * self.heads)
-            attended = attended + seq * _least(self.window, seen)
+            attended = attended + seq * min(self.window, seen)
             causal = causal + seen_pairs(seq, memory, self.window)
         return Cost(
             params=params,
@@ -97,7 +97,7 @@ class SparseAttnOptions(MixerOptions):
         """Keys that the first `tokens` queries attend to: those of their own block up to themselves, and up to `top` /
         `block` − 1 whole blocks before it."""
         chosen = self.top // self.block - 1
-        limited = _least(tokens, chosen * self.block)  # queries with no more blocks before them than they may choose
+        limited = min(tokens, chosen * self.block)  # queries with no more blocks before them than they may choose
         own = tokens * (tokens + 1) // 2 - self.block * _blocks_before(tokens, self.block)
         return own + self.block * (_blocks_before(limited, self.block) + chosen * (tokens - limited))
 
@@ -106,7 +106,3 @@ def _blocks_before(tokens: int, block: int) -> int:
     """Σ_{p < tokens} ⌊p / block⌋: the whole blocks before each of the first `tokens` positions, summed."""
     whole, rest = divmod(tokens, block)
     return int(block * whole * (whole - 1) // 2 + whole * rest)
-
-
-def _least(a: int, b: int) -> int:
-    return a if a < b else b

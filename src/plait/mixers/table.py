@@ -38,7 +38,7 @@ MIXERS: Table[type[MixerOptions]] = Table(
         "deltaproduct": "plait.mixers.deltanet:DeltaProductOptions",
         "kda": "plait.mixers.deltanet:KdaOptions",
         "rwkv7": "plait.mixers.rwkv:Rwkv7Options",
-        "mamba3": "plait.mixers.mamba3:Mamba3Options",
+        "mamba3": "plait.mixers.mamba:Mamba3Options",
         "sparse-attn": "plait.mixers.sparse_attn:SparseAttnOptions",
         "parallel": "plait.mixers.parallel:ParallelOptions",
         "cross-attn": "plait.mixers.reading:CrossAttnOptions",

@@ -1,6 +1,6 @@
 """Gated linear attention on a GPU in chunks, forward and backward: what the kernels compute and how they are launched.
 
-`plait.ops.gla` defines what is computed, `plait.ops.gla_operator` makes it an operator. The design is ours:
+`plait.ops.gla` defines what is computed, `plait.ops.gla` makes it an operator. The design is ours:
 
 * `cumulate` sums the log decays from each chunk's start, in base 2. `states` goes through the chunks with a tile of the
   state in registers, in fp32, and stores the state before each chunk; run backwards with queries and gradients, it

@@ -85,8 +85,8 @@ def maps() -> tuple[str, str, bool]:
 @facts.fact("F17", "needle in a haystack: 11 × 11 lengths and depths, easy and standard, judged word for word")
 def needle() -> tuple[str, str, bool]:
     from plait.data.tokenizers import Bytes
-    from plait.evals.haystack import NEEDLES, Haystack, depths, judged, lengths_up_to
-    from plait.evals.needle import needle_grid
+    from plait.evals.needle import NEEDLES, Haystack, depths, lengths_up_to, needle_grid
+    from plait.evals.questions import judged
 
     filler = Bytes().encode("Rain fell on the town. The market opened late. A boy counted boats. " * 40)
     lengths, places = lengths_up_to(32_000, 300, 11), depths(11)
@@ -121,7 +121,7 @@ class _Reader:
     def extend(self, tokens_BT: Any, state: list[str]) -> tuple[Any, list[str]]:
         import torch
 
-        from plait.evals.haystack import NEEDLES
+        from plait.evals.needle import NEEDLES
 
         scores = torch.zeros(*tokens_BT.shape, 256)
         texts = list(state)

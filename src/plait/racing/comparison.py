@@ -5,7 +5,7 @@ learning rate that suits it.
 2. Training: every seed to the full budget; branches with a decayed learning rate give the points of the learning curve.
    With a time limit, budgets are adapted to the machine's speed as training proceeds (`planning`).
 3. Verdict: paired differences over seeds and windows (`analysis.paired`), and the best architecture at other budgets
-   (`analysis.foresight`).
+   (`analysis.forecast`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from plait.analysis.foresight import Foresight, foresee
+from plait.analysis.forecast import Foresight, foresee
 from plait.analysis.learning_curve import CALIBRATION, extrapolate
 from plait.analysis.paired import Compared, compare_losses
 from plait.model.reference_curves import reference_known

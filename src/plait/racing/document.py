@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from plait.analysis.forecast import Prediction
-from plait.analysis.foresight import Foresight
+from plait.analysis.forecast import Foresight, Prediction
 from plait.analysis.paired import NOT_DISTINGUISHABLE
 from plait.core.units import probability
 from plait.racing.comparison import Comparison

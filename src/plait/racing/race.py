@@ -26,8 +26,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from plait.analysis.curve_library import Known
-from plait.analysis.forecast import Forecast, Prediction
-from plait.analysis.foresight import Foresight, foresee
+from plait.analysis.forecast import Forecast, Foresight, Prediction, foresee
 from plait.analysis.learning_curve import CALIBRATION, WAY, extrapolate
 from plait.analysis.race_policy import POLICY, Decision, RaceState, decide
 from plait.core.errors import UserError

@@ -29,8 +29,7 @@ from plait.analysis.curve_library import Known, Library
 from plait.core.errors import UserError
 from plait.core.units import PREFIXES, percent
 from plait.model.architecture import Architecture
-from plait.model.reference_curves import screened_known
-from plait.model.traits import TRAITS, traits
+from plait.model.reference_curves import TRAITS, screened_known, traits
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, loss_of
 from plait.records import Record

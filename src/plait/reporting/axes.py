@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from xml.etree.ElementTree import Element
 
 from plait.reporting import svg
 from plait.reporting.svg import CHARACTER, SHAPES, Drawing, Scale, cut, labels
@@ -162,3 +163,20 @@ def draw_mark(
     fill, stroke = (theme.paper, theme.colour(number)) if faint else (theme.colour(number), theme.paper)
     shape = MARKS[max(0, number) % len(MARKS)]
     drawing.mark(shape, x, y, 0.75 * RADIUS if faint else RADIUS, fill, stroke=stroke, hint=hint)
+
+
+def colour(series: int | None) -> str:
+    """The colour of a series; grey for None, which means no series."""
+    return "var(--none)" if series is None else PAGE.colour(series)
+
+
+def shape(series: int | None) -> str:
+    return "circle" if series is None else MARKS[series % len(MARKS)]
+
+
+def swatch(series: int | None, *, hollow: bool = False) -> Element:
+    """The mark of a series, for a legend."""
+    drawing = Drawing(16, 16, "", background="")
+    fill, stroke = (PAGE.paper, colour(series)) if hollow else (colour(series), "none")
+    drawing.mark(shape(series), 8, 8, 5 if series is not None else 3.5, fill, stroke=stroke)
+    return drawing.inline("swatch", hidden=True)

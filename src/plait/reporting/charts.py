@@ -21,12 +21,12 @@ from plait.reporting.axes import (
     Axis,
     Entry,
     Theme,
+    colour,
     draw_axes,
     draw_legend,
     draw_mark,
     legend_rows,
 )
-from plait.reporting.page_charts import colour
 from plait.reporting.svg import CHARACTER, DIVERGING, RAMP, Drawing, Ramp, Scale, cut, label, shade, shades
 
 MOST_DOTS = 40  # curves with more points are drawn without marks

@@ -16,12 +16,11 @@ from plait.records.comparison import (
     RaceResult,
 )
 from plait.records.record import Record
-from plait.reporting import page_charts
-from plait.reporting.axes import Axis
+from plait.reporting.axes import Axis, swatch
 from plait.reporting.charts import Panel, Series, figure
 from plait.reporting.models import ModelSheet
 from plait.reporting.page import Child, card, code, legend, note, section, sentence, table, tiles
-from plait.reporting.plots import curve_plot
+from plait.reporting.plots import Line, curve_plot
 from plait.reporting.views import Context, View, view_page
 
 LOSS, TOKENS = "validation loss, nats per token (↓ better)", "tokens"
@@ -267,9 +266,9 @@ def chance_plot(
     )  # fmt: skip
 
 
-def _lines(series: Sequence[Series], order: Mapping[str, int], keys: Mapping[str, str]) -> list[page_charts.Line]:
+def _lines(series: Sequence[Series], order: Mapping[str, int], keys: Mapping[str, str]) -> list[Line]:
     return [
-        page_charts.Line(
+        Line(
             curve.name,
             list(zip(curve.x, curve.y, strict=True)),
             order[curve.name],
@@ -285,7 +284,7 @@ def _plots(result: ComparisonResult) -> list[Element]:
     order = {row.name: number for number, row in enumerate(result.architectures)}
 
     def names() -> Element:
-        return legend([(page_charts.swatch(number), name) for name, number in order.items()], {n: n for n in order})
+        return legend([(swatch(number), name) for name, number in order.items()], {n: n for n in order})
 
     words = (
         "Each point is the loss of a training that ended there, with its learning rate decayed over the last fifth. "

@@ -18,9 +18,9 @@ from xml.etree.ElementTree import Element
 from plait.core.errors import UserError
 from plait.core.units import PREFIXES
 from plait.device.quantities import in_rows, on_device, quantity
-from plait.reporting.axes import PAGE
+from plait.reporting.axes import PAGE, colour, swatch
 from plait.reporting.page import STYLE
-from plait.reporting.page_charts import Mark, colour, scatter, swatch
+from plait.reporting.plots import Mark, scatter
 from plait.reporting.svg import CHARACTER, Drawing, label
 
 WIDTH, HEIGHT, TOP, FOOT = 720.0, 620.0, 46.0, 42.0

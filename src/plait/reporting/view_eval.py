@@ -15,12 +15,11 @@ from plait.records.record import Record, flat
 from plait.reporting.axes import Axis
 from plait.reporting.charts import Matrix, Panel, Series, figure, heat_map, matrices
 from plait.reporting.page import Child, card, folded, grid, note, section, sentence, table, tag, tiles
-from plait.reporting.page_charts import Line
-from plait.reporting.plots import curve_plot, line_legend
+from plait.reporting.plots import Line, curve_plot, line_legend
 from plait.reporting.summaries import mapping, number, number_text, pattern_of, sequence, spec_of, whole_text
 from plait.reporting.svg import Drawing, shades
+from plait.reporting.view_model import curve_points
 from plait.reporting.view_probe import Score, heat_grid
-from plait.reporting.view_train import curve_points
 from plait.reporting.views import Context, View, field_table, svg_element
 
 MOST_MAPS = 12

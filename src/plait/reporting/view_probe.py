@@ -19,15 +19,14 @@ import numpy as np
 from plait.analysis.intervals import group_share_interval
 from plait.core.units import percent
 from plait.records.record import Record
-from plait.reporting.axes import PAGE, Axis
+from plait.reporting.axes import PAGE, Axis, swatch
 from plait.reporting.charts import Panel, Series, figure, heat_map
 from plait.reporting.models import ModelSheet
 from plait.reporting.page import Child, card, code, grid, legend, note, section, sentence, table, tag, tiles
-from plait.reporting.page_charts import Line, swatch
-from plait.reporting.plots import curve_plot, line_legend
+from plait.reporting.plots import Line, curve_plot, line_legend
 from plait.reporting.summaries import mapping, number, number_text, pattern_of, sequence, spec_of, task_of, time_text
 from plait.reporting.svg import CHARACTER, Drawing, cut, shade
-from plait.reporting.view_train import curve_points
+from plait.reporting.view_model import curve_points
 from plait.reporting.views import Context, View
 
 MOST_ROWS = 40  # architectures of a heat map

@@ -13,13 +13,12 @@ from xml.etree.ElementTree import Element
 from plait.core.units import PREFIXES, percent, short
 from plait.device.quantities import on_device, quantity
 from plait.records.record import Record
-from plait.reporting.axes import Axis
+from plait.reporting.axes import Axis, swatch
 from plait.reporting.charts import Panel, Series, figure
 from plait.reporting.front import Model, axis_start, cube_chart, cube_drawing
 from plait.reporting.models import ModelSheet
 from plait.reporting.page import Child, card, code, folded, grid, json_script, legend, note, section, table, tag, tiles
-from plait.reporting.page_charts import Mark, swatch
-from plait.reporting.plots import cube_plot, scatter_plot
+from plait.reporting.plots import Mark, cube_plot, scatter_plot
 from plait.reporting.studies import LayerChoices, mixture_chart
 from plait.reporting.summaries import (
     constraints_of,

@@ -68,15 +68,15 @@ class View:
 VIEWS: Table[Callable[[Record, Context], View]] = Table(
     "view",
     {
-        "train": "plait.reporting.view_train:train_view",
-        "track": "plait.reporting.view_train:track_view",
+        "train": "plait.reporting.view_model:train_view",
+        "track": "plait.reporting.view_model:track_view",
         "search": "plait.reporting.view_search:search_view",
         "probe": "plait.reporting.view_probe:probe_view",
         "probe-verdict": "plait.reporting.view_probe:verdict_view",
         "compare": "plait.reporting.comparison:comparison_view",
         "scale": "plait.scaling.view:scale_view",
         "eval": "plait.reporting.view_eval:eval_view",
-        "measure": "plait.reporting.view_measure:measure_view",
+        "measure": "plait.reporting.view_model:measure_view",
         "design": "plait.designing.page:design_view",
     },
     group="plait.views",

@@ -28,8 +28,7 @@ from plait.core.files import atomic_write, writing
 from plait.data import Corpus
 from plait.model.architecture import Architecture
 from plait.model.cost import model_cost
-from plait.scaling.rules import LEAST_STEPS, PaperRule, Rate, recipe_for
-from plait.scaling.sizes import Family, token_flops
+from plait.scaling.sizes import LEAST_STEPS, Family, PaperRule, Rate, recipe_for, token_flops
 from plait.training.recipe import Recipe
 
 VERSION = 1

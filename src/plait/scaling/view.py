@@ -10,13 +10,11 @@ from plait.analysis.table import Table
 from plait.core.errors import UserError
 from plait.core.units import short
 from plait.records.record import Record
-from plait.reporting.axes import Axis
+from plait.reporting.axes import Axis, swatch
 from plait.reporting.charts import Panel, Series, figure, series_numbers
 from plait.reporting.page import Child, card, code, grid, legend, note, section, table
-from plait.reporting.page_charts import swatch
 from plait.reporting.plots import panel_plot
-from plait.reporting.scaling import scaling_figure
-from plait.reporting.scaling_page import laws_parts, laws_title, power_of_ten
+from plait.reporting.scaling import laws_parts, laws_title, power_of_ten, scaling_figure
 from plait.reporting.views import Context, View
 from plait.scaling.run import RunRow, run_row
 

@@ -25,7 +25,7 @@ from plait.core.errors import UserError
 from plait.core.progress import stop_signals
 from plait.core.registry import Entry, Table
 from plait.data import Corpus
-from plait.device.answer import AnswerPredictor
+from plait.device.measurements import AnswerPredictor
 from plait.device.quantities import Setting, everywhere, on_device, require_measurable
 from plait.records import Record, Store
 from plait.searching.scoring import Scoring, scored_by_workers

@@ -21,23 +21,25 @@ from plait.records.record import Record
 from plait.records.store import Store
 from plait.reporting.models import linked_sheets
 from plait.reporting.page import STYLE, Child, document, link, note, script, section, tag, text_of
-from plait.reporting.records_page import PARTS, kind_section
-from plait.reporting.side_by_side import side_by_side
+from plait.reporting.records_page import PARTS, kind_section, side_by_side
 from plait.reporting.summaries import number, pattern_of
 from plait.reporting.views import Context, View, architecture_parts, heading, view_of, whole_view
 from plait.serving.lists import (
     PAGE,
     filter_text,
+    job_card,
     kind_chips,
     page_links,
     record_address,
     record_line,
     records_table,
     short_list,
+    training_card,
+    training_parts,
+    trainings_table,
 )
 from plait.serving.record_index import RecordIndex
 from plait.serving.run_folders import read_run, run_states
-from plait.serving.running import job_card, training_card, training_parts, trainings_table
 
 RECENT = 600.0  # seconds
 #: Descriptions of the kinds of records.

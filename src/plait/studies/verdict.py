@@ -20,8 +20,7 @@ import numpy as np
 
 from plait.analysis.curve_table import CurveTable
 from plait.analysis.learning_curve import WAYS
-from plait.analysis.race_policy import POLICIES
-from plait.analysis.race_replay import replay
+from plait.analysis.race_policy import POLICIES, replay
 from plait.analysis.rank import spearman, spearman_interval
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
