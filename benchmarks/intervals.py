@@ -47,7 +47,7 @@ RULES = {
     "conservative": (0.93, 1.0, "at least 93 of 100: few values are possible, or the truth is at the edge of them"),
     "false alarms": (0.0, 0.07, "at most 7 of 100 verdicts call equal architectures different anywhere"),
     "power": (0.0, 1.0, "how often a real difference is found; promises nothing"),
-    "known limit": (0.0, 1.0, "seeds that either solve a task or do not: too few tell nothing; promises nothing"),
+    "known limit": (0.0, 1.0, "too few seeds to know their noise; promises nothing"),
 }
 CHEAP = 10  # times the usual repetitions
 
