@@ -202,7 +202,7 @@ OUT = "self.output(gate * s_BTD), {"
 BROKEN = {
     "forward": ("self.output(gate * self.nothing), {", r"broken\.py, line \d+, in extend: AttributeError: 'MyMixer'"),
     "backward": (f"Raises.apply({OUT[:-3]}), {{", r"broken\.py, line \d+, in backward: RuntimeError: no way back"),
-    "shape": (f"{OUT[:-3]}[..., :1], {{", r"a mixer returned \(2, 8, 1\) for an input of \(2, 8, 16\)"),
+    "shape": (f"{OUT[:-3]}[..., :1], {{", r"my-mixer returns \(2, 67, 1\) for an input of \(2, 67, 16\)"),
 }
 RAISES = """
 

@@ -145,3 +145,8 @@ def test_svg_draws_the_architecture(plait: Any, tmp_path: Path) -> None:
     ran = plait("show", "par-base", "--svg", ".")
     assert ran.returncode == 2
     assert ran.stderr.startswith("plait: cannot write .")
+
+
+def test_bytes_have_a_unit(plait):
+    out = plait("show", "d=8 vocab=16 | linear[heads=2] mlp", "--seq", "4").stdout
+    assert "80 B in bf16" in " ".join(out.split())

@@ -126,3 +126,10 @@ def test_a_narrow_terminal_shows_how_far_it_is_and_how_long_it_takes(monkeypatch
     with train.Display("my.txt", quiet=False) as display:
         display.update(Progress(run, 400, 168, loss=2.25, validation=2.5, tokens_per_second=35_200))
     assert re.search(r"train-0123456789 .* 42% 0:00:\d\d left \S+ loss 2\.250 .*…", written.getvalue())
+
+
+def test_a_sample_of_a_corpus_has_the_breaks_of_the_text_alone(plait, tmp_path):
+    (tmp_path / "long.txt").write_text("no break in this line at all, " * 400)
+    ran = plait("data", "show", "long.txt", "--sample", "300")
+    assert ran.returncode == 0, ran.stderr
+    assert max(map(len, ran.stdout.splitlines())) >= 290

@@ -83,7 +83,7 @@ def test_seeds_are_averaged(corpus: Corpus) -> None:
 def test_mistakes(corpus: Corpus) -> None:
     with pytest.raises(UserError, match="at least two learning rates"):
         sweep(corpus, (1e-3,))
-    with pytest.raises(UserError, match="2 architectures cannot be ranked"):
+    with pytest.raises(UserError, match="give at least 3 different ones, not 2"):
         RateSweep([architecture(spec) for spec in SPECS[:2]], corpus)
 
 

@@ -101,4 +101,4 @@ def _print(shown: CorpusResult) -> None:
     out.print(grid)
     if shown.sample:
         out.print()
-        out.print(Text(shown.sample))
+        out.print(Text(shown.sample), soft_wrap=True)  # a break at the console's width would seem to be in the text

@@ -156,7 +156,7 @@ def _totals(shown: ShowResult) -> Any:
         count(state.fixed + state.conv + state.kv_cache),
         (
             f"numbers per sequence: fixed {count(state.fixed)}, conv {count(state.conv)}, "
-            f"KV cache {count(state.kv_cache)}; {short(state.bytes_bf16)}B in bf16"
+            f"KV cache {count(state.kv_cache)}; {short(state.bytes_bf16, 'B')} in bf16"
         ),
     )
     return grid

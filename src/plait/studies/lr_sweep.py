@@ -55,8 +55,9 @@ class RateSweep:
         for name in ("seeds", "steps", "batch", "seq_len"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name}={getattr(self, name)} given; must be at least 1.")
-        if len({arch.text for arch in self.archs}) < 3:
-            raise UserError(f"{len(self.archs)} architectures cannot be ranked; give at least 3 different ones.")
+        different = len({arch.text for arch in self.archs})
+        if different < 3:
+            raise UserError(f"architectures are ranked: give at least 3 different ones, not {different}.")
         if any(arch.header.kind != "lm" for arch in self.archs):
             raise UserError("a sweep trains language models (kind=lm).")
 
