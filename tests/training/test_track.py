@@ -100,6 +100,10 @@ def test_held_out_windows_that_repeat_the_training_text_are_counted():
     text = Text.cut("a text", np.concatenate([page, page[::-1]]), np.concatenate([page, own, page[:1]]), 128, 2048)
     assert len(text.inputs_NT) == 16
     assert text.windows_seen() == 8
+    text.inputs_NT[:, :32] += 1  # the beginnings of paragraphs differ, their middles are copies
+    assert text.windows_seen() == 8
+    text.inputs_NT[:4, 64] += 1
+    assert text.windows_seen() == 4
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
