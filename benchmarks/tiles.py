@@ -2,7 +2,7 @@
 
     python benchmarks/tiles.py FAMILY … [--seconds 120] [--out TILES.jsonl]
 
-Families: scan, short-scan, narrow, long-narrow, conv, mamba2, deltanet, kda, swiglu. A tile's outputs and all gradients
+Families: scan, short-scan, narrow, conv, mamba2, deltanet, kda, swiglu. A tile's outputs and all gradients
 are compared with float64 at lengths that are not multiples of it, including stacked replicas, with uninitialised memory
 full of NaN, and twice for bitwise equality (`plait.device.kernel_guard`); a wrong tile is not timed. Times are medians
 of a forward pass alone and of a forward with a backward pass.
@@ -102,28 +102,31 @@ def long_scan() -> Family:
     ])  # fmt: skip
 
 
-def narrow(timed: dict[str, tuple[KernelCase, int, int, torch.dtype, int]]) -> Family:
-    """Softmax attention with heads of 8 channels, queries × keys of a tile, warps, stages and registers: the backward
-    pass with atomic additions and without (behind the forward pass as it is), then the forward pass."""
+def narrow() -> Family:
+    """Softmax attention with heads of 8 channels, queries × keys of a tile, warps, registers and stages: the backward
+    pass with atomic additions and without (behind the forward pass as it is), then the forward pass, with and without
+    the row sums folded into the values."""
     tiles = {}
-    for rows, columns, warps, registers in (
-        (64, 64, 4, 128), (64, 128, 8, 128), (64, 128, 4, None), (32, 128, 4, None), (32, 64, 2, 128), (32, 64, 2, 168),
-        (16, 128, 2, None), (32, 32, 1, None),
+    for rows, columns, warps, registers, stages, atomic in (
+        (64, 64, 4, 128, 1, True), (64, 64, 4, 128, 2, True), (64, 64, 4, 128, 3, True), (64, 64, 4, 168, 2, True),
+        (64, 64, 4, 168, 2, False), (64, 128, 8, 128, 3, True), (64, 128, 4, None, 2, True), (32, 64, 2, 168, 2, True),
+        (32, 64, 4, 128, 2, True), (64, 64, 4, 168, 4, True),
     ):  # fmt: skip
-        for atomic in (True, False):
-            tile = {"ROWS": rows, "COLUMNS": columns, "ATOMIC": atomic, "num_warps": warps, "num_stages": 1}
-            name = f"backward {rows} x {columns}, {warps} warps, {registers} registers, atomic {atomic}"
-            tiles[name] = put(narrow_attention_triton, "BACKWARD", tile | {"maxnreg": registers})
-    for rows, columns, warps, stages in (
-        (64, 64, 4, 1), (64, 128, 4, 1), (128, 64, 4, 1), (128, 128, 8, 1), (64, 256, 4, 1), (32, 64, 2, 1),
-        (64, 64, 4, 2),
+        tile = {"ROWS": rows, "COLUMNS": columns, "ATOMIC": atomic, "num_warps": warps, "num_stages": stages}
+        name = f"backward {rows} x {columns}, {warps} warps, {registers} registers, {stages} stages, atomic {atomic}"
+        tiles[name] = put(narrow_attention_triton, "BACKWARD", {0: tile | {"maxnreg": registers}})
+    for rows, columns, warps, stages, folded in (
+        (64, 64, 4, 1, True), (64, 64, 4, 3, True), (64, 64, 4, 3, False), (64, 128, 4, 2, True),
+        (64, 128, 4, 2, False), (128, 128, 8, 2, False), (64, 64, 4, 2, False), (128, 64, 4, 2, False),
     ):  # fmt: skip
-        tile = {"ROWS": rows, "COLUMNS": columns, "num_warps": warps, "num_stages": stages}
-        tiles[f"forward {rows} x {columns}, {warps} warps, {stages} stages"] = put(
-            narrow_attention_triton, "FORWARD", tile
+        tile = {"ROWS": rows, "COLUMNS": columns, "FOLD": folded, "num_warps": warps, "num_stages": stages}
+        tiles[f"forward {rows} x {columns}, {warps} warps, {stages} stages, folded {folded}"] = put(
+            narrow_attention_triton, "FORWARD", {0: tile}
         )
     lengths = [Setting(BF16, T, "", members) for T, members in ((1, 1), (65, 1), (128, 1), (200, 3))]
-    return Family([(attention_case("attn", 16, 8), lengths)], timed, tiles)
+    case = attention_case("attn", 16, 8)
+    timed = {f"{n} x 128 x {T}": (case, 128, T, BF16, n) for n, T in ((6, 128), (6, 256), (2, 512), (1, 1024))}
+    return Family([(case, lengths)], timed, tiles)
 
 
 def conv() -> Family:
@@ -212,8 +215,7 @@ def swiglu() -> Family:
 FAMILIES: dict[str, Callable[[], Family]] = {
     "scan": long_scan,
     "short-scan": short_scan,
-    "narrow": lambda: narrow({"6 x 128 x 128, 16 heads of 8": (attention_case("attn", 16, 8), 128, 128, BF16, 6)}),
-    "long-narrow": lambda: narrow({"128 x 1024, 16 heads of 8": (attention_case("attn", 16, 8), 128, 1024, BF16, 1)}),
+    "narrow": narrow,
     "conv": conv,
     "mamba2": mamba2,
     "deltanet": lambda: _delta(delta_triton, "tunings", CASES["gated-deltanet"]),
@@ -287,7 +289,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="+", choices=list(FAMILIES))
     parser.add_argument("--seconds", type=float, default=120)
-    parser.add_argument("--first", type=int, default=100, help="only so many tiles of each family")
+    parser.add_argument(
+        "--part", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="every Nth tile from I on"
+    )
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     begun, device = time.perf_counter(), torch.device("cuda")
@@ -295,7 +299,7 @@ def main() -> None:
     aside_while_compiling()
     for name in asked.families:
         family = FAMILIES[name]()
-        for tile, use in list(family.tiles.items())[: asked.first]:
+        for tile, use in list(family.tiles.items())[asked.part[0] :: asked.part[1]]:
             if time.perf_counter() - begun > asked.seconds:
                 print(name, "no time for the rest", flush=True)
                 break

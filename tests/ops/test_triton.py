@@ -194,9 +194,10 @@ def test_narrow_attention(tokens, width, causal, dtype, near):
 def test_narrow_attention_in_other_tiles(forward, backward, tokens, width, causal, atomic, monkeypatch):
     from plait.ops import narrow_attention_triton
 
-    for name, (rows, columns), more in (("FORWARD", forward, {}), ("BACKWARD", backward, {"ATOMIC": atomic})):
-        tile = {**getattr(narrow_attention_triton, name), "ROWS": rows, "COLUMNS": columns, **more}
-        monkeypatch.setattr(narrow_attention_triton, name, tile)
+    folded = {"FOLD": forward[0] < 64}
+    for name, (rows, columns), more in (("FORWARD", forward, folded), ("BACKWARD", backward, {"ATOMIC": atomic})):
+        tile = {**getattr(narrow_attention_triton, name)[0], "ROWS": rows, "COLUMNS": columns, **more}
+        monkeypatch.setattr(narrow_attention_triton, name, {0: tile})
     test_narrow_attention(tokens, width, causal, *((torch.float32, 1e-5) if INTERPRETED else (torch.bfloat16, 2e-2)))
 
 

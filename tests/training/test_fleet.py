@@ -176,11 +176,23 @@ def test_what_is_trained_on_after_it_has_stopped_is_not_recorded(make_fleet, who
         assert len(keeping.records[i].validation) == len(whole.records[i].validation)
 
 
-def test_a_hopeless_member_stops(make_fleet):
-    replicas = [Replica(1e-12, 0.0, 0), Replica(2e-3, 0.0, 0)]
-    fleet = make_fleet(replicas, Plan(steps=40, batch=32, eval_every=4, hopeless=0.5))
+def test_a_replica_far_behind_the_best_on_its_data_set_stops(make_fleet):
+    """From half of the steps on; one that is as far behind the best on another data set goes on."""
+    slow, fast = Replica(1e-12, 0.0, 0), Replica(1e-2, 0.0, 0)
+    replicas = [slow, fast, Replica(1e-12, 0.0, 0, data=1)]
+    free = make_fleet(replicas, Plan(steps=40, batch=32, eval_every=10), sets=2)
+    free.run()
+    (_, low, _), (_, high, _) = (free.records[i].validation[1] for i in (0, 1))
+    assert high - low > 0.02, "no replica leads clearly"
+    margin = 0.9 * (high - low)
+    fleet = make_fleet(replicas, Plan(steps=40, batch=32, eval_every=10, behind=(0.5, margin)), sets=2)
     fleet.run()
-    assert [(r.stopped, r.steps) for r in fleet.records] == [("hopeless", 20), ("done", 40)]
+    assert [(r.stopped, r.steps) for r in fleet.records] == [("behind", 20), ("done", 40), ("done", 40)]
+    assert fleet.records[0].test is not None
+    assert near(fleet.records[1], free.records[1])
+    further = make_fleet(replicas, Plan(steps=40, batch=32, eval_every=10, behind=(0.5, 1.0)), sets=2)
+    further.run()
+    assert [r.stopped for r in further.records] == ["done"] * 3
 
 
 def test_a_diverged_member_stops_alone(make_fleet):

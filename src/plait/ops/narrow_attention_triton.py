@@ -33,11 +33,12 @@ import triton.language as tl
 from torch import Tensor
 
 PARTS = tl.constexpr(3)  # half-precision parts of an fp32 number
-#: Queries (rows) and keys (columns) of a tile and its warps, measured on an H200 at D = 8 and 128 to 1,024 tokens. A
-#: backward tile has a multiple of its rows as columns; it adds to the gradient of its queries in memory by atomic
-#: additions, or reads it at the beginning and writes it at the end.
-FORWARD = {"ROWS": 64, "COLUMNS": 64, "num_warps": 4, "num_stages": 1}
-BACKWARD = {"ROWS": 64, "COLUMNS": 64, "ATOMIC": True, "num_warps": 4, "num_stages": 1, "maxnreg": 128}
+#: Queries (rows) and keys (columns) of a tile and its warps, by the tokens from which on it is the fastest, measured on
+#: an H200 at D = 8 and 128 to 1,024 tokens. `FOLD`: sum the rows by a channel of ones. A backward tile has a multiple
+#: of its rows as columns; it adds to the gradient of its queries in memory by atomic additions, or reads it at the
+#: beginning and writes it at the end.
+FORWARD = {0: {"ROWS": 64, "COLUMNS": 64, "FOLD": True, "num_warps": 4, "num_stages": 1}}
+BACKWARD = {0: {"ROWS": 64, "COLUMNS": 64, "ATOMIC": True, "num_warps": 4, "num_stages": 1, "maxnreg": 128}}
 AT = {"COLUMNS": 64, "num_warps": 4, "num_stages": 2}
 
 
@@ -135,7 +136,7 @@ def forward(
             query, k, v, row, column, most, total, out, T, k_t, v_t, scale, D, WIDE, EVEN, CAUSAL, False, FOLD
         )
     if CAUSAL:
-        for step in tl.static_range(tl.cdiv(ROWS, COLUMNS)):
+        for step in tl.static_range((ROWS + COLUMNS - 1) // COLUMNS):
             column = diagonal + step * COLUMNS + tl.arange(0, COLUMNS)
             most, total, out = forward_tile(
                 query, k, v, row, column, most, total, out, T, k_t, v_t, scale, D, WIDE, EVEN, CAUSAL, True, FOLD
@@ -324,9 +325,9 @@ def narrow_forward(q_STHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, scale: float,
     q, k, v = (_dense_rows(x) for x in (q_STHD, k_STHD, v_STHD))
     o = q.new_empty(q.shape)
     lse = q.new_empty(S, H, T, dtype=torch.float32)
-    grid = (H, S, triton.cdiv(T, FORWARD["ROWS"]))
+    sizes = _sizes(FORWARD, q, causal)
     strides = [n for x in (q, k, v) for n in x.stride()[:2]]
-    forward[grid](q, k, v, o, lse, *strides, T, scale * math.log2(math.e), **_sizes(FORWARD, q, causal))
+    forward[H, S, triton.cdiv(T, sizes["ROWS"])](q, k, v, o, lse, *strides, T, scale * math.log2(math.e), **sizes)
     return o, lse
 
 
@@ -390,8 +391,10 @@ def _sizes_at(q_SNHD: Tensor, k_STHD: Tensor) -> dict[str, Any]:
     return {**AT, "H": H, "D": D, "WIDE": wide, "ROWS": rows, "EVEN": k_STHD.shape[1] % AT["COLUMNS"] == 0}
 
 
-def _sizes(measured: dict[str, int], q_STHD: Tensor, causal: bool) -> dict[str, Any]:
+def _sizes(measured: dict[int, dict[str, Any]], q_STHD: Tensor, causal: bool) -> dict[str, Any]:
     _, T, H, D = q_STHD.shape
+    tile = measured[max(tokens for tokens in measured if tokens <= T)]
     wide = max(16, triton.next_power_of_2(D))
-    even = T % measured["ROWS"] == T % measured["COLUMNS"] == 0
-    return {**measured, "H": H, "D": D, "WIDE": wide, "EVEN": even, "CAUSAL": causal, "FOLD": D + PARTS.value <= wide}
+    even = T % tile["ROWS"] == T % tile["COLUMNS"] == 0
+    fold = tile.get("FOLD", True) and D + PARTS.value <= wide
+    return {**tile, "H": H, "D": D, "WIDE": wide, "EVEN": even, "CAUSAL": causal, "FOLD": fold}

@@ -146,8 +146,9 @@ class Trial:
         never = 2.0  # no accuracy reaches it
         solved = never if t.solved is None else t.solved
         plan = Plan(
-            t.steps, t.batch, eval_at=t.evaluations, solved=solved, first_ends=t.first_ends, curriculum=t.curriculum
-        )
+            t.steps, t.batch, eval_at=t.evaluations, solved=solved, first_ends=t.first_ends, behind=t.behind,
+            curriculum=t.curriculum,
+        )  # fmt: skip
         splits = [_split(self.data, name) for name in ("train", "validation", "test")]
         accuracy = metric(self.task.variant)
         # The fleet counts correct tokens itself, on its device.
@@ -217,8 +218,10 @@ def result(trial: Trial, records: Sequence[ReplicaRecord]) -> TrialResult:
 
 
 def _selected(records: Sequence[ReplicaRecord], replicas: Sequence[int]) -> tuple[float, float | None, int | None]:
-    """Test accuracy and loss of the best of these replicas, and its index; None if all diverged."""
-    place = best([None if records[i].stopped == "diverged" else records[i].validation[-1][1:] for i in replicas])
+    """Test accuracy and loss of the best of these replicas, and its index; None if all diverged. One that was stopped
+    because it was behind is not the best, even if the best one was worse in the end than the other at its stop."""
+    out = ("diverged", "behind")
+    place = best([None if records[i].stopped in out else records[i].validation[-1][1:] for i in replicas])
     if place is None:
         return 0.0, None, None
     accuracy, loss = records[replicas[place]].test or (0.0, math.nan)

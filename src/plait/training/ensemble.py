@@ -2,7 +2,7 @@
 
 Replicas differ in learning rate, weight decay, seed (initial weights and data order) and data set. Their parameters are
 stacked along a first dimension, and one `vmap` over gradients trains them all, so any mixer that passes `plait check`
-works. A replica that has stopped (solved, or hopeless by the plan's rule) is removed from the stack.
+works. A replica that has stopped (solved, or far behind another by the plan's rule) is removed from the stack.
 
 On a GPU the whole step, including the optimizer, is compiled and replayed as a CUDA graph: nothing in it waits for the
 host. A short training is captured without compiling, which would take longer than the training itself.
@@ -51,8 +51,8 @@ class Plan:
     solved      a replica whose validation accuracy reaches this stops
     first_ends  the first replica to solve its data set stops the others on it: if only the best one counts, the others
                 could improve on it by at most 1 − solved
-    hopeless    a replica stops after this fraction of the steps if its validation accuracy exceeds that of the first
-                evaluation by no more than `hope` (None: never)
+    behind      (fraction of the steps, margin): from that fraction on, a replica stops whose validation accuracy is
+                lower by more than the margin than that of the best one on its data set (None: never)
     curriculum  (fraction of the steps, tokens): up to that fraction, only the first tokens of a sequence are scored
     """
 
@@ -62,8 +62,7 @@ class Plan:
     eval_at: tuple[int, ...] = ()
     solved: float = 0.999
     first_ends: bool = False
-    hopeless: float | None = None
-    hope: float = 0.01
+    behind: tuple[float, float] | None = None
     curriculum: tuple[tuple[float, int], ...] = ()
     optimizer: AdamW = field(default_factory=AdamW)
 
@@ -107,16 +106,12 @@ class ReplicaRecord:
 
     replica: Replica
     steps: int = 0
-    stopped: str = "running"  # then "done", "solved", "outdone" (another replica solved it), "hopeless" or "diverged"
+    stopped: str = "running"  # then "done", "solved", "outdone" (another replica solved it), "behind" or "diverged"
     losses: list[tuple[int, float]] = field(default_factory=list)  # training loss at evaluations
     validation: list[tuple[int, float, float]] = field(default_factory=list)  # step, accuracy, loss
     test: tuple[float, float] | None = None  # accuracy, loss
     others: dict[str, float] = field(default_factory=dict)  # accuracy on every additional split
     exact: dict[str, float] = field(default_factory=dict)  # sequences without a mistake, on these and the test split
-
-    @property
-    def best_validation(self) -> float:
-        return max((accuracy for _, accuracy, _ in self.validation), default=0.0)
 
 
 Report = Callable[["Fleet"], None]
@@ -245,6 +240,8 @@ class Fleet:
             solved = {self.replicas[place].data for place in stopping.get("solved", [])}
             others = [place for place, replica in enumerate(self.replicas) if replica.data in solved]
             stopping.setdefault("outdone", []).extend(others)  # a replica that stops for another reason keeps it
+        if self.plan.behind is not None and self.step >= self.plan.behind[0] * self.plan.steps:
+            stopping["behind"] = self._behind(self.plan.behind[1])
         for reason, places in stopping.items():
             self._finish(places, reason)
         self._compact()
@@ -254,11 +251,17 @@ class Fleet:
             return "diverged"
         if record.validation[-1][1] >= self.plan.solved:
             return "solved"
-        if self.plan.hopeless is not None and self.step >= self.plan.hopeless * self.plan.steps:
-            risen = record.best_validation - record.validation[0][1]
-            if len(record.validation) > 1 and risen <= self.plan.hope:
-                return "hopeless"
         return None
+
+    def _behind(self, margin: float) -> list[int]:
+        """The running replicas that are behind the best one on their data set by more than the margin."""
+        scores = [
+            (place, record.replica.data, record.validation[-1][1])
+            for place, record in enumerate(self.records[i] for i in self.alive)
+            if record.stopped == "running" and math.isfinite(record.losses[-1][1])
+        ]
+        leading = {data: max(accuracy for _, other, accuracy in scores if other == data) for _, data, _ in scores}
+        return [place for place, data, accuracy in scores if accuracy < leading[data] - margin]
 
     def _finish(self, places: Sequence[int] | range, reason: str) -> None:
         """Score replicas on the test split and mark them stopped."""

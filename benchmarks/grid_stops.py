@@ -1,0 +1,144 @@
+"""Would a run of the probe's grid that is stopped for being behind have won in the end? The rule, replayed on complete
+learning curves.
+
+    python benchmarks/grid_stops.py RECORDS.jsonl [--out PAGE.md] [--stopped STOPPED.jsonl]
+
+RECORDS are the records of settings whose runs were not stopped by the rule (a line of JSON each, as
+`benchmarks/probe_sittings.py --records` writes them). For every fraction of the steps and every margin: in how many
+settings the run that won would have been stopped, how much accuracy on the validation split that would have cost, and
+which part of the optimizer steps the rule saves. `--stopped` writes the records as the protocol's own rule leaves
+them, under the keys that `plait probe --full` looks for; a stopped run then has no score on the test split, which
+nobody computed at that step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plait.probing.protocol import BEHIND
+from plait.probing.trial import KIND
+from plait.records import record_key
+
+FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5)
+MARGINS = (0.1, 0.2, 0.3)
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Validation accuracies of all runs of a setting's grid, by step."""
+
+    name: str
+    planned: int  # steps
+    accuracy: Mapping[int, Sequence[float]]
+    chosen: int
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Curves:
+        task, replicas = record["config"]["task"], record["result"]["replicas"]
+        steps = [step for step, _, _ in replicas[0]["validation"]]
+        accuracy = {step: [replica["validation"][i][1] for replica in replicas] for i, step in enumerate(steps)}
+        name = f"{task['task']}, {task['length']} tokens, vocabulary {task['vocab']}, {task['train_size']:,} examples"
+        return cls(name, record["config"]["training"]["steps"], accuracy, record["result"]["seeds"][0]["chosen"])
+
+    @property
+    def ended(self) -> int:
+        return max(self.accuracy)
+
+    def stops(self, fraction: float, margin: float) -> dict[int, int]:
+        """The runs that the rule stops, and at which step."""
+        stopped: dict[int, int] = {}
+        for step, accuracies in self.accuracy.items():
+            running = [i for i in range(len(accuracies)) if i not in stopped]
+            if step >= fraction * self.planned and step < self.ended:
+                best = max(accuracies[i] for i in running)
+                stopped |= {i: step for i in running if accuracies[i] < best - margin}
+        return stopped
+
+    def lost(self, stopped: Mapping[int, int]) -> float:
+        """How much lower the final validation accuracy of the best run is without those that were stopped."""
+        final = self.accuracy[self.ended]
+        return max(final) - max(accuracy for i, accuracy in enumerate(final) if i not in stopped)
+
+    def saved(self, stopped: Mapping[int, int]) -> int:
+        return sum(self.ended - step for step in stopped.values())
+
+    @property
+    def trained(self) -> int:
+        return self.ended * len(self.accuracy[self.ended])
+
+
+def page(settings: Sequence[Curves]) -> str:
+    early = len(settings) - len([c for c in settings if c.ended >= min(FRACTIONS) * c.planned])
+    lines = [
+        "# Runs of the probe's grid that are stopped because they are behind, replayed on complete curves",
+        "",
+        f"{len(settings)} settings of the full MAD protocol, attention and SwiGLU, six runs each, in which no run was",
+        f"stopped for being behind ({early} were solved before a tenth of their steps, where no rule applies).",
+        "`python benchmarks/grid_stops.py RECORDS.jsonl --out PAGE.md`. The rule: from a fraction of the steps on, a",
+        "run stops whose validation accuracy is lower by more than a margin than the best run's. A setting's score is",
+        "that of its best run.",
+        "",
+        "| from this fraction on | margin | settings whose winner is stopped | accuracy lost at most | steps saved |",
+        "|-|-|-|-|-|",
+    ]
+    trained = sum(curves.trained for curves in settings)
+    for fraction in FRACTIONS:
+        for margin in MARGINS:
+            stopped = [curves.stops(fraction, margin) for curves in settings]
+            lost = [curves.lost(some) for curves, some in zip(settings, stopped, strict=True)]
+            saved = sum(curves.saved(some) for curves, some in zip(settings, stopped, strict=True))
+            wrong = sum(curves.chosen in some for curves, some in zip(settings, stopped, strict=True))
+            rule = (
+                f"| {fraction} | {margin} |" if (fraction, margin) != BEHIND else f"| **{fraction}** | **{margin}** |"
+            )
+            lines.append(f"{rule} {wrong} | {max(lost):.3f} | {100 * saved / trained:.0f} % |")
+    return "\n".join([*lines, "", f"The protocol's rule is {BEHIND[1]} from {BEHIND[0]} on.", ""])
+
+
+def as_stopped(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record that the protocol's rule would have left."""
+    training = {**record["config"]["training"], "behind": list(BEHIND)}
+    config = {**record["config"], "training": training}
+    stops = Curves.of(record).stops(*BEHIND)
+    seeds, replicas = record["result"]["seeds"], record["result"]["replicas"]
+    if seeds[0]["chosen"] in stops:
+        raise SystemExit(f"the winner of {Curves.of(record).name} would have been stopped: train that setting again")
+    cut = [_cut(replica, stops.get(i)) for i, replica in enumerate(replicas)]
+    return {
+        **record,
+        "key": record_key(KIND, config),
+        "config": config,
+        "result": {**record["result"], "replicas": cut},
+    }
+
+
+def _cut(replica: Mapping[str, Any], step: int | None) -> dict[str, Any]:
+    if step is None:
+        return dict(replica)
+    short = {name: [row for row in replica[name] if row[0] <= step] for name in ("losses", "validation")}
+    return {**replica, "steps": step, "stopped": "behind", **short, "test": None}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("records", type=Path)
+    parser.add_argument("--out", type=Path, help="write the table as a page")
+    parser.add_argument("--stopped", type=Path, help="write the records as the protocol's rule would have left them")
+    asked = parser.parse_args()
+    records = [json.loads(line) for line in asked.records.read_text(encoding="utf-8").splitlines()]
+    text = page([Curves.of(record) for record in records])
+    print(text)
+    if asked.out is not None:
+        asked.out.write_text(text, encoding="utf-8")
+    if asked.stopped is not None:
+        lines = [json.dumps(as_stopped(record)) for record in records]
+        asked.stopped.write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

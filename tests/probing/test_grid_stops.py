@@ -1,0 +1,61 @@
+"""Stopping runs of the grid that are behind (benchmarks/grid_stops.py), and which run then counts."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from benchmark_modules import load_benchmark
+
+from plait.probing.trial import _selected
+from plait.training.ensemble import Replica, ReplicaRecord
+
+stops = load_benchmark("grid_stops")
+
+
+def curves(chosen: int, *accuracies: tuple[float, ...]):
+    """A setting of 100 steps with evaluations at equal distances."""
+    every = 100 // len(accuracies)
+    return stops.Curves("made up", 100, {every * (i + 1): row for i, row in enumerate(accuracies)}, chosen)
+
+
+def test_a_run_behind_stops_at_the_first_evaluation_where_it_is():
+    setting = curves(0, (0.3, 0.9), (0.5, 0.7), (0.7, 0.4), (0.8, 0.1), (0.9, 0.0))
+    assert setting.stops(0.2, 0.5) == {0: 20}
+    assert setting.stops(0.4, 0.25) == {1: 60}
+    assert setting.saved({1: 60}) == 40
+    assert setting.lost({1: 60}) == 0
+    assert setting.lost({0: 20}) == pytest.approx(0.9)
+    assert setting.stops(0.9, 0.1) == {}, "at the last evaluation nothing is left to stop"
+
+
+def test_a_record_is_cut_where_the_rule_would_have_stopped_a_run():
+    def replica(*accuracies: float):
+        rows = [[20 * (i + 1), accuracy, 1.0] for i, accuracy in enumerate(accuracies)]
+        losses = [[step, 1.0] for step, _, _ in rows]
+        return {"steps": 100, "stopped": "done", "losses": losses, "validation": rows, "test": [0.5, 1.0]}
+
+    task = {"task": "copy", "length": 8, "vocab": 4, "train_size": 8}
+    replicas = [replica(0.2, 0.4, 0.9, 0.9, 0.9), replica(0.2, 0.3, 0.4, 0.5, 0.6)]
+    record = {
+        "key": "old",
+        "config": {"protocol": 2, "task": task, "training": {"steps": 100}},
+        "result": {"seeds": [{"chosen": 0}], "replicas": replicas},
+    }
+    cut = stops.as_stopped(record)
+    assert cut["config"]["training"]["behind"] == list(stops.BEHIND)
+    assert cut["key"] != "old"
+    winner, loser = cut["result"]["replicas"]
+    assert winner == record["result"]["replicas"][0]
+    assert (loser["steps"], loser["stopped"], loser["test"], len(loser["validation"])) == (60, "behind", None, 3)
+    record["result"]["seeds"][0]["chosen"] = 1
+    with pytest.raises(SystemExit, match="would have been stopped"):
+        stops.as_stopped(record)
+
+
+def test_a_run_that_was_behind_does_not_count_even_if_the_best_one_fell_below_it():
+    behind = ReplicaRecord(Replica(1e-3, 0.0, 0), 40, "behind", [], [(40, 0.6, 1.0)], (0.61, 1.0))
+    done = ReplicaRecord(Replica(1e-3, 0.0, 1), 100, "done", [], [(40, 0.9, 1.0), (100, 0.5, 1.0)], (0.51, 2.0))
+    assert _selected([behind, done], [0, 1]) == (0.51, 2.0, 1)
+    assert _selected([behind], [0])[2] is None
+    assert math.isclose(_selected([done], [0])[0], 0.51)
