@@ -108,22 +108,25 @@ def narrow() -> Family:
     the row sums folded into the values."""
     tiles = {}
     for rows, columns, warps, registers, stages, atomic in (
-        (64, 64, 4, 128, 1, True), (64, 64, 4, 128, 2, True), (64, 64, 4, 128, 3, True), (64, 64, 4, 168, 2, True),
-        (64, 64, 4, 168, 2, False), (64, 128, 8, 128, 3, True), (64, 128, 4, None, 2, True), (32, 64, 2, 168, 2, True),
-        (32, 64, 4, 128, 2, True), (64, 64, 4, 168, 4, True),
+        (64, 64, 4, 128, 1, True), (64, 128, 8, 128, 1, True), (64, 64, 4, 128, 1, False), (64, 128, 8, 128, 1, False),
+        (64, 128, 4, None, 1, True), (64, 128, 8, 128, 2, True), (64, 64, 4, 128, 2, False), (64, 64, 4, 128, 2, True),
+        (64, 128, 4, None, 1, False), (64, 256, 8, None, 1, True), (64, 128, 8, 128, 2, False),
+        (64, 64, 4, 168, 2, False), (128, 128, 8, None, 1, True), (64, 128, 4, None, 2, True),
+        (32, 64, 2, 168, 2, False), (32, 64, 2, 168, 2, True),
     ):  # fmt: skip
         tile = {"ROWS": rows, "COLUMNS": columns, "ATOMIC": atomic, "num_warps": warps, "num_stages": stages}
         name = f"backward {rows} x {columns}, {warps} warps, {registers} registers, {stages} stages, atomic {atomic}"
         tiles[name] = put(narrow_attention_triton, "BACKWARD", {0: tile | {"maxnreg": registers}})
     for rows, columns, warps, stages, folded in (
-        (64, 64, 4, 1, True), (64, 64, 4, 3, True), (64, 64, 4, 3, False), (64, 128, 4, 2, True),
-        (64, 128, 4, 2, False), (128, 128, 8, 2, False), (64, 64, 4, 2, False), (128, 64, 4, 2, False),
+        (64, 64, 4, 1, True), (64, 64, 4, 2, True), (64, 64, 4, 3, True), (64, 128, 4, 1, True), (64, 128, 4, 2, True),
+        (128, 64, 4, 1, True), (128, 64, 4, 2, True), (128, 64, 8, 2, True), (128, 128, 8, 1, True),
+        (64, 64, 4, 2, False), (64, 128, 4, 2, False),
     ):  # fmt: skip
         tile = {"ROWS": rows, "COLUMNS": columns, "FOLD": folded, "num_warps": warps, "num_stages": stages}
         tiles[f"forward {rows} x {columns}, {warps} warps, {stages} stages, folded {folded}"] = put(
             narrow_attention_triton, "FORWARD", {0: tile}
         )
-    lengths = [Setting(BF16, T, "", members) for T, members in ((1, 1), (65, 1), (128, 1), (200, 3))]
+    lengths = [Setting(BF16, T, "", members) for T, members in ((65, 1), (256, 1), (200, 3))]
     case = attention_case("attn", 16, 8)
     timed = {f"{n} x 128 x {T}": (case, 128, T, BF16, n) for n, T in ((6, 128), (6, 256), (2, 512), (1, 1024))}
     return Family([(case, lengths)], timed, tiles)
