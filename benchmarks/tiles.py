@@ -2,7 +2,7 @@
 
     python benchmarks/tiles.py FAMILY … [--seconds 120] [--out TILES.jsonl]
 
-Families: scan, short-scan, narrow, conv, mamba2, deltanet, kda, swiglu. A tile's outputs and all gradients
+Families: scan, short-scan, narrow, few, conv, mamba2, deltanet, kda, swiglu. A tile's outputs and all gradients
 are compared with float64 at lengths that are not multiples of it, including stacked replicas, with uninitialised memory
 full of NaN, and twice for bitwise equality (`plait.device.kernel_guard`); a wrong tile is not timed. Times are medians
 of a forward pass alone and of a forward with a backward pass.
@@ -103,32 +103,35 @@ def long_scan() -> Family:
 
 
 def narrow() -> Family:
-    """Softmax attention with heads of 8 channels, queries × keys of a tile, warps, registers and stages: the backward
-    pass with atomic additions and without (behind the forward pass as it is), then the forward pass, with and without
-    the row sums folded into the values."""
+    """Softmax attention with heads of 8 channels: queries × keys of a tile of the backward pass, warps, registers and
+    stages, with atomic additions or without, with the next tile's rows loaded ahead or not."""
     tiles = {}
-    for rows, columns, warps, registers, stages, atomic in (
-        (64, 64, 4, 128, 1, True), (64, 128, 8, 128, 1, True), (64, 64, 4, 128, 1, False), (64, 128, 8, 128, 1, False),
-        (64, 128, 4, None, 1, True), (64, 128, 8, 128, 2, True), (64, 64, 4, 128, 2, False), (64, 64, 4, 128, 2, True),
-        (64, 128, 4, None, 1, False), (64, 256, 8, None, 1, True), (64, 128, 8, 128, 2, False),
-        (64, 64, 4, 168, 2, False), (128, 128, 8, None, 1, True), (64, 128, 4, None, 2, True),
-        (32, 64, 2, 168, 2, False), (32, 64, 2, 168, 2, True),
+    for rows, columns, warps, registers, stages, atomic, ahead in (
+        (64, 64, 4, 128, 1, True, False), (64, 64, 4, 128, 1, True, True), (64, 64, 4, 144, 1, True, True),
+        (64, 64, 4, 168, 1, True, True), (64, 64, 4, 128, 1, False, True), (64, 64, 4, 168, 1, False, True),
     ):  # fmt: skip
-        tile = {"ROWS": rows, "COLUMNS": columns, "ATOMIC": atomic, "num_warps": warps, "num_stages": stages}
+        tile = {"ROWS": rows, "COLUMNS": columns, "ATOMIC": atomic, "AHEAD": ahead, "num_warps": warps}
         name = f"backward {rows} x {columns}, {warps} warps, {registers} registers, {stages} stages, atomic {atomic}"
-        tiles[name] = put(narrow_attention_triton, "BACKWARD", {0: tile | {"maxnreg": registers}})
-    for rows, columns, warps, stages, folded in (
-        (64, 64, 4, 1, True), (64, 64, 4, 2, True), (64, 64, 4, 3, True), (64, 128, 4, 1, True), (64, 128, 4, 2, True),
-        (128, 64, 4, 1, True), (128, 64, 4, 2, True), (128, 64, 8, 2, True), (128, 128, 8, 1, True),
-        (64, 64, 4, 2, False), (64, 128, 4, 2, False),
-    ):  # fmt: skip
-        tile = {"ROWS": rows, "COLUMNS": columns, "FOLD": folded, "num_warps": warps, "num_stages": stages}
-        tiles[f"forward {rows} x {columns}, {warps} warps, {stages} stages, folded {folded}"] = put(
-            narrow_attention_triton, "FORWARD", {0: tile}
-        )
+        tile |= {"num_stages": stages, "maxnreg": registers}
+        tiles[f"{name}, ahead {ahead}"] = put(narrow_attention_triton, "BACKWARD", {0: tile})
     lengths = [Setting(BF16, T, "", members) for T, members in ((65, 1), (256, 1), (200, 3))]
     case = attention_case("attn", 16, 8)
     timed = {f"{n} x 128 x {T}": (case, 128, T, BF16, n) for n, T in ((6, 128), (6, 256), (2, 512), (1, 1024))}
+    return Family([(case, lengths)], timed, tiles)
+
+
+def few() -> Family:
+    """The same for 16 queries at positions of their own: keys of a tile, warps and stages of both passes."""
+    tiles = {}
+    for columns, warps, stages in (
+        (64, 4, 2), (64, 4, 1), (64, 4, 3), (64, 2, 2), (128, 4, 1), (128, 4, 2), (128, 8, 2), (32, 2, 3), (32, 1, 3),
+        (256, 8, 1),
+    ):  # fmt: skip
+        tile = {"COLUMNS": columns, "num_warps": warps, "num_stages": stages}
+        tiles[f"{columns} keys, {warps} warps, {stages} stages"] = put(narrow_attention_triton, "AT", tile)
+    lengths = [Setting(BF16, T, "", members) for T, members in ((65, 1), (256, 1), (200, 3))]
+    case = CASES["attn-few"]
+    timed = {f"{n} x 128 x {T}": (case, 128, T, BF16, n) for n, T in ((6, 256), (6, 1024))}
     return Family([(case, lengths)], timed, tiles)
 
 
@@ -219,6 +222,7 @@ FAMILIES: dict[str, Callable[[], Family]] = {
     "scan": long_scan,
     "short-scan": short_scan,
     "narrow": narrow,
+    "few": few,
     "conv": conv,
     "mamba2": mamba2,
     "deltanet": lambda: _delta(delta_triton, "tunings", CASES["gated-deltanet"]),

@@ -95,7 +95,8 @@ def query_and_key(mixer, x_D, held, row):
     if mixer.kv_shift is not None:
         tails = (held[tail][row : row + 1, -1:] for tail in ("k_tail", "v_tail"))
         k, _ = mixer._shift(x_D[None, None], k, v, *tails)
-    q, k = mixer._place(q, k, held["pos"][row : row + 1, None])
+    at = held["pos"][row : row + 1, None]
+    q, k = mixer._placed(q, mixer.query_norm, at), mixer._placed(k, mixer.key_norm, at)
     return q[0, 0], k[0, 0, torch.arange(mixer.heads) * mixer.groups // mixer.heads]
 
 
@@ -148,8 +149,8 @@ def test_a_layer_norm_adds_its_bias_to_the_reach():
 
 
 def query(block, x_D, position=0):
-    q, k, _ = block.mixer._split(block.mixer._joint(block.norm(x_D)[None, None], {}))
-    return block.mixer._place(q, k, torch.tensor([[position]]))[0][0, 0]
+    q, _, _ = block.mixer._split(block.mixer._joint(block.norm(x_D)[None, None], {}))
+    return block.mixer._placed(q, block.mixer.query_norm, torch.tensor([[position]]))[0, 0]
 
 
 @pytest.mark.parametrize("gate", [0.9, 0.7])

@@ -61,14 +61,19 @@ def test_attention_of_narrow_heads(even, causal, D):
     from plait.ops import narrow_attention_triton
 
     constants = {"H": 2, "D": D, "WIDE": 16, "ROWS": 64, "COLUMNS": 64, "EVEN": even, "CAUSAL": causal, "FOLD": D == 8}
+    few = {"HEADS": 16 // D, "ROWS": 16}
     half = dict.fromkeys(("q", "k", "v", "o", "grad_o", "grad_q", "grad_k", "grad_v", "kept_q", "kept_g"), "*bf16")
     strides = {f"{name}_{axis}": "i32" for name in "qkvg" for axis in "st"}
     for kernel, more in (
         (narrow_attention_triton.forward, {}),
-        (narrow_attention_triton.backward, {"ATOMIC": True}),
-        (narrow_attention_triton.backward, {"ATOMIC": False, "ROWS": 32}),
+        (narrow_attention_triton.backward, {"ATOMIC": True, "AHEAD": True}),
+        (narrow_attention_triton.backward, {"ATOMIC": False, "AHEAD": False, "ROWS": 32}),
+        (narrow_attention_triton.forward_at, few),
+        (narrow_attention_triton.backward_at, few),
     ):
-        ptx = compiled(kernel, constants | more, T="i32", scale="fp32", natural="fp32", **half, **strides)
+        others = {"T": "i32", "N": "i32", "at": "*i32", "scale": "fp32", "natural": "fp32"}
+        sizes = {name: value for name, value in (constants | more).items() if name in kernel.arg_names}
+        ptx = compiled(kernel, sizes, **others, **half, **strides)
         assert "mma" in ptx
 
 

@@ -194,8 +194,8 @@ def test_narrow_attention(tokens, width, causal, dtype, near):
 def test_narrow_attention_in_other_tiles(forward, backward, tokens, width, causal, atomic, monkeypatch):
     from plait.ops import narrow_attention_triton
 
-    folded = {"FOLD": forward[0] < 64}
-    for name, (rows, columns), more in (("FORWARD", forward, folded), ("BACKWARD", backward, {"ATOMIC": atomic})):
+    one, other = {"FOLD": forward[0] < 64}, {"ATOMIC": atomic, "AHEAD": backward[0] < 32}
+    for name, (rows, columns), more in (("FORWARD", forward, one), ("BACKWARD", backward, other)):
         tile = {**getattr(narrow_attention_triton, name)[0], "ROWS": rows, "COLUMNS": columns, **more}
         monkeypatch.setattr(narrow_attention_triton, name, {0: tile})
     test_narrow_attention(tokens, width, causal, *((torch.float32, 1e-5) if INTERPRETED else (torch.bfloat16, 2e-2)))
@@ -215,7 +215,8 @@ def test_swiglu(rows, width):
 
 
 @pytest.mark.parametrize(
-    ("batch", "tokens", "heads", "groups", "width"), [(1, 1, 1, 1, 2), (2, 33, 6, 2, 12), (2, 5, 4, 4, 64)]
+    ("batch", "tokens", "heads", "groups", "width"),
+    [(1, 1, 1, 1, 2), (2, 33, 6, 2, 12), (2, 5, 4, 4, 64), (1, 3, 20, 10, 64), (2, 7, 0, 3, 8)],
 )
 def test_split_with_rotation(batch, tokens, heads, groups, width):
     from plait.ops.elementwise import rotary_angles, rotate_reference
@@ -232,6 +233,33 @@ def test_split_with_rotation(batch, tokens, heads, groups, width):
     (wanted,) = torch.autograd.grad(expected, packed, grads)
     ours = split_backward(*(x.to(DEVICE) for x in grads), *angles)
     torch.testing.assert_close(ours.cpu(), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_stacked_gradients_of_a_split_with_rotation_are_joined_by_the_kernel():
+    """As a recorded graph has them: the models' gradients differ, their angles are the same."""
+    from plait.ops.elementwise import rotary_angles, rotate_reference, split_rotated
+    from plait.ops.paths import recorded_ops
+
+    models, batch, tokens, heads, width = 3, 2, 5, 4, 6
+    packed = torch.randn(models, batch, tokens, 3 * heads, width, device=DEVICE)
+    weights = torch.randn(models, 3, batch, tokens, heads, width, device=DEVICE)
+    cos, sin = (x.to(DEVICE) for x in rotary_angles(torch.arange(tokens), width, 10000.0, torch.float32))
+
+    def ours(x):
+        return split_rotated(x, cos.flatten(1), sin.flatten(1), heads)
+
+    def definition(x):
+        q, k, v = x.split(heads, dim=2)
+        return rotate_reference(q, cos, sin), rotate_reference(k, cos, sin), v
+
+    def gradient(split):
+        def loss(x, weight):
+            return sum((part.pow(2) * w).sum() for part, w in zip(split(x), weight, strict=True))
+
+        with recorded_ops():
+            return torch.func.vmap(torch.func.grad(loss))(packed, weights)
+
+    torch.testing.assert_close(gradient(ours), gradient(definition), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("rows", "vocab", "wide"), [(1, 1, 64), (9, 100, 128), (5, 5000, 5056)])

@@ -149,9 +149,13 @@ def attention_of_narrow_heads(dtype: torch.dtype) -> Iterator[Case]:
 def attention_of_few_queries(dtype: torch.dtype) -> Iterator[Case]:
     if dtype == FP32 and not INTERPRETED:
         return
-    # One query that sees the first key alone, one that sees all, more keys than a tile; a tile exactly full.
-    for T, D, at in ((133, 8, (0, 3, 70, 132)), (64, 16, (63,) * 16), (70, 24, tuple(range(1, 70, 2)))):
-        q, k, v = (normal(2, tokens, 2, D, dtype=dtype) for tokens in (len(at), T, T))
+    # One query that sees the first key alone, one that sees all, more keys than a tile; a tile exactly full. Heads that
+    # share a program, in pairs and fours, and those that do not: too many queries, an odd number of heads.
+    for T, H, D, at in (
+        (133, 4, 8, (0, 3, 70, 132)), (70, 4, 4, (1, 69)), (70, 2, 8, tuple(range(1, 70, 2))), (70, 3, 8, (5, 60)),
+        (64, 2, 16, (63,) * 16), (70, 2, 24, tuple(range(1, 70, 2))),
+    ):  # fmt: skip
+        q, k, v = (normal(2, tokens, H, D, dtype=dtype) for tokens in (len(at), T, T))
         at_BM = torch.tensor([at, [min(T - 1, position + 1) for position in at]], device=DEVICE)
 
         def ours(q: Tensor, k: Tensor, v: Tensor, at_BM: Tensor = at_BM) -> tuple[Tensor]:

@@ -222,14 +222,14 @@ def attention_case(name: str, H: int, D: int, *, gates: bool = False) -> KernelC
     return KernelCase(name, shape, draw, ours, definition, peers, exact_when_long=ours)
 
 
-def few_queries_case(name: str, H: int, D: int) -> KernelCase:
-    """Softmax attention of queries at some positions only: the first, the last, and others evenly spaced between."""
+def few_queries_case(name: str, H: int, D: int, N: int) -> KernelCase:
+    """Softmax attention of N queries at some positions only: the first, the last, and others evenly spaced between."""
 
     def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=stream, device=stream.device)
 
-        return {"q": normal(B, min(T, 40), H, D), "k": normal(B, T, H, D), "v": normal(B, T, H, D)}
+        return {"q": normal(B, min(T, N), H, D), "k": normal(B, T, H, D), "v": normal(B, T, H, D)}
 
     def positions(x: Inputs) -> Tensor:
         (B, queries), T = x["q"].shape[:2], x["k"].shape[1]
@@ -241,7 +241,7 @@ def few_queries_case(name: str, H: int, D: int) -> KernelCase:
     def definition(x: Inputs) -> Tensor:
         return attention_reference(x["q"], x["k"], x["v"], at_BM=positions(x))
 
-    return KernelCase(name, f"H {H} D {D}, 40 queries", draw, ours, definition, {}, exact_when_long=definition)
+    return KernelCase(name, f"H {H} D {D}, {N} queries", draw, ours, definition, {}, exact_when_long=definition)
 
 
 def conv_case(name: str, C: int, W: int = 4, *, silu: bool = True) -> KernelCase:
@@ -327,7 +327,7 @@ CASES: dict[str, KernelCase] = {
         _with_narrow_heads(
             attention_case("fox", 12, 64, gates=True), lambda w: attention_case("fox", 4, w, gates=True)
         ),
-        _with_narrow_heads(few_queries_case("attn-few", 16, 8), lambda w: few_queries_case("attn-few", 4, w)),
+        _with_narrow_heads(few_queries_case("attn-few", 16, 8, 16), lambda w: few_queries_case("attn-few", 4, w, 40)),
         _with_narrow_heads(conv_case("short-conv", 1792), lambda w: conv_case("short-conv", w)),
         # Only narrow models use these kernels; 72 and 176 fill their tiles only partly.
         replace(swiglu_case("swiglu", 128, 512), narrow={72: swiglu_case("swiglu", 72, 176)}),

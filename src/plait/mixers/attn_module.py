@@ -106,9 +106,29 @@ class Attention(CachedMixer):
     def forward_at(self, x_BTD: Tensor, at_BN: Tensor) -> tuple[Tensor, Tensor | None]:
         if not self._only_softmax() or at_BN.shape[1] > FEW_QUERIES:
             return super().forward_at(x_BTD, at_BN)
-        q, k, v, _ = self.heads_of(x_BTD)
-        mixed = attention_at(take_tokens(q, at_BN), k, v, at_BN)
-        return self._combine(take_tokens(x_BTD, at_BN), mixed), None
+        if self.canon is not None:  # convolved queries depend on those before
+            q, k, v, _ = self.heads_of(x_BTD)
+            mixed = attention_at(take_tokens(q, at_BN), k, v, at_BN)
+            return self._combine(take_tokens(x_BTD, at_BN), mixed), None
+        x_BND = take_tokens(x_BTD, at_BN)
+        return self._combine(x_BND, attention_at(*self._heads_at(x_BND, x_BTD, at_BN), at_BN)), None
+
+    def _heads_at(self, x_BND: Tensor, x_BTD: Tensor, at_BN: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries of some tokens, which are at these positions, and keys and values of all."""
+        query_rows = self.heads * self.width
+        parts = [None, None] if self.qkv.bias is None else self.qkv.bias.tensor_split([query_rows])
+        weights = self.qkv.weight.tensor_split([query_rows])
+        q, kv = (
+            F.linear(x, weight, bias).unflatten(-1, (-1, self.width))
+            for x, weight, bias in zip((x_BND, x_BTD), weights, parts, strict=True)
+        )
+        if self.rotary is not None and self.kv_shift is None and self.query_norm is None:
+            turned = self.rotary.split(kv, 0)
+            if turned is not None:
+                return self._turn(q, at_BN), *turned[1:]
+        k, v = kv.split(self.groups, dim=-2)
+        k, v = self._shifted_from_start(x_BTD, k, v)
+        return self._placed(q, self.query_norm, at_BN), self._placed(k, self.key_norm, None), v
 
     def _only_softmax(self) -> bool:
         """Whether this is plain causal softmax attention: no window, and scores that are inner products only."""
@@ -124,11 +144,10 @@ class Attention(CachedMixer):
             if turned is not None:
                 return *turned, self._log_forget(x_BTD)
         q, k, v = self._split(joint)
-        if self.kv_shift is not None:
-            k, v = self._drop_padding(k, pad_B), self._drop_padding(v, pad_B)
-            k, v = self._shift(x_BTD, k, v, torch.zeros_like(k[:, :1]), torch.zeros_like(v[:, :1]))
-        q, k = self._place(q, k, None)
-        return q, k, v, self._log_forget(x_BTD)
+        k, v = self._shifted_from_start(x_BTD, k, v, pad_B)
+        return (
+            self._placed(q, self.query_norm, None), self._placed(k, self.key_norm, None), v, self._log_forget(x_BTD)
+        )  # fmt: skip
 
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
         if not self.causal:
@@ -162,7 +181,7 @@ class Attention(CachedMixer):
             new["k_tail"] = torch.cat([state["k_tail"], k], dim=1)[:, -keep:]
             new["v_tail"] = torch.cat([state["v_tail"], v], dim=1)[:, -keep:]
             k, v = self._shift(x_BTD, k, v, state["k_tail"][:, -1:], state["v_tail"][:, -1:])
-        q, k = self._place(q, k, positions_BT)
+        q, k = self._placed(q, self.query_norm, positions_BT), self._placed(k, self.key_norm, positions_BT)
         new["k"], new["v"] = appended(state, "k", k), appended(state, "v", v)
         new["pos"] = state["pos"] + x_BTD.shape[1]
         log_f_BTH = self._log_forget(x_BTD)
@@ -243,13 +262,19 @@ class Attention(CachedMixer):
         k_before, v_before = torch.cat([k_last, k[:, :-1]], dim=1), torch.cat([v_last, v[:, :-1]], dim=1)
         return a_k * k_before + (1 - a_k) * k, a_v * v_before + (1 - a_v) * v
 
-    def _place(self, q: Tensor, k: Tensor, positions_BT: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Norm and rotation of queries and keys; without positions, they are the first of the sequence."""
-        if self.query_norm is not None and self.key_norm is not None:
-            q, k = self.query_norm(q), self.key_norm(k)
-        if self.rotary is not None:
-            q, k = self._turn(q, positions_BT), self._turn(k, positions_BT)
-        return q, k
+    def _shifted_from_start(
+        self, x_BTD: Tensor, k: Tensor, v: Tensor, pad_B: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Keys and values from the beginning of a sequence on: the first one is mixed with zero."""
+        if self.kv_shift is None:
+            return k, v
+        k, v = self._drop_padding(k, pad_B), self._drop_padding(v, pad_B)
+        return self._shift(x_BTD, k, v, torch.zeros_like(k[:, :1]), torch.zeros_like(v[:, :1]))
+
+    def _placed(self, x: Tensor, norm: HeadNorm | None, positions_BT: Tensor | None) -> Tensor:
+        """Norm and rotation of queries or keys; without positions, they are the first of the sequence."""
+        x = x if norm is None else norm(x)
+        return x if self.rotary is None else self._turn(x, positions_BT)
 
     def _turn(self, x: Tensor, positions_BT: Tensor | None) -> Tensor:
         assert self.rotary is not None

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from plait.ops.elementwise import fused_takes, rotary_angles, rotate, split_rotated
+from plait.ops.elementwise import fused_takes, rotary_angles, rotate, split_recorded, split_rotated
 from plait.ops.paths import in_graph
 
 
@@ -87,7 +87,9 @@ class Rotary(nn.Module):
     def split(self, packed_BTAP: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor] | None:
         """Rotated queries and keys, and values, of a joint projection by one fused kernel; None if it is not
         available."""
-        if not packed_BTAP.is_cuda or packed_BTAP.shape[-1] != self.head_dim or not fused_takes(packed_BTAP):
+        if not packed_BTAP.is_cuda or packed_BTAP.shape[-1] != self.head_dim:
+            return None
+        if not fused_takes(packed_BTAP) and not split_recorded(packed_BTAP):
             return None
         self.remember(packed_BTAP.shape[1], packed_BTAP.dtype, packed_BTAP.device)  # for a graph without this kernel
         cos, sin = self._first_angles(packed_BTAP.shape[1], torch.float32, packed_BTAP.device)

@@ -59,20 +59,21 @@ def swiglu_backward(x_NV: Tensor, dy_NW: Tensor) -> Tensor:
 
 @triton.jit
 def _split(
-    packed, cos, sin, q, k, v, T, H: tl.constexpr, G: tl.constexpr, half: tl.constexpr, BLOCK: tl.constexpr
+    packed, cos, sin, q, k, v, N, T,
+    H: tl.constexpr, G: tl.constexpr, half: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     head, i = j // half, j % half
-    inside = head < H + 2 * G
-    turns = head < H + G
+    inside = (head < H + 2 * G) & (row < N)
+    turns = inside & (head < H + G)
     at = (row * (H + 2 * G) + head) * (2 * half) + i
     first = tl.load(packed + at, mask=inside, other=0.0).to(tl.float32)
     second = tl.load(packed + at + half, mask=inside, other=0.0).to(tl.float32)
-    c = tl.load(cos + row % T * half + i, mask=inside & turns, other=1.0)
-    s = tl.load(sin + row % T * half + i, mask=inside & turns, other=0.0)
+    c = tl.load(cos + row % T * half + i, mask=turns, other=1.0)
+    s = tl.load(sin + row % T * half + i, mask=turns, other=0.0)
     low, high = (first * c - second * s).to(q.dtype.element_ty), (second * c + first * s).to(q.dtype.element_ty)
-    to_q, to_k, to_v = head < H, (head >= H) & turns, inside & (head >= H + G)
+    to_q, to_k, to_v = turns & (head < H), turns & (head >= H), inside & (head >= H + G)
     at_q, at_k = (row * H + head) * (2 * half) + i, (row * G + head - H) * (2 * half) + i
     at_v = (row * G + head - H - G) * (2 * half) + i
     tl.store(q + at_q, low, mask=to_q)
@@ -85,16 +86,16 @@ def _split(
 
 @triton.jit
 def _join(
-    dq, dk, dv, cos, sin, packed, T, qb, qt, qh, kb, kt, kh, vb, vt, vh,
-    H: tl.constexpr, G: tl.constexpr, half: tl.constexpr, BLOCK: tl.constexpr,
+    dq, dk, dv, cos, sin, packed, N, T, qb, qt, qh, kb, kt, kh, vb, vt, vh,
+    H: tl.constexpr, G: tl.constexpr, half: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     b, t = row // T, row % T
     head, i = j // half, j % half
-    inside = head < H + 2 * G
-    turns = head < H + G
-    of_q, of_k, of_v = head < H, (head >= H) & turns, inside & (head >= H + G)
+    inside = (head < H + 2 * G) & (row < N)
+    turns = inside & (head < H + G)
+    of_q, of_k, of_v = turns & (head < H), turns & (head >= H), inside & (head >= H + G)
     at_q, at_k = b * qb + t * qt + head * qh + i, b * kb + t * kt + (head - H) * kh + i
     at_v = b * vb + t * vt + (head - H - G) * vh + i
     low = tl.load(dq + at_q, mask=of_q, other=0.0).to(tl.float32)
@@ -103,19 +104,26 @@ def _join(
     high += tl.load(dk + at_k + half, mask=of_k, other=0.0).to(tl.float32)
     low += tl.load(dv + at_v, mask=of_v, other=0.0).to(tl.float32)
     high += tl.load(dv + at_v + half, mask=of_v, other=0.0).to(tl.float32)
-    c = tl.load(cos + t * half + i, mask=inside & turns, other=1.0)
-    s = tl.load(sin + t * half + i, mask=inside & turns, other=0.0)
+    c = tl.load(cos + t * half + i, mask=turns, other=1.0)
+    s = tl.load(sin + t * half + i, mask=turns, other=0.0)
     at = (row * (H + 2 * G) + head) * (2 * half) + i
     tl.store(packed + at, (low * c + high * s).to(packed.dtype.element_ty), mask=inside)
     tl.store(packed + at + half, (high * c - low * s).to(packed.dtype.element_ty), mask=inside)
+
+
+def _tiling(rows: int, pairs: int) -> tuple[tuple[int, int], dict[str, int]]:
+    """A grid over rows and channel pairs, and its tile: narrow models have several rows in a program."""
+    block = min(BLOCK, triton.next_power_of_2(pairs))
+    sizes = {"ROWS": BLOCK // block, "BLOCK": block}
+    return (triton.cdiv(rows, sizes["ROWS"]), triton.cdiv(pairs, block)), sizes
 
 
 def split_forward(packed_BTAP: Tensor, cos_TI: Tensor, sin_TI: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
     B, T, A, P = packed_BTAP.shape
     groups = (A - heads) // 2
     q, k, v = (packed_BTAP.new_empty(B, T, count, P) for count in (heads, groups, groups))
-    grid = (B * T, triton.cdiv(A * P // 2, BLOCK))
-    _split[grid](packed_BTAP, cos_TI, sin_TI, q, k, v, T, H=heads, G=groups, half=P // 2, BLOCK=BLOCK)
+    grid, tile = _tiling(B * T, A * P // 2)
+    _split[grid](packed_BTAP, cos_TI, sin_TI, q, k, v, B * T, T, H=heads, G=groups, half=P // 2, **tile)
     return q, k, v
 
 
@@ -123,9 +131,9 @@ def split_backward(dq: Tensor, dk: Tensor, dv: Tensor, cos_TI: Tensor, sin_TI: T
     (B, T, heads, P), groups = dq.shape, dk.shape[2]
     dq, dk, dv = (x if x.stride(3) == 1 else x.contiguous() for x in (dq, dk, dv))
     packed = dq.new_empty(B, T, heads + 2 * groups, P)
-    grid = (B * T, triton.cdiv((heads + 2 * groups) * P // 2, BLOCK))
+    grid, tile = _tiling(B * T, (heads + 2 * groups) * P // 2)
     strides = [stride for x in (dq, dk, dv) for stride in x.stride()[:3]]
-    _join[grid](dq, dk, dv, cos_TI, sin_TI, packed, T, *strides, H=heads, G=groups, half=P // 2, BLOCK=BLOCK)
+    _join[grid](dq, dk, dv, cos_TI, sin_TI, packed, B * T, T, *strides, H=heads, G=groups, half=P // 2, **tile)
     return packed
 
 

@@ -16,7 +16,8 @@ are put to use, which is free, because products run over all channels anyway:
 Base-2 exponentials throughout: `lse` is the logarithm to base 2 of a row's sum.
 
 Few queries at arbitrary positions form one tile of rows, which stays in registers while the kernel loops over keys;
-every key's gradient is written once.
+every key's gradient is written once. Narrow heads share a program, so that it reads whole sectors of memory: rows of
+one head have zeros in the channels of the other, and products leave them apart.
 
 Letters: S sequences, T time, N queries at positions of their own, H heads, D head width (padded to a power of two, at
 least 16, as matrix units want it).
@@ -38,8 +39,11 @@ PARTS = tl.constexpr(3)  # half-precision parts of an fp32 number
 #: of its rows as columns; it adds to the gradient of its queries in memory by atomic additions, or reads it at the
 #: beginning and writes it at the end.
 FORWARD = {0: {"ROWS": 64, "COLUMNS": 64, "FOLD": True, "num_warps": 4, "num_stages": 1}}
-BACKWARD = {0: {"ROWS": 64, "COLUMNS": 64, "ATOMIC": True, "num_warps": 4, "num_stages": 1, "maxnreg": 128}}
+BACKWARD = {
+    0: {"ROWS": 64, "COLUMNS": 64, "ATOMIC": True, "AHEAD": True, "num_warps": 4, "num_stages": 1, "maxnreg": 128}
+}
 AT = {"COLUMNS": 64, "num_warps": 4, "num_stages": 2}
+MOST_ROWS = 64  # few queries of several heads: more of one
 
 
 @triton.jit
@@ -149,13 +153,23 @@ def forward(
 
 
 @triton.jit
+def kept_rows(kept_q, kept_g, row, T, WIDE: tl.constexpr, EVEN: tl.constexpr):
+    """The prepared queries and gradients of a tile; beyond the last row, some that are not used."""
+    if EVEN:
+        row = tl.minimum(row, T - 1)
+    return load_rows(kept_q, row, T, WIDE, WIDE, WIDE, EVEN), load_rows(kept_g, row, T, WIDE, WIDE, WIDE, EVEN)
+
+
+@triton.jit
 def backward_tile(
-    q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, key, value, row, column, sum_k, sum_v, T, q_t, g_t,
-    scale, natural, H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr, CAUSAL: tl.constexpr,
-    DIAGONAL: tl.constexpr, FIRST: tl.constexpr, FOLD: tl.constexpr, ATOMIC: tl.constexpr,
+    q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, query, grad, key, value, row, column, sum_k, sum_v,
+    T, q_t, g_t, scale, natural, H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr,
+    CAUSAL: tl.constexpr, DIAGONAL: tl.constexpr, FIRST: tl.constexpr, FOLD: tl.constexpr,
+    ATOMIC: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """One tile's contribution to all three gradients. Rows beyond the end have no gradient and add nothing. The first
     tile of a row computes ⟨do, o⟩; the one on the diagonal is the last and writes the gradient of the query."""
+    next_query, next_grad = query, grad
     if not FIRST and not ATOMIC:  # early: the products do not wait for it
         share = load_rows(added_q, row, T, D, D, WIDE, EVEN)
     if FIRST or not FOLD:
@@ -174,11 +188,14 @@ def backward_tile(
                 tl.store(delta + row, row_delta, mask=row < T)
         else:
             row_delta = load_vector(delta, row, T, EVEN)
-    else:
+    elif not AHEAD:
         query = load_rows(kept_q, row, T, WIDE, WIDE, WIDE, EVEN)
         grad = load_rows(kept_g, row, T, WIDE, WIDE, WIDE, EVEN)
     score = scale * tl.dot(key, tl.trans(query))  # keys × queries
     change = tl.dot(value, tl.trans(grad))
+    if AHEAD:  # here, where exponentials take longer than they: a memory barrier would wait for them
+        ROWS: tl.constexpr = row.shape[0]
+        next_query, next_grad = kept_rows(kept_q, kept_g, row + ROWS, T, WIDE, EVEN)
     if not FOLD:
         score -= row_lse[None, :]
         change -= row_delta[None, :]
@@ -207,7 +224,7 @@ def backward_tile(
         d = tl.arange(0, WIDE)
         at = added_q + row[:, None] * D + d[None, :]
         tl.atomic_add(at, share, mask=(row < T)[:, None] & (d < D)[None, :], sem="relaxed", scope="cta")
-    return sum_k, sum_v
+    return sum_k, sum_v, next_query, next_grad
 
 
 @triton.jit
@@ -215,6 +232,7 @@ def backward_keys(
     q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, start, T, q_t, k_t, v_t, g_t,
     scale, natural, H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     EVEN: tl.constexpr, CAUSAL: tl.constexpr, FIRST: tl.constexpr, FOLD: tl.constexpr, ATOMIC: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """The tiles of keys from `start` on, with all queries that see them."""
     column = start + tl.arange(0, COLUMNS)
@@ -224,18 +242,22 @@ def backward_keys(
         key, value = with_ones(key, D, WIDE), with_ones(value, D, WIDE)
     sum_k = tl.zeros((COLUMNS, WIDE), tl.float32)
     sum_v = tl.zeros((COLUMNS, WIDE), tl.float32)
-    for first in range(start + COLUMNS if CAUSAL else 0, T, ROWS):
+    begin = start + COLUMNS if CAUSAL else 0
+    query, grad = tl.zeros((ROWS, WIDE), key.dtype), tl.zeros((ROWS, WIDE), key.dtype)
+    if AHEAD:
+        query, grad = kept_rows(kept_q, kept_g, begin + tl.arange(0, ROWS), T, WIDE, EVEN)
+    for first in range(begin, T, ROWS):
         row = first + tl.arange(0, ROWS)
-        sum_k, sum_v = backward_tile(
-            q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, key, value, row, column, sum_k, sum_v, T, q_t,
-            g_t, scale, natural, H, D, WIDE, EVEN, CAUSAL, False, FIRST, FOLD, ATOMIC,
+        sum_k, sum_v, query, grad = backward_tile(
+            q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, query, grad, key, value, row, column, sum_k,
+            sum_v, T, q_t, g_t, scale, natural, H, D, WIDE, EVEN, CAUSAL, False, FIRST, FOLD, ATOMIC, AHEAD,
         )  # fmt: skip
     if CAUSAL:
         for step in tl.static_range(COLUMNS // ROWS):
             row = start + step * ROWS + tl.arange(0, ROWS)
-            sum_k, sum_v = backward_tile(
-                q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, key, value, row, column, sum_k, sum_v, T,
-                q_t, g_t, scale, natural, H, D, WIDE, EVEN, CAUSAL, True, FIRST, FOLD, ATOMIC,
+            sum_k, sum_v, _, _ = backward_tile(
+                q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, query, grad, key, value, row, column, sum_k,
+                sum_v, T, q_t, g_t, scale, natural, H, D, WIDE, EVEN, CAUSAL, True, FIRST, FOLD, ATOMIC, False,
             )  # fmt: skip
     put_rows(grad_k, (natural * sum_k).to(grad_k.dtype.element_ty), column, T, H * D, D, WIDE, EVEN)
     put_rows(grad_v, sum_v.to(grad_v.dtype.element_ty), column, T, H * D, D, WIDE, EVEN)
@@ -246,7 +268,7 @@ def backward(
     q, k, v, o, lse, grad_o, delta, added_q, kept_q, kept_g, grad_q, grad_k, grad_v,
     q_s, q_t, k_s, k_t, v_s, v_t, g_s, g_t, T, scale, natural,
     H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    EVEN: tl.constexpr, CAUSAL: tl.constexpr, FOLD: tl.constexpr, ATOMIC: tl.constexpr,
+    EVEN: tl.constexpr, CAUSAL: tl.constexpr, FOLD: tl.constexpr, ATOMIC: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     h, s = tl.program_id(0), tl.program_id(1).to(tl.int64)
     q, k, v, grad_o = q + s * q_s + h * D, k + s * k_s + h * D, v + s * v_s + h * D, grad_o + s * g_s + h * D
@@ -256,67 +278,84 @@ def backward(
     kept_q, kept_g = kept_q + pair * WIDE, kept_g + pair * WIDE
     backward_keys(
         q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, 0, T, q_t, k_t, v_t, g_t,
-        scale, natural, H, D, WIDE, ROWS, COLUMNS, EVEN, CAUSAL, True, FOLD, ATOMIC,
+        scale, natural, H, D, WIDE, ROWS, COLUMNS, EVEN, CAUSAL, True, FOLD, ATOMIC, False,
     )  # fmt: skip
     for start in range(COLUMNS, T, COLUMNS):
         tl.debug_barrier()  # earlier tiles have written what these read
         backward_keys(
             q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, start, T, q_t, k_t, v_t,
-            g_t, scale, natural, H, D, WIDE, ROWS, COLUMNS, EVEN, CAUSAL, False, FOLD, ATOMIC,
+            g_t, scale, natural, H, D, WIDE, ROWS, COLUMNS, EVEN, CAUSAL, False, FOLD, ATOMIC, AHEAD and FOLD,
         )  # fmt: skip
+
+
+@triton.jit
+def load_few(x, head, n, N, stride_n, D: tl.constexpr, WIDE: tl.constexpr):
+    """The rows n of a pack of heads, of which x is the first: a row has zeros in the channels of other heads."""
+    d = tl.arange(0, WIDE)
+    own = (d // D)[None, :] == head[:, None]
+    return tl.load(x + n[:, None] * stride_n + d[None, :], mask=(n < N)[:, None] & own, other=0.0)
+
+
+@triton.jit
+def put_few(x, rows, head, n, N, stride_n, D: tl.constexpr, WIDE: tl.constexpr):
+    d = tl.arange(0, WIDE)
+    own = (d // D)[None, :] == head[:, None]
+    tl.store(x + n[:, None] * stride_n + d[None, :], rows.to(x.dtype.element_ty), mask=(n < N)[:, None] & own)
 
 
 @triton.jit
 def forward_at(
     q, k, v, at, o, lse, q_s, q_t, k_s, k_t, v_s, v_t, N, T, scale, H: tl.constexpr, D: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
+    WIDE: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    h, s = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    h, s = tl.program_id(0) * HEADS, tl.program_id(1).to(tl.int64)
     q, k, v, o = q + s * q_s + h * D, k + s * k_s + h * D, v + s * v_s + h * D, o + (s * N * H + h) * D
-    row = tl.arange(0, ROWS)
-    position = tl.load(at + s * N + row, mask=row < N, other=0)
-    query = load_rows(q, row, N, q_t, D, WIDE, False)
-    most = tl.full((ROWS,), -float("inf"), tl.float32)
-    total = tl.zeros((ROWS,), tl.float32)
-    out = tl.zeros((ROWS, WIDE), tl.float32)
+    head, n = tl.arange(0, HEADS * ROWS) // ROWS, tl.arange(0, HEADS * ROWS) % ROWS
+    position = tl.load(at + s * N + n, mask=n < N, other=0)
+    query = load_few(q, head, n, N, q_t, D, WIDE)
+    most = tl.full((HEADS * ROWS,), -float("inf"), tl.float32)
+    total = tl.zeros((HEADS * ROWS,), tl.float32)
+    out = tl.zeros((HEADS * ROWS, WIDE), tl.float32)
     for start in range(0, tl.max(position, 0) + 1, COLUMNS):  # every row sees the first key, so no maximum is −∞
         column = start + tl.arange(0, COLUMNS)
         most, total, out = forward_tile(
-            query, k, v, position, column, most, total, out, T, k_t, v_t, scale, D, WIDE, EVEN, True, True, False
-        )
-    put_rows(o, (out / total[:, None]).to(o.dtype.element_ty), row, N, H * D, D, WIDE, False)
-    tl.store(lse + (s * H + h) * N + row, most + tl.log2(total), mask=row < N)
+            query, k, v, position, column, most, total, out, T, k_t, v_t, scale, HEADS * D, WIDE, EVEN, True, True,
+            False,
+        )  # fmt: skip
+    put_few(o, out / total[:, None], head, n, N, H * D, D, WIDE)
+    tl.store(lse + (s * H + h + head) * N + n, most + tl.log2(total), mask=n < N)
 
 
 @triton.jit
 def backward_at(
     q, k, v, at, o, lse, grad_o, grad_q, grad_k, grad_v, q_s, q_t, k_s, k_t, v_s, v_t, g_s, g_t, N, T, scale, natural,
-    H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
+    H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    h, s = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    h, s = tl.program_id(0) * HEADS, tl.program_id(1).to(tl.int64)
     q, k, v, grad_o = q + s * q_s + h * D, k + s * k_s + h * D, v + s * v_s + h * D, grad_o + s * g_s + h * D
     of_queries, of_keys = (s * N * H + h) * D, (s * T * H + h) * D
-    row = tl.arange(0, ROWS)
-    position = tl.load(at + s * N + row, mask=row < N, other=0)
-    query = load_rows(q, row, N, q_t, D, WIDE, False)
-    grad = load_rows(grad_o, row, N, g_t, D, WIDE, False)  # rows beyond the end have no gradient and so add nothing
-    out = load_rows(o + of_queries, row, N, H * D, D, WIDE, False)
-    row_lse = load_vector(lse + (s * H + h) * N, row, N, False)
+    head, n = tl.arange(0, HEADS * ROWS) // ROWS, tl.arange(0, HEADS * ROWS) % ROWS
+    position = tl.load(at + s * N + n, mask=n < N, other=0)
+    query = load_few(q, head, n, N, q_t, D, WIDE)
+    grad = load_few(grad_o, head, n, N, g_t, D, WIDE)  # rows beyond the end have no gradient and so add nothing
+    out = load_few(o + of_queries, head, n, N, H * D, D, WIDE)
+    row_lse = tl.load(lse + (s * H + h + head) * N + n, mask=n < N, other=0.0)
     delta = tl.sum(grad.to(tl.float32) * out.to(tl.float32), 1)
-    sum_q = tl.zeros((ROWS, WIDE), tl.float32)
+    sum_q = tl.zeros((HEADS * ROWS, WIDE), tl.float32)
     for start in range(0, T, COLUMNS):
         column = start + tl.arange(0, COLUMNS)
-        key = load_rows(k, column, T, k_t, D, WIDE, EVEN)
-        value = load_rows(v, column, T, v_t, D, WIDE, EVEN)
+        key = load_rows(k, column, T, k_t, HEADS * D, WIDE, EVEN)
+        value = load_rows(v, column, T, v_t, HEADS * D, WIDE, EVEN)
         score = scale * tl.dot(key, tl.trans(query)) - row_lse[None, :]  # keys × queries
         p = tl.where(column[:, None] > position[None, :], 0.0, tl.exp2(score))
         share_v = tl.dot(p.to(grad.dtype), grad)
         grad_score = (p * (tl.dot(value, tl.trans(grad)) - delta[None, :])).to(query.dtype)
         share_k = natural * tl.dot(grad_score, query)
         sum_q = tl.dot(tl.trans(grad_score), key, sum_q)
-        put_rows(grad_k + of_keys, share_k.to(grad_k.dtype.element_ty), column, T, H * D, D, WIDE, EVEN)
-        put_rows(grad_v + of_keys, share_v.to(grad_v.dtype.element_ty), column, T, H * D, D, WIDE, EVEN)
-    put_rows(grad_q + of_queries, (natural * sum_q).to(grad_q.dtype.element_ty), row, N, H * D, D, WIDE, False)
+        put_rows(grad_k + of_keys, share_k.to(grad_k.dtype.element_ty), column, T, H * D, HEADS * D, WIDE, EVEN)
+        put_rows(grad_v + of_keys, share_v.to(grad_v.dtype.element_ty), column, T, H * D, HEADS * D, WIDE, EVEN)
+    put_few(grad_q + of_queries, natural * sum_q, head, n, N, H * D, D, WIDE)
 
 
 def narrow_forward(q_STHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
@@ -359,8 +398,9 @@ def narrow_forward_at(
     q, k, v = (_dense_rows(x) for x in (q_SNHD, k_STHD, v_STHD))
     o, lse = q.new_empty(q.shape), q.new_empty(S, H, N, dtype=torch.float32)
     strides = [n for x in (q, k, v) for n in x.stride()[:2]]
-    forward_at[H, S](
-        q, k, v, at_SN.contiguous(), o, lse, *strides, N, k.shape[1], scale * math.log2(math.e), **_sizes_at(q, k)
+    sizes = _sizes_at(q, k)
+    forward_at[H // sizes["HEADS"], S](
+        q, k, v, at_SN.contiguous(), o, lse, *strides, N, k.shape[1], scale * math.log2(math.e), **sizes
     )
     return o, lse
 
@@ -373,9 +413,10 @@ def narrow_backward_at(
     q, k, v, g = (_dense_rows(x) for x in (q_SNHD, k_STHD, v_STHD, grad_o))
     grads = tuple(x.new_empty(x.shape) for x in (q, k, v))
     strides = [n for x in (q, k, v, g) for n in x.stride()[:2]]
-    backward_at[H, S](
+    sizes = _sizes_at(q, k)
+    backward_at[H // sizes["HEADS"], S](
         q, k, v, at_SN.contiguous(), o.contiguous(), lse.contiguous(), g, *grads, *strides, N, k.shape[1],
-        scale * math.log2(math.e), scale, **_sizes_at(q, k),
+        scale * math.log2(math.e), scale, **sizes,
     )  # fmt: skip
     return grads[0], grads[1], grads[2]
 
@@ -388,7 +429,10 @@ def _dense_rows(x_STHD: Tensor) -> Tensor:
 def _sizes_at(q_SNHD: Tensor, k_STHD: Tensor) -> dict[str, Any]:
     _, N, H, D = q_SNHD.shape
     wide, rows = (max(16, triton.next_power_of_2(n)) for n in (D, N))
-    return {**AT, "H": H, "D": D, "WIDE": wide, "ROWS": rows, "EVEN": k_STHD.shape[1] % AT["COLUMNS"] == 0}
+    heads = wide // D if wide % D == 0 else 1
+    heads = heads if H % heads == 0 and heads * rows <= MOST_ROWS else 1
+    sizes = {"H": H, "D": D, "WIDE": wide, "HEADS": heads, "ROWS": rows}
+    return {**AT, **sizes, "EVEN": k_STHD.shape[1] % AT["COLUMNS"] == 0}
 
 
 def _sizes(measured: dict[int, dict[str, Any]], q_STHD: Tensor, causal: bool) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from plait.model.compiled_blocks import remember_angles
 from plait.ops.paths import recorded_ops
+from plait.training.split_products import split_long_products
 
 Tensors = dict[str, Tensor]
 
@@ -122,6 +123,8 @@ def record_gradients(gradients: Gradients, params: Tensors, batch: Batch) -> Gra
         # With fake tensors: an eager pass of a whole fleet might not fit into memory, while the compiled one does.
         record = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)
         graph = record(*params.values(), *batch)
+    if split_long_products(graph.graph):
+        graph.recompile()
 
     def replay(params: Tensors, *batch: Tensor) -> tuple[Tensors, Tensor]:
         *grads, loss_M = graph(*(params[name] for name in names), *batch)
