@@ -103,17 +103,21 @@ def long_scan() -> Family:
 
 
 def narrow() -> Family:
-    """Softmax attention with heads of 8 channels: queries × keys of a tile of the backward pass, warps, registers and
-    stages, with atomic additions or without, with the next tile's rows loaded ahead or not."""
+    """Softmax attention with heads of 8 channels, queries × keys of a tile, warps, registers and stages: the backward
+    pass, behind the forward pass as it is, then the forward pass."""
     tiles = {}
-    for rows, columns, warps, registers, stages, atomic, ahead in (
-        (64, 64, 4, 128, 1, True, False), (64, 64, 4, 128, 1, True, True), (64, 64, 4, 144, 1, True, True),
-        (64, 64, 4, 168, 1, True, True), (64, 64, 4, 128, 1, False, True), (64, 64, 4, 168, 1, False, True),
+    for rows, columns, warps, registers, stages in (
+        (64, 64, 4, 128, 1), (64, 64, 4, 144, 1), (64, 64, 4, 128, 2), (32, 64, 2, 168, 2), (64, 128, 8, 128, 1),
+        (64, 128, 4, None, 1),
     ):  # fmt: skip
-        tile = {"ROWS": rows, "COLUMNS": columns, "ATOMIC": atomic, "AHEAD": ahead, "num_warps": warps}
-        name = f"backward {rows} x {columns}, {warps} warps, {registers} registers, {stages} stages, atomic {atomic}"
-        tile |= {"num_stages": stages, "maxnreg": registers}
-        tiles[f"{name}, ahead {ahead}"] = put(narrow_attention_triton, "BACKWARD", {0: tile})
+        tile = {"ROWS": rows, "COLUMNS": columns, "num_warps": warps, "num_stages": stages, "maxnreg": registers}
+        name = f"backward {rows} x {columns}, {warps} warps, {registers} registers, {stages} stages"
+        tiles[name] = put(narrow_attention_triton, "BACKWARD", tile)
+    for rows, columns, warps, stages in ((64, 64, 4, 1), (64, 64, 4, 3), (64, 128, 4, 2), (128, 64, 4, 2)):
+        tile = {"ROWS": rows, "COLUMNS": columns, "num_warps": warps, "num_stages": stages}
+        tiles[f"forward {rows} x {columns}, {warps} warps, {stages} stages"] = put(
+            narrow_attention_triton, "FORWARD", tile
+        )
     lengths = [Setting(BF16, T, "", members) for T, members in ((65, 1), (256, 1), (200, 3))]
     case = attention_case("attn", 16, 8)
     timed = {f"{n} x 128 x {T}": (case, 128, T, BF16, n) for n, T in ((6, 128), (6, 256), (2, 512), (1, 1024))}

@@ -66,8 +66,8 @@ def test_attention_of_narrow_heads(even, causal, D):
     strides = {f"{name}_{axis}": "i32" for name in "qkvg" for axis in "st"}
     for kernel, more in (
         (narrow_attention_triton.forward, {}),
-        (narrow_attention_triton.backward, {"ATOMIC": True, "AHEAD": True}),
-        (narrow_attention_triton.backward, {"ATOMIC": False, "AHEAD": False, "ROWS": 32}),
+        (narrow_attention_triton.backward, {}),
+        (narrow_attention_triton.backward, {"ROWS": 32}),
         (narrow_attention_triton.forward_at, few),
         (narrow_attention_triton.backward_at, few),
     ):

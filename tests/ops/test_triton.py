@@ -187,17 +187,13 @@ def test_narrow_attention(tokens, width, causal, dtype, near):
 
 
 @pytest.mark.parametrize(("forward", "backward"), [((64, 128), (32, 128)), ((32, 16), (16, 64)), ((16, 64), (32, 32))])
-@pytest.mark.parametrize(
-    ("tokens", "width", "causal", "atomic"),
-    [(128, 8, True, False), (150, 8, True, True), (150, 8, True, False), (150, 16, False, False)],
-)
-def test_narrow_attention_in_other_tiles(forward, backward, tokens, width, causal, atomic, monkeypatch):
+@pytest.mark.parametrize(("tokens", "width", "causal"), [(128, 8, True), (150, 8, True), (150, 16, False)])
+def test_narrow_attention_in_other_tiles(forward, backward, tokens, width, causal, monkeypatch):
     from plait.ops import narrow_attention_triton
 
-    one, other = {"FOLD": forward[0] < 64}, {"ATOMIC": atomic, "AHEAD": backward[0] < 32}
-    for name, (rows, columns), more in (("FORWARD", forward, one), ("BACKWARD", backward, other)):
-        tile = {**getattr(narrow_attention_triton, name)[0], "ROWS": rows, "COLUMNS": columns, **more}
-        monkeypatch.setattr(narrow_attention_triton, name, {0: tile})
+    for name, (rows, columns) in (("FORWARD", forward), ("BACKWARD", backward)):
+        tile = {**getattr(narrow_attention_triton, name), "ROWS": rows, "COLUMNS": columns}
+        monkeypatch.setattr(narrow_attention_triton, name, tile)
     test_narrow_attention(tokens, width, causal, *((torch.float32, 1e-5) if INTERPRETED else (torch.bfloat16, 2e-2)))
 
 

@@ -34,15 +34,11 @@ import triton.language as tl
 from torch import Tensor
 
 PARTS = tl.constexpr(3)  # half-precision parts of an fp32 number
-#: Queries (rows) and keys (columns) of a tile and its warps, by the tokens from which on it is the fastest, measured on
-#: an H200 at D = 8 and 128 to 1,024 tokens. `FOLD`: sum the rows by a channel of ones. A backward tile has a multiple
-#: of its rows as columns; it adds to the gradient of its queries in memory by atomic additions, or reads it at the
-#: beginning and writes it at the end.
-FORWARD = {0: {"ROWS": 64, "COLUMNS": 64, "FOLD": True, "num_warps": 4, "num_stages": 1}}
-BACKWARD = {
-    0: {"ROWS": 64, "COLUMNS": 64, "ATOMIC": True, "AHEAD": True, "num_warps": 4, "num_stages": 1, "maxnreg": 128}
-}
-AT = {"COLUMNS": 64, "num_warps": 4, "num_stages": 2}
+#: Queries (rows) and keys (columns) of a tile and its warps: the fastest of thirty on an H200 at D = 8 and 128 to 1,024
+#: tokens. A backward tile has a multiple of its rows as columns.
+FORWARD = {"ROWS": 64, "COLUMNS": 64, "num_warps": 4, "num_stages": 1}
+BACKWARD = {"ROWS": 64, "COLUMNS": 64, "num_warps": 4, "num_stages": 1, "maxnreg": 128}
+AT = {"COLUMNS": 32, "num_warps": 2, "num_stages": 3}
 MOST_ROWS = 64  # few queries of several heads: more of one
 
 
@@ -154,7 +150,7 @@ def forward(
 
 @triton.jit
 def kept_rows(kept_q, kept_g, row, T, WIDE: tl.constexpr, EVEN: tl.constexpr):
-    """The prepared queries and gradients of a tile; beyond the last row, some that are not used."""
+    """The prepared queries and gradients of a tile to come; behind the last one, some that are not used."""
     if EVEN:
         row = tl.minimum(row, T - 1)
     return load_rows(kept_q, row, T, WIDE, WIDE, WIDE, EVEN), load_rows(kept_g, row, T, WIDE, WIDE, WIDE, EVEN)
@@ -165,13 +161,10 @@ def backward_tile(
     q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, query, grad, key, value, row, column, sum_k, sum_v,
     T, q_t, g_t, scale, natural, H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr,
     CAUSAL: tl.constexpr, DIAGONAL: tl.constexpr, FIRST: tl.constexpr, FOLD: tl.constexpr,
-    ATOMIC: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """One tile's contribution to all three gradients. Rows beyond the end have no gradient and add nothing. The first
     tile of a row computes ⟨do, o⟩; the one on the diagonal is the last and writes the gradient of the query."""
     next_query, next_grad = query, grad
-    if not FIRST and not ATOMIC:  # early: the products do not wait for it
-        share = load_rows(added_q, row, T, D, D, WIDE, EVEN)
     if FIRST or not FOLD:
         query = load_rows(q, row, T, q_t, D, WIDE, EVEN)
         grad = load_rows(grad_o, row, T, g_t, D, WIDE, EVEN)
@@ -188,12 +181,12 @@ def backward_tile(
                 tl.store(delta + row, row_delta, mask=row < T)
         else:
             row_delta = load_vector(delta, row, T, EVEN)
-    elif not AHEAD:
+    elif DIAGONAL:  # other tiles were given theirs
         query = load_rows(kept_q, row, T, WIDE, WIDE, WIDE, EVEN)
         grad = load_rows(kept_g, row, T, WIDE, WIDE, WIDE, EVEN)
     score = scale * tl.dot(key, tl.trans(query))  # keys × queries
     change = tl.dot(value, tl.trans(grad))
-    if AHEAD:  # here, where exponentials take longer than they: a memory barrier would wait for them
+    if FOLD and not FIRST and not DIAGONAL:  # the next tile's: what follows takes as long as these loads
         ROWS: tl.constexpr = row.shape[0]
         next_query, next_grad = kept_rows(kept_q, kept_g, row + ROWS, T, WIDE, EVEN)
     if not FOLD:
@@ -207,17 +200,14 @@ def backward_tile(
     sum_v = tl.dot(p.to(grad.dtype), grad, sum_v)
     grad_score = (p * change).to(query.dtype)
     sum_k = tl.dot(grad_score, query, sum_k)
-    if FIRST or ATOMIC:
-        share = natural * tl.dot(tl.trans(grad_score), key)
-    else:
-        share += natural * tl.dot(tl.trans(grad_score), key)
+    share = natural * tl.dot(tl.trans(grad_score), key)
     if DIAGONAL:
-        if not FIRST and ATOMIC:  # accumulated bypassing the cache, so read in the same way
+        if not FIRST:  # accumulated bypassing the cache, so read in the same way
             d = tl.arange(0, WIDE)
             at = added_q + row[:, None] * D + d[None, :]
             share += tl.load(at, mask=(row < T)[:, None] & (d < D)[None, :], other=0.0, cache_modifier=".cg")
         put_rows(grad_q, share.to(grad_q.dtype.element_ty), row, T, H * D, D, WIDE, EVEN)
-    elif FIRST or not ATOMIC:
+    elif FIRST:
         put_rows(added_q, share, row, T, D, D, WIDE, EVEN)
     else:
         # One addition to each number between two barriers, for a fixed order.
@@ -231,8 +221,7 @@ def backward_tile(
 def backward_keys(
     q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, start, T, q_t, k_t, v_t, g_t,
     scale, natural, H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    EVEN: tl.constexpr, CAUSAL: tl.constexpr, FIRST: tl.constexpr, FOLD: tl.constexpr, ATOMIC: tl.constexpr,
-    AHEAD: tl.constexpr,
+    EVEN: tl.constexpr, CAUSAL: tl.constexpr, FIRST: tl.constexpr, FOLD: tl.constexpr,
 ):  # fmt: skip
     """The tiles of keys from `start` on, with all queries that see them."""
     column = start + tl.arange(0, COLUMNS)
@@ -244,20 +233,20 @@ def backward_keys(
     sum_v = tl.zeros((COLUMNS, WIDE), tl.float32)
     begin = start + COLUMNS if CAUSAL else 0
     query, grad = tl.zeros((ROWS, WIDE), key.dtype), tl.zeros((ROWS, WIDE), key.dtype)
-    if AHEAD:
+    if FOLD and not FIRST:
         query, grad = kept_rows(kept_q, kept_g, begin + tl.arange(0, ROWS), T, WIDE, EVEN)
     for first in range(begin, T, ROWS):
         row = first + tl.arange(0, ROWS)
         sum_k, sum_v, query, grad = backward_tile(
             q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, query, grad, key, value, row, column, sum_k,
-            sum_v, T, q_t, g_t, scale, natural, H, D, WIDE, EVEN, CAUSAL, False, FIRST, FOLD, ATOMIC, AHEAD,
+            sum_v, T, q_t, g_t, scale, natural, H, D, WIDE, EVEN, CAUSAL, False, FIRST, FOLD,
         )  # fmt: skip
     if CAUSAL:
         for step in tl.static_range(COLUMNS // ROWS):
             row = start + step * ROWS + tl.arange(0, ROWS)
             sum_k, sum_v, _, _ = backward_tile(
                 q, o, grad_o, grad_q, lse, delta, added_q, kept_q, kept_g, query, grad, key, value, row, column, sum_k,
-                sum_v, T, q_t, g_t, scale, natural, H, D, WIDE, EVEN, CAUSAL, True, FIRST, FOLD, ATOMIC, False,
+                sum_v, T, q_t, g_t, scale, natural, H, D, WIDE, EVEN, CAUSAL, True, FIRST, FOLD,
             )  # fmt: skip
     put_rows(grad_k, (natural * sum_k).to(grad_k.dtype.element_ty), column, T, H * D, D, WIDE, EVEN)
     put_rows(grad_v, sum_v.to(grad_v.dtype.element_ty), column, T, H * D, D, WIDE, EVEN)
@@ -268,7 +257,7 @@ def backward(
     q, k, v, o, lse, grad_o, delta, added_q, kept_q, kept_g, grad_q, grad_k, grad_v,
     q_s, q_t, k_s, k_t, v_s, v_t, g_s, g_t, T, scale, natural,
     H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    EVEN: tl.constexpr, CAUSAL: tl.constexpr, FOLD: tl.constexpr, ATOMIC: tl.constexpr, AHEAD: tl.constexpr,
+    EVEN: tl.constexpr, CAUSAL: tl.constexpr, FOLD: tl.constexpr,
 ):  # fmt: skip
     h, s = tl.program_id(0), tl.program_id(1).to(tl.int64)
     q, k, v, grad_o = q + s * q_s + h * D, k + s * k_s + h * D, v + s * v_s + h * D, grad_o + s * g_s + h * D
@@ -278,13 +267,13 @@ def backward(
     kept_q, kept_g = kept_q + pair * WIDE, kept_g + pair * WIDE
     backward_keys(
         q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, 0, T, q_t, k_t, v_t, g_t,
-        scale, natural, H, D, WIDE, ROWS, COLUMNS, EVEN, CAUSAL, True, FOLD, ATOMIC, False,
+        scale, natural, H, D, WIDE, ROWS, COLUMNS, EVEN, CAUSAL, True, FOLD,
     )  # fmt: skip
     for start in range(COLUMNS, T, COLUMNS):
         tl.debug_barrier()  # earlier tiles have written what these read
         backward_keys(
             q, k, v, o, grad_o, grad_q, grad_k, grad_v, lse, delta, added_q, kept_q, kept_g, start, T, q_t, k_t, v_t,
-            g_t, scale, natural, H, D, WIDE, ROWS, COLUMNS, EVEN, CAUSAL, False, FOLD, ATOMIC, AHEAD and FOLD,
+            g_t, scale, natural, H, D, WIDE, ROWS, COLUMNS, EVEN, CAUSAL, False, FOLD,
         )  # fmt: skip
 
 
@@ -435,10 +424,8 @@ def _sizes_at(q_SNHD: Tensor, k_STHD: Tensor) -> dict[str, Any]:
     return {**AT, **sizes, "EVEN": k_STHD.shape[1] % AT["COLUMNS"] == 0}
 
 
-def _sizes(measured: dict[int, dict[str, Any]], q_STHD: Tensor, causal: bool) -> dict[str, Any]:
+def _sizes(tile: dict[str, int], q_STHD: Tensor, causal: bool) -> dict[str, Any]:
     _, T, H, D = q_STHD.shape
-    tile = measured[max(tokens for tokens in measured if tokens <= T)]
     wide = max(16, triton.next_power_of_2(D))
     even = T % tile["ROWS"] == T % tile["COLUMNS"] == 0
-    fold = tile.get("FOLD", True) and D + PARTS.value <= wide
-    return {**tile, "H": H, "D": D, "WIDE": wide, "EVEN": even, "CAUSAL": causal, "FOLD": fold}
+    return {**tile, "H": H, "D": D, "WIDE": wide, "EVEN": even, "CAUSAL": causal, "FOLD": D + PARTS.value <= wide}

@@ -2,8 +2,8 @@
 
 The gradient of a small matrix is a product over all tokens, dW = Σ_n dy_n x_nᵀ: few numbers, each a sum of tens of
 thousands of terms. A batched product gives a few programs all the work and leaves most of a GPU idle. Divided into
-parts that are summed afterwards in fp32, it is 1.1 to 1.3 times as fast for six models of width 128, and 2.3 times for
-two (benchmarks/results/2026-11-18-h200-probe-sittings.md).
+parts that are summed afterwards in fp32, it is 1.4 times as fast for six models of width 128 and 131,072 tokens, and
+2.3 times for two (benchmarks/results/2026-11-18-h200-probe-full.md).
 
 Letters: M stacked models, N tokens, P parts; A, B rows and columns of a matrix.
 """
