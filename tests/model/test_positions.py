@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from plait.mixers.mixer import ChannelMixer
+from plait.mixers.rotary import Rotary
 from plait.model import build
 from plait.model.language_model import IGNORE
 from plait.ops.attention import FEW_QUERIES
@@ -88,3 +89,18 @@ def test_a_channel_mixer_with_a_state_sees_the_whole_sequence() -> None:
     tokens, at = torch.randint(9, (3, TOKENS)), torch.tensor([[1, 4]] * 3)
     everywhere = torch.full_like(tokens, IGNORE).scatter(1, at, tokens.gather(1, at))
     torch.testing.assert_close(model.loss(tokens, tokens.gather(1, at), at), model.loss(tokens, everywhere))
+
+
+def test_queries_at_some_positions_turn_by_them_where_one_kernel_splits_keys_and_values(monkeypatch) -> None:
+    """As on a GPU: the kernel's split, computed in parts, leaves the result as it is."""
+
+    def split(rotary: Rotary, packed_BTAP: torch.Tensor, heads: int) -> tuple[torch.Tensor, ...]:
+        groups = (packed_BTAP.shape[2] - heads) // 2
+        q, k, v = packed_BTAP.split([heads, groups, groups], dim=2)
+        return q, rotary(k), v  # of no query at all
+
+    mixer = build("d=16 vocab=9 | attn[heads=4,kv_heads=2]").backbone.blocks[0].mixer
+    x_BTD, at_BN = torch.randn(3, TOKENS, 16), torch.tensor([[1, 4, 11], [0, 2, 3], [5, 5, 7]])
+    wanted = mixer(x_BTD).gather(1, at_BN[..., None].expand(-1, -1, 16))
+    monkeypatch.setattr(Rotary, "split", split)
+    torch.testing.assert_close(mixer.forward_at(x_BTD, at_BN)[0], wanted)
