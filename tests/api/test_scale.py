@@ -204,7 +204,7 @@ def test_runs_are_trained_once_and_fitted_from_the_store(tmp_path: Path) -> None
         assert store.kinds() == {"scale": 1, "train": len(plan.plan.runs)}
         from plait.scaling.run import stored_runs
 
-        table = stored_runs(store)
+        table = stored_runs(store).table
     assert set(table.column("architecture")) == {"T"}
     assert sorted(table.column("tokens")) == sorted(run.tokens for run in plan.plan.runs)
     assert sorted(table.column("active_params")) == sorted(run.params for run in plan.plan.runs)
@@ -223,7 +223,7 @@ def test_what_another_process_trains_is_left_to_it(tmp_path: Path) -> None:
         found = plait.scale.run(plan, runs=tmp_path, store=store)
         assert [one.key for one in found.outcomes if one.result is None] == [held]
         assert "another process trains it" in found.missing[0]
-        assert "scale" not in store.kinds()  # a plan that is not whole is no study yet
+        assert store.kinds()["scale"] == 1  # what is trained of it so far is known to belong to it
         store.release(held, "someone else")
         assert not plait.scale.run(plan, runs=tmp_path, store=store).missing
         assert store.kinds()["scale"] == 1
@@ -236,6 +236,43 @@ def test_workers_share_a_plan(tmp_path: Path) -> None:
     assert len(found.rows()) == 3
     with pytest.raises(UserError, match="--workers 0"):
         plait.scale.run(plan, workers=0, runs=tmp_path)
+
+
+def test_a_fit_takes_the_runs_of_scale_run_and_says_what_else_there_is(tmp_path: Path) -> None:
+    """Other trainings on the same text, an interrupted plan, and a study of another text, all in one store."""
+    from plait.data import open_corpus
+    from plait.scaling.run import job_of, stored_runs
+
+    url, text = f"sqlite:///{tmp_path}/plait.db", tmp_path / "text.txt"
+    text.write_text("ab cd ab ef " * 4000)
+    plan = tiny_plan(budgets=[1e6], params=["600", "2K", "5K"]).plan
+    elsewhere = tiny_plan(budgets=[1e6], params=["600", "2K"], data=str(text)).plan
+
+    def train(seed: int) -> None:
+        plait.train(
+            plan.runs[0].spec, data=plan.data, tokens=2**10, seed=seed, runs=tmp_path, store=url,
+            recipe_values={"batch": 4, "seq_len": 16},
+        )  # fmt: skip
+
+    train(1)
+    with pytest.raises(UserError, match="no trainings of a scaling study.*1 training other commands.*--all-trainings"):
+        plait.scale.fit(url, target=1e10)
+    plait.scale.run(elsewhere, runs=tmp_path, store=url)
+    with plait.open_store(url) as store:
+        held = job_of(plan.runs[0], plan, open_corpus(plan.data)).key
+        assert store.claim(held, "someone else", 60)
+        plait.scale.run(plan, runs=tmp_path, store=store)  # its first run is left to another process
+        train(2)
+        found = stored_runs(store)
+        assert sorted(found.table.column("tokens")) == sorted(run.tokens for run in plan.runs[1:])
+        assert set(found.table.column("architecture")) == {"T"}
+        told = " ".join(found.left_out)
+        assert "2 trainings made by other commands (--all-trainings" in told
+        assert f"2 trainings on other texts (--where data=NAME fits one: {text})" in told
+        assert "1 of 3 planned runs have no result" in told
+        assert len(stored_runs(store, all_trainings=True).table) == 4
+        assert len(stored_runs(store, all_texts=True).table) == 4
+        assert len(stored_runs(store, all_trainings=True, all_texts=True).table) == 6
 
 
 def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
@@ -384,7 +421,7 @@ from plait.scaling.run import stored_runs
 
 with plait.open_store(sys.argv[1]) as store:
     try:
-        table = stored_runs(store)
+        table = stored_runs(store).table
         print(sorted(set(table.column("architecture"))), table.column("state"))
     except plait.UserError as wrong:
         print(wrong)
@@ -427,7 +464,7 @@ def test_a_mixer_of_ones_own_is_planned_trained_edited_and_trained_again(tmp_pat
         assert not found.missing
         losses.append([row["loss"] for row in found.rows()])
         with plait.open_store(url) as store:
-            table = stored_runs(store)
+            table = stored_runs(store).table
         assert set(table.column("architecture")) == {"mine"}
         assert sorted(table.column("loss")) == sorted(losses[-1])
     assert losses[0] != losses[1]
@@ -521,7 +558,7 @@ def test_tokens_per_byte_are_told_and_stored(tmp_path: Path) -> None:
         assert found.tokens_per_byte == pytest.approx(1.0 if tokenizer == "bytes" else found.tokens_per_byte)
         plait.scale.run(found.plan, runs=tmp_path, store=url)
     with plait.open_store(url) as store:
-        table = stored_runs(store)
+        table = stored_runs(store).table
     assert len(table) == 4
     assert len(set(table.column("tokens_per_byte"))) == 2
 

@@ -53,6 +53,7 @@ class Runs:
     attention: Floats | None = None  # share of attention among the sequence mixers
     batch: Floats | None = None
     unit: str = "token"  # of losses and of D: "byte" if several tokenizers are compared
+    left_out: tuple[str, ...] = ()  # in words: runs of the same store that are not among these
 
     def __len__(self) -> int:
         return len(self.loss)
