@@ -4,8 +4,8 @@
 
 Every architecture is trained with five seeds at each rate that a search may try, and scored on eight times the usual
 number of windows, after the search's steps and after all (losses.npz; trained if it is missing, four minutes of one
-H200). Then comparisons are repeated with random draws of windows: the rate is chosen by the first seed's losses on them,
-as `racing.rates` does. Optimism is how far the loss at that rate is lower on these windows than on all the others,
+H200). Then comparisons are repeated with random draws of windows: the rate is chosen by the first seed's losses on
+them, as `racing.rates` does. Optimism is how far the loss at that rate is lower on these windows than on all others,
 beyond what the same draw does at the rate that all windows would choose; it is 0 for rates chosen on other windows.
 """
 

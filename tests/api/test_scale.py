@@ -255,7 +255,7 @@ def test_a_fit_takes_the_runs_of_scale_run_and_says_what_else_there_is(tmp_path:
         )  # fmt: skip
 
     train(1)
-    with pytest.raises(UserError, match="no trainings of a scaling study.*1 training other commands.*--all-trainings"):
+    with pytest.raises(UserError, match=r"no trainings of a scaling study.*1 training other commands.*--all-trainings"):
         plait.scale.fit(url, target=1e10)
     plait.scale.run(elsewhere, runs=tmp_path, store=url)
     with plait.open_store(url) as store:
@@ -470,6 +470,38 @@ def test_a_mixer_of_ones_own_is_planned_trained_edited_and_trained_again(tmp_pat
     assert losses[0] != losses[1]
     with plait.open_store(url) as store:
         assert store.kinds()["train"] == 4
+
+
+def test_a_mixer_edited_between_plan_and_run_is_noticed(tmp_path: Path) -> None:
+    """With the same sizes its runs are trained and a note says so; with others the plan is wrong, and refused."""
+    file, path, url = tmp_path / "halve.py", tmp_path / "plan.json", f"sqlite:///{tmp_path}/plait.db"
+    text = MIXER.replace('"halve"', '"halve-planned"')
+    file.write_text(text.replace("FACTOR", "0.5"))
+    given: dict[str, Any] = {"budgets": [1e6], "params": ["600", "2K"], "seq_len": 16, "batch": 4, "priced": False,
+                             "validation_tokens": 2**10, "mixers": [file], "out": path}  # fmt: skip
+    plan = plait.scale.plan(["mine=d=16 tie=true | (halve-planned swiglu[inner=16])x1"], **given).plan
+    assert list(plan.sources) == ["halve-planned"]
+    assert read_plan(path) == plan
+
+    def run() -> Any:
+        return plait.scale.run(path, mixers=[file], runs=tmp_path, store=url)
+
+    first = run()
+    assert not first.notes
+    file.write_text(text.replace("FACTOR", "2.0"))
+    again = run()
+    assert "halve-planned was edited since the plan was made" in again.notes[0]
+    assert {one.key for one in first.outcomes}.isdisjoint(one.key for one in again.outcomes)
+    file.write_text(
+        text.replace("FACTOR", "2.0").replace("bias=False", "bias=True").replace("d * d}, fl", "d * d + d}, fl")
+    )
+    with pytest.raises(UserError, match=r"halve-planned was edited.*parameters, planned with .*: plan again"):
+        run()
+    document = json.loads(path.read_text())
+    del document["sources"]  # a plan of an earlier version
+    path.write_text(json.dumps(document))
+    with pytest.raises(UserError, match="plan again"):
+        run()
 
 
 @pytest.mark.slow

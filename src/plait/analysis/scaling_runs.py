@@ -94,11 +94,11 @@ def runs_of(table: Table) -> Runs:
         params = np.where(np.isnan(active), params, active)
     names = table.columns.get("architecture") or [None] * len(table)
     architecture = tuple(ALL if name is None else str(name) for name in names)
-    extra = {name: _positive(table, name) for name in ("state", "batch") if _has(table, name)}
+    state, batch = (_positive(table, name) if _has(table, name) else None for name in ("state", "batch"))
     attention = _shares(table, "attention") if _has(table, "attention") else None
     unit = "token" if per_byte is None else "byte"
     runs = Runs(
-        flops, params, tokens, loss, architecture, _groups(architecture, flops), attention=attention, unit=unit, **extra
+        flops, params, tokens, loss, architecture, _groups(architecture, flops), state, attention, batch, unit
     )
     for name in runs.names:
         _check(runs, name)

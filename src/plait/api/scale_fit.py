@@ -86,8 +86,8 @@ def fit(
 
     Groups of the smallest budgets that contradict the law of the larger ones are left out, unless `all_budgets`.
     `mixers`: files with mixers of your own that stored runs use. `svg`: a file for the figure; `page`: one for a
-    self-contained HTML page. Without a file, or with a store's URL, the runs are those of `plait.scale.run`, on the text
-    of the newest; `all_trainings`: those of other commands as well. Notes say what was left out."""
+    self-contained HTML page. Without a file, or with a store's URL, the runs are those of `plait.scale.run`, on the
+    text of the newest; `all_trainings`: those of other commands as well. Notes say what was left out."""
     from plait.analysis.scaling_laws import fit_laws
     from plait.analysis.scaling_runs import rename_columns, runs_of
 

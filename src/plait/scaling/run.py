@@ -7,15 +7,15 @@ resumes.
 Also reads the trainings in a store as the table of runs to which scaling laws are fitted.
 
 These are the runs that records of `plait scale run` list. Trainings that other commands made are taken only on request,
-each architecture named by its pattern of mixers, and those on other texts than the newest only if asked for by `--where`.
-What is left out is said.
+each architecture named by its pattern of mixers, and those on other texts than the newest only if `--where` asks for
+them. What is left out is said.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict
