@@ -14,9 +14,9 @@ from benchmark_modules import FOLDER, load_benchmark
 from scipy.optimize import minimize_scalar
 
 from plait.analysis.scaling_document import document, notes, shown
-from plait.analysis.scaling_findings import CONTRADICTED, OPEN, SHOWN, findings
+from plait.analysis.scaling_findings import CONSISTENT, CONTRADICTED, OPEN, SHOWN, findings
 from plait.analysis.scaling_frontier import TokenCost, groups_of
-from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Laws, fit_laws, within_law
+from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Laws, fit_laws, p_value, within_law
 from plait.analysis.scaling_runs import ALL, Runs, rename_columns, runs_of
 from plait.analysis.scaling_simulation import CHINCHILLA, SIX, Design, joined, pitfall, simulated, surface
 from plait.analysis.scaling_surface import Layout, Points, bootstrap, fit_surface, interval, log_loss
@@ -368,6 +368,40 @@ def test_findings_are_shown_contradicted_or_open() -> None:
     assert noisy[5] == OPEN
     assert set(noisy) == {5, 6, 7, 8}
     assert findings(fit_laws(simulated(CHINCHILLA, Design(BUDGETS), 0.003, rng()), 1e22, draws=20)) == []
+
+
+@pytest.mark.parametrize(
+    ("hybrids", "beyond", "verdict"), [(1, 0.04, OPEN), (1, 0.01, SHOWN), (3, 0.01, OPEN), (3, 0.0025, SHOWN)]
+)
+def test_findings_are_many_and_may_hold_or_not(hybrids: int, beyond: float, verdict: str) -> None:
+    """A share of 0.95 on either side was called shown or contradicted, for every one of them. Two findings per pair."""
+    draws = (np.arange(400) + 0.5) / 400
+    laws = {
+        name: SimpleNamespace(name=name, target=1e21, cost=None, gap=lambda _: SimpleNamespace(value=0.1), draws=
+            SimpleNamespace(exponents=lambda *_, a_B=a_B: (a_B, None), gap=lambda *_: np.zeros(400)))
+        for name, a_B in (("T", 1 - beyond + 0 * draws), *((f"H{k}", draws) for k in range(hybrids)))
+    }  # fmt: skip
+    runs = SimpleNamespace(attention=None, mean_of=lambda _, name: 1.0 if name == "T" else 0.25)
+    tested = findings(SimpleNamespace(laws=laws, runs=runs, state=None))  # type: ignore[arg-type]
+    fives = [one for one in tested if one.number == 5]
+    assert [one.probability for one in fives] == pytest.approx(hybrids * [1 - beyond])
+    assert [one.verdict for one in fives] == hybrids * [verdict]
+
+
+def test_what_no_sample_shows_is_not_certain() -> None:
+    """Of 20 samples of a difference of two standard errors none may be on the other side; p is no 0 for that."""
+    difference_B = 2 + np.linspace(-1.9, 1.9, 20)
+    assert 0.05 < p_value(difference_B) < 0.1
+    assert p_value(difference_B - 2.05) > 0.9
+    assert p_value(np.full(20, np.nan)) == 1
+
+
+def test_equality_cannot_be_shown() -> None:
+    """The state law's exponents of one law, with narrow intervals: they were called shown to be the same."""
+    parts = [simulated(CHINCHILLA, Design(BUDGETS), 0.001, rng(k), name=name) for k, name in enumerate("TR")]
+    runs = joined([replace(part, state=np.sqrt(part.params), attention=np.zeros(len(part))) for part in parts])
+    tested = findings(fit_laws(runs, 1e22, draws=200))
+    assert [one.verdict for one in tested if "same for all" in one.statement] == [CONSISTENT]
 
 
 def test_tokenizers_are_compared_by_the_byte() -> None:

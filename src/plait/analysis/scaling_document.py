@@ -66,6 +66,7 @@ def document(laws: Laws) -> dict[str, Any]:
                     "better": comparison.better,
                     "than": comparison.worse,
                     "probability": comparison.probability,
+                    "p": comparison.p,
                     "difference": comparison.difference,
                     "verdict": comparison.verdict,
                 }

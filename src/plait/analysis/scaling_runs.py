@@ -97,9 +97,7 @@ def runs_of(table: Table) -> Runs:
     state, batch = (_positive(table, name) if _has(table, name) else None for name in ("state", "batch"))
     attention = _shares(table, "attention") if _has(table, "attention") else None
     unit = "token" if per_byte is None else "byte"
-    runs = Runs(
-        flops, params, tokens, loss, architecture, _groups(architecture, flops), state, attention, batch, unit
-    )
+    runs = Runs(flops, params, tokens, loss, architecture, _groups(architecture, flops), state, attention, batch, unit)
     for name in runs.names:
         _check(runs, name)
     return runs
