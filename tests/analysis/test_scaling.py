@@ -14,7 +14,7 @@ from benchmark_modules import FOLDER, load_benchmark
 from scipy.optimize import minimize_scalar
 
 from plait.analysis.scaling_document import document, notes, shown
-from plait.analysis.scaling_findings import CONSISTENT, CONTRADICTED, OPEN, SHOWN, findings
+from plait.analysis.scaling_findings import CONSISTENT, CONTRADICTED, OPEN, SHOWN, _p_best, findings
 from plait.analysis.scaling_frontier import TokenCost, groups_of
 from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Laws, fit_laws, p_value, within_law
 from plait.analysis.scaling_runs import ALL, Runs, rename_columns, runs_of
@@ -388,6 +388,19 @@ def test_findings_are_many_and_may_hold_or_not(hybrids: int, beyond: float, verd
     assert [one.verdict for one in fives] == hybrids * [verdict]
 
 
+def test_one_of_many_equals_is_hardly_ever_the_best() -> None:
+    """That is no contradiction, which the share of samples in which it is the best was taken for; one ahead of it
+    is, and to be the best it must be ahead of all."""
+    draw = rng(7)
+    equal = list(draw.normal(0, 1, (9, 1000)) - draw.normal(0, 1, 1000) - 1.0)
+    assert float(np.mean(np.min(equal, 0) > 0)) < 0.025
+    assert _p_best(equal) > 0.5
+    assert _p_best([*equal[:8], draw.normal(-5, 1, 1000)]) < 0.01
+    ahead = list(draw.normal(5, 1, (9, 1000)))
+    assert _p_best(ahead) < 0.01
+    assert _p_best([*ahead, draw.normal(1, 1, 1000)]) > 0.1
+
+
 def test_what_no_sample_shows_is_not_certain() -> None:
     """Of 20 samples of a difference of two standard errors none may be on the other side; p is no 0 for that."""
     difference_B = 2 + np.linspace(-1.9, 1.9, 20)
@@ -510,6 +523,14 @@ def test_most_runs_may_be_at_the_largest_budget(budgets: tuple[float, ...]) -> N
         loss = 1.8 + 480 / params**0.35 + 2085 / tokens**0.37
         rows.append({"flops": flops * (1 + 0.01 * (-1) ** at), "params": params, "tokens": tokens, "loss": loss})
     fit_laws(runs_of(Table.of("runs.csv", rows)), 1e20, draws=20)
+
+
+def test_several_sequence_lengths_are_noted() -> None:
+    runs = simulated(CHINCHILLA, Design(BUDGETS), 0.003, rng())
+    columns: dict[str, list[Any]] = {n: getattr(runs, n).tolist() for n in ("flops", "params", "tokens", "loss")}
+    for lengths, told in (([256] * len(runs), False), ([128, *[256] * (len(runs) - 1)], True)):
+        laws = fit_laws(runs_of(Table("runs", {**columns, "seq_len": lengths})), 1e22, draws=20)
+        assert any("sequence lengths (128, 256)" in note for note in notes(laws)) == told
 
 
 def test_two_columns_cannot_be_one() -> None:

@@ -177,7 +177,7 @@ def notes(laws: Laws) -> list[str]:
     least = max(laws.laws.values(), key=lambda law: law.extrapolation)
     same = len({f"{law.extrapolation:.1g}" for law in laws.laws.values()}) == 1
     of = "" if same else f" of {least.name}"
-    caveats = list(laws.runs.left_out)
+    caveats = list(laws.runs.remarks)
     smallest = float(laws.runs.flops.min())
     if least.extrapolation > NEAR:
         caveats.append(

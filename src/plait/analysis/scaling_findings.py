@@ -11,6 +11,7 @@ all, some or none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -104,12 +105,23 @@ def _ratio(laws: Laws, shares: dict[str, float]) -> list[Finding]:
         loss_BK = np.column_stack([_least(laws.laws[name], flops) for name in names])
         share_K = np.array([shares[name] for name in names])
         best_B = share_K[loss_BK.argmin(1)]
-        ahead_B = loss_BK[:, ~np.isin(share_K, quarter)].min(1) - loss_BK[:, np.isin(share_K, quarter)].min(1)
+        best_quarter_B = loss_BK[:, np.isin(share_K, quarter)].min(1)
+        p = _p_best([loss_B - best_quarter_B for loss_B in loss_BK[:, ~np.isin(share_K, quarter)].T])
         chances_text = ", ".join(f"{percent(share)}: {np.mean(best_B == share):.2f}" for share in trained)
         where = "the target" if flops == laws.target else f"{flops:.2g} FLOPs"
         statement = f"a quarter of attention is the best share at {where}"
-        statements.append(_finding(7, statement, ahead_B, f"P(best) by share: {chances_text}"))
+        chance = float(np.isin(best_B, quarter).mean())
+        statements.append(Finding(7, statement, OPEN, chance, f"P(best) by share: {chances_text}", p))
     return statements
+
+
+def _p_best(ahead: Sequence[Floats]) -> float:
+    """That one is the best, from how far it is ahead of each of the others: shown where it is ahead of all of them,
+    contradicted where one of them is ahead of it. That it is the best in few samples is no contradiction: of many
+    equals each is."""
+    tested = [(p_value(ahead_B), float(np.mean(ahead_B > 0)) > 0.5) for ahead_B in ahead]
+    behind = [p for p, is_ahead in tested if not is_ahead]
+    return min(1.0, len(tested) * min(behind)) if behind else max(p for p, _ in tested)
 
 
 def _least(law: Law, flops: float) -> Floats:

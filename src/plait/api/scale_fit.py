@@ -104,7 +104,8 @@ def fit(
         from plait.reporting.page import check_writable
 
         check_writable(Path(page))
-    runs = replace(runs_of(table), left_out=stored.left_out)
+    runs = runs_of(table)
+    runs = replace(runs, remarks=(*stored.left_out, *runs.remarks))
     laws = fit_laws(runs, flops, draws=draws, seed=seed, all_budgets=all_budgets)
     fitted = ScalingFit(laws, table.name)
     if svg is not None:

@@ -230,6 +230,7 @@ class RunRow(TypedDict):
     state: float | None
     attention: float
     batch: int
+    seq_len: int
     vocab: int
     tokens_per_byte: float | None
     lr: float
@@ -253,6 +254,7 @@ def run_row(record: Record, name: str | None = None, per_byte: float | None = No
         "state": (cost.fixed_state + cost.kv_cache) or None,
         "attention": attention_share(arch),
         "batch": recipe["batch"] * recipe["seq_len"],
+        "seq_len": int(recipe["seq_len"]),
         "vocab": arch.header.vocab,
         "tokens_per_byte": per_byte,
         "lr": recipe["lr"],
