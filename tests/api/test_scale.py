@@ -273,6 +273,12 @@ def test_a_fit_takes_the_runs_of_scale_run_and_says_what_else_there_is(tmp_path:
         assert len(stored_runs(store, all_trainings=True).table) == 4
         assert len(stored_runs(store, all_texts=True).table) == 4
         assert len(stored_runs(store, all_trainings=True, all_texts=True).table) == 6
+    with pytest.raises(UserError, match=r"T: 2 runs; the surface has 5 unknowns.*2 trainings made by other commands"):
+        plait.scale.fit(url, target=1e10)
+    with pytest.raises(UserError, match="swiglu: 2 runs"):  # the others', named by their pattern
+        plait.scale.fit(url, target=1e10, all_trainings=True)
+    with pytest.raises(UserError, match="--all-trainings is for the runs of a store"):
+        plait.scale.fit(text, target=1e10, all_trainings=True)
 
 
 def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:

@@ -104,7 +104,10 @@ def fit(
         from plait.reporting.page import check_writable
 
         check_writable(Path(page))
-    runs = runs_of(table)
+    try:
+        runs = runs_of(table)
+    except UserError as wrong:
+        raise UserError(f"{wrong} {'; '.join(stored.left_out)}".strip()) from None
     runs = replace(runs, remarks=(*stored.left_out, *runs.remarks))
     laws = fit_laws(runs, flops, draws=draws, seed=seed, all_budgets=all_budgets)
     fitted = ScalingFit(laws, table.name)
