@@ -197,6 +197,25 @@ def test_identical_runs_are_not_distinguishable() -> None:
     assert compared.verdict == "a, b and c are not distinguishable"
 
 
+def test_corrected_intervals_say_what_the_verdict_says() -> None:
+    """Of many noisy architectures some pairs' own intervals exclude 0 beside "not distinguishable"; corrected ones
+    exclude it exactly where the correction finds a difference."""
+    draw, alone = np.random.default_rng(3), 0
+    for _ in range(40):
+        level_A = np.array([0.0, 0.0, 0.0, 0.03, 0.06])
+        losses = {str(a): {s: level + draw.normal(0, 0.01, 1) for s in range(4)} for a, level in enumerate(level_A)}
+        compared = compare_losses(losses, draws=2)
+        for pair in compared.pairs:
+            assert pair.interval is not None
+            assert pair.corrected is not None
+            assert pair.corrected[0] <= pair.interval[0] < pair.interval[1] <= pair.corrected[1]
+            excludes = pair.corrected[0] > 0 or pair.corrected[1] < 0
+            below = abs(pair.difference) < (compared.noise or 0.0)
+            assert (pair.verdict != NOT_DISTINGUISHABLE) == (excludes and not below)
+            alone += pair.verdict == NOT_DISTINGUISHABLE and (pair.interval[0] > 0 or pair.interval[1] < 0)
+    assert alone > 0
+
+
 def test_no_difference_below_the_noise_is_called_one() -> None:
     rng = np.random.default_rng(1)
     half = {"a": dict(enumerate(rng.normal(2, 0.01, 400))), "b": dict(enumerate(rng.normal(2.006, 0.01, 400)))}

@@ -14,9 +14,9 @@ from benchmark_modules import FOLDER, load_benchmark
 from scipy.optimize import minimize_scalar
 
 from plait.analysis.scaling_document import document, notes, shown
-from plait.analysis.scaling_findings import CONTRADICTED, OPEN, SHOWN, findings
+from plait.analysis.scaling_findings import CONSISTENT, CONTRADICTED, OPEN, SHOWN, _p_best, findings
 from plait.analysis.scaling_frontier import TokenCost, groups_of
-from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Laws, fit_laws, within_law
+from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Laws, fit_laws, p_value, within_law
 from plait.analysis.scaling_runs import ALL, Runs, rename_columns, runs_of
 from plait.analysis.scaling_simulation import CHINCHILLA, SIX, Design, joined, pitfall, simulated, surface
 from plait.analysis.scaling_surface import Layout, Points, bootstrap, fit_surface, interval, log_loss
@@ -370,6 +370,53 @@ def test_findings_are_shown_contradicted_or_open() -> None:
     assert findings(fit_laws(simulated(CHINCHILLA, Design(BUDGETS), 0.003, rng()), 1e22, draws=20)) == []
 
 
+@pytest.mark.parametrize(
+    ("hybrids", "beyond", "verdict"), [(1, 0.04, OPEN), (1, 0.01, SHOWN), (3, 0.01, OPEN), (3, 0.0025, SHOWN)]
+)
+def test_findings_are_many_and_may_hold_or_not(hybrids: int, beyond: float, verdict: str) -> None:
+    """A share of 0.95 on either side was called shown or contradicted, for every one of them. Two findings per pair."""
+    draws = (np.arange(400) + 0.5) / 400
+    laws = {
+        name: SimpleNamespace(name=name, target=1e21, cost=None, gap=lambda _: SimpleNamespace(value=0.1), draws=
+            SimpleNamespace(exponents=lambda *_, a_B=a_B: (a_B, None), gap=lambda *_: np.zeros(400)))
+        for name, a_B in (("T", 1 - beyond + 0 * draws), *((f"H{k}", draws) for k in range(hybrids)))
+    }  # fmt: skip
+    runs = SimpleNamespace(attention=None, mean_of=lambda _, name: 1.0 if name == "T" else 0.25)
+    tested = findings(SimpleNamespace(laws=laws, runs=runs, state=None))  # type: ignore[arg-type]
+    fives = [one for one in tested if one.number == 5]
+    assert [one.probability for one in fives] == pytest.approx(hybrids * [1 - beyond])
+    assert [one.verdict for one in fives] == hybrids * [verdict]
+
+
+def test_one_of_many_equals_is_hardly_ever_the_best() -> None:
+    """That is no contradiction, which the share of samples in which it is the best was taken for; one ahead of it
+    is, and to be the best it must be ahead of all."""
+    draw = rng(7)
+    equal = list(draw.normal(0, 1, (9, 1000)) - draw.normal(0, 1, 1000) - 1.0)
+    assert float(np.mean(np.min(equal, 0) > 0)) < 0.025
+    assert _p_best(equal) > 0.5
+    assert _p_best([*equal[:8], draw.normal(-5, 1, 1000)]) < 0.01
+    ahead = list(draw.normal(5, 1, (9, 1000)))
+    assert _p_best(ahead) < 0.01
+    assert _p_best([*ahead, draw.normal(1, 1, 1000)]) > 0.1
+
+
+def test_what_no_sample_shows_is_not_certain() -> None:
+    """Of 20 samples of a difference of two standard errors none may be on the other side; p is no 0 for that."""
+    difference_B = 2 + np.linspace(-1.9, 1.9, 20)
+    assert 0.05 < p_value(difference_B) < 0.1
+    assert p_value(difference_B - 2.05) > 0.9
+    assert p_value(np.full(20, np.nan)) == 1
+
+
+def test_equality_cannot_be_shown() -> None:
+    """The state law's exponents of one law, with narrow intervals: they were called shown to be the same."""
+    parts = [simulated(CHINCHILLA, Design(BUDGETS), 0.001, rng(k), name=name) for k, name in enumerate("TR")]
+    runs = joined([replace(part, state=np.sqrt(part.params), attention=np.zeros(len(part))) for part in parts])
+    tested = findings(fit_laws(runs, 1e22, draws=200))
+    assert [one.verdict for one in tested if "same for all" in one.statement] == [CONSISTENT]
+
+
 def test_tokenizers_are_compared_by_the_byte() -> None:
     """One text read as bytes and in tokens of four: the same nats per byte, so neither is better."""
     per_byte = {"bytes": 1.0, "bpe": 0.25}
@@ -476,6 +523,14 @@ def test_most_runs_may_be_at_the_largest_budget(budgets: tuple[float, ...]) -> N
         loss = 1.8 + 480 / params**0.35 + 2085 / tokens**0.37
         rows.append({"flops": flops * (1 + 0.01 * (-1) ** at), "params": params, "tokens": tokens, "loss": loss})
     fit_laws(runs_of(Table.of("runs.csv", rows)), 1e20, draws=20)
+
+
+def test_several_sequence_lengths_are_noted() -> None:
+    runs = simulated(CHINCHILLA, Design(BUDGETS), 0.003, rng())
+    columns: dict[str, list[Any]] = {n: getattr(runs, n).tolist() for n in ("flops", "params", "tokens", "loss")}
+    for lengths, told in (([256] * len(runs), False), ([128, *[256] * (len(runs) - 1)], True)):
+        laws = fit_laws(runs_of(Table("runs", {**columns, "seq_len": lengths})), 1e22, draws=20)
+        assert any("sequence lengths (128, 256)" in note for note in notes(laws)) == told
 
 
 def test_two_columns_cannot_be_one() -> None:

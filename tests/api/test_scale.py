@@ -204,7 +204,7 @@ def test_runs_are_trained_once_and_fitted_from_the_store(tmp_path: Path) -> None
         assert store.kinds() == {"scale": 1, "train": len(plan.plan.runs)}
         from plait.scaling.run import stored_runs
 
-        table = stored_runs(store)
+        table = stored_runs(store).table
     assert set(table.column("architecture")) == {"T"}
     assert sorted(table.column("tokens")) == sorted(run.tokens for run in plan.plan.runs)
     assert sorted(table.column("active_params")) == sorted(run.params for run in plan.plan.runs)
@@ -223,7 +223,7 @@ def test_what_another_process_trains_is_left_to_it(tmp_path: Path) -> None:
         found = plait.scale.run(plan, runs=tmp_path, store=store)
         assert [one.key for one in found.outcomes if one.result is None] == [held]
         assert "another process trains it" in found.missing[0]
-        assert "scale" not in store.kinds()  # a plan that is not whole is no study yet
+        assert store.kinds()["scale"] == 1  # what is trained of it so far is known to belong to it
         store.release(held, "someone else")
         assert not plait.scale.run(plan, runs=tmp_path, store=store).missing
         assert store.kinds()["scale"] == 1
@@ -236,6 +236,49 @@ def test_workers_share_a_plan(tmp_path: Path) -> None:
     assert len(found.rows()) == 3
     with pytest.raises(UserError, match="--workers 0"):
         plait.scale.run(plan, workers=0, runs=tmp_path)
+
+
+def test_a_fit_takes_the_runs_of_scale_run_and_says_what_else_there_is(tmp_path: Path) -> None:
+    """Other trainings on the same text, an interrupted plan, and a study of another text, all in one store."""
+    from plait.data import open_corpus
+    from plait.scaling.run import job_of, stored_runs
+
+    url, text = f"sqlite:///{tmp_path}/plait.db", tmp_path / "text.txt"
+    text.write_text("ab cd ab ef " * 4000)
+    plan = tiny_plan(budgets=[1e6], params=["600", "2K", "5K"]).plan
+    elsewhere = tiny_plan(budgets=[1e6], params=["600", "2K"], data=str(text)).plan
+
+    def train(seed: int) -> None:
+        plait.train(
+            plan.runs[0].spec, data=plan.data, tokens=2**10, seed=seed, runs=tmp_path, store=url,
+            recipe_values={"batch": 4, "seq_len": 16},
+        )  # fmt: skip
+
+    train(1)
+    with pytest.raises(UserError, match=r"no trainings of a scaling study.*1 training other commands.*--all-trainings"):
+        plait.scale.fit(url, target=1e10)
+    plait.scale.run(elsewhere, runs=tmp_path, store=url)
+    with plait.open_store(url) as store:
+        held = job_of(plan.runs[0], plan, open_corpus(plan.data)).key
+        assert store.claim(held, "someone else", 60)
+        plait.scale.run(plan, runs=tmp_path, store=store)  # its first run is left to another process
+        train(2)
+        found = stored_runs(store)
+        assert sorted(found.table.column("tokens")) == sorted(run.tokens for run in plan.runs[1:])
+        assert set(found.table.column("architecture")) == {"T"}
+        told = " ".join(found.left_out)
+        assert "2 trainings made by other commands (--all-trainings" in told
+        assert f"2 trainings on other texts (--where data=NAME fits one: {text})" in told
+        assert "1 of 3 planned runs have no result" in told
+        assert len(stored_runs(store, all_trainings=True).table) == 4
+        assert len(stored_runs(store, all_texts=True).table) == 4
+        assert len(stored_runs(store, all_trainings=True, all_texts=True).table) == 6
+    with pytest.raises(UserError, match=r"T: 2 runs; the surface has 5 unknowns.*2 trainings made by other commands"):
+        plait.scale.fit(url, target=1e10)
+    with pytest.raises(UserError, match="swiglu: 2 runs"):  # the others', named by their pattern
+        plait.scale.fit(url, target=1e10, all_trainings=True)
+    with pytest.raises(UserError, match="--all-trainings is for the runs of a store"):
+        plait.scale.fit(text, target=1e10, all_trainings=True)
 
 
 def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
@@ -384,7 +427,7 @@ from plait.scaling.run import stored_runs
 
 with plait.open_store(sys.argv[1]) as store:
     try:
-        table = stored_runs(store)
+        table = stored_runs(store).table
         print(sorted(set(table.column("architecture"))), table.column("state"))
     except plait.UserError as wrong:
         print(wrong)
@@ -427,12 +470,44 @@ def test_a_mixer_of_ones_own_is_planned_trained_edited_and_trained_again(tmp_pat
         assert not found.missing
         losses.append([row["loss"] for row in found.rows()])
         with plait.open_store(url) as store:
-            table = stored_runs(store)
+            table = stored_runs(store).table
         assert set(table.column("architecture")) == {"mine"}
         assert sorted(table.column("loss")) == sorted(losses[-1])
     assert losses[0] != losses[1]
     with plait.open_store(url) as store:
         assert store.kinds()["train"] == 4
+
+
+def test_a_mixer_edited_between_plan_and_run_is_noticed(tmp_path: Path) -> None:
+    """With the same sizes its runs are trained and a note says so; with others the plan is wrong, and refused."""
+    file, path, url = tmp_path / "halve.py", tmp_path / "plan.json", f"sqlite:///{tmp_path}/plait.db"
+    text = MIXER.replace('"halve"', '"halve-planned"')
+    file.write_text(text.replace("FACTOR", "0.5"))
+    given: dict[str, Any] = {"budgets": [1e6], "params": ["600", "2K"], "seq_len": 16, "batch": 4, "priced": False,
+                             "validation_tokens": 2**10, "mixers": [file], "out": path}  # fmt: skip
+    plan = plait.scale.plan(["mine=d=16 tie=true | (halve-planned swiglu[inner=16])x1"], **given).plan
+    assert list(plan.sources) == ["halve-planned"]
+    assert read_plan(path) == plan
+
+    def run() -> Any:
+        return plait.scale.run(path, mixers=[file], runs=tmp_path, store=url)
+
+    first = run()
+    assert not first.notes
+    file.write_text(text.replace("FACTOR", "2.0"))
+    again = run()
+    assert "halve-planned was edited since the plan was made" in again.notes[0]
+    assert {one.key for one in first.outcomes}.isdisjoint(one.key for one in again.outcomes)
+    file.write_text(
+        text.replace("FACTOR", "2.0").replace("bias=False", "bias=True").replace("d * d}, fl", "d * d + d}, fl")
+    )
+    with pytest.raises(UserError, match=r"halve-planned was edited.*parameters, planned with .*: plan again"):
+        run()
+    document = json.loads(path.read_text())
+    del document["sources"]  # a plan of an earlier version
+    path.write_text(json.dumps(document))
+    with pytest.raises(UserError, match="plan again"):
+        run()
 
 
 @pytest.mark.slow
@@ -521,7 +596,7 @@ def test_tokens_per_byte_are_told_and_stored(tmp_path: Path) -> None:
         assert found.tokens_per_byte == pytest.approx(1.0 if tokenizer == "bytes" else found.tokens_per_byte)
         plait.scale.run(found.plan, runs=tmp_path, store=url)
     with plait.open_store(url) as store:
-        table = stored_runs(store)
+        table = stored_runs(store).table
     assert len(table) == 4
     assert len(set(table.column("tokens_per_byte"))) == 2
 

@@ -157,7 +157,7 @@ def test_the_store_is_named_where_no_file_is(runs_file: Path, monkeypatch: pytes
     from plait.core.errors import UserError
 
     read = scale_fit.read_runs
-    monkeypatch.setattr(scale_fit, "read_runs", lambda file: read(str(runs_file)))
+    monkeypatch.setattr(scale_fit, "read_runs", lambda file, *_: read(str(runs_file)))
     with pytest.raises(UserError, match="no row of the store meets flops<1"):
         scale_fit.fit(target="1e22", where=["flops<1"])
 

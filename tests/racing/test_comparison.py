@@ -78,6 +78,19 @@ def test_the_verdict_tells_by_how_much_the_lowest_two_differ(pair: Comparison) -
         assert f"({low:.3f} to {high:.3f}) nats per token above {best.name}." in told
 
 
+def test_differences_are_shown_as_the_verdict_judges_them(pair: Comparison) -> None:
+    """With the corrected interval; a record of an earlier version has only that of the pair alone."""
+    document = comparison_result(pair).as_dict()
+    (one,) = document["paired"]
+    one["corrected_interval"] = (one["interval"][0] - 1, one["interval"][1] + 1)
+    second = ranking(ComparisonResult.from_dict(document))[1]
+    assert second.interval is not None
+    assert second.interval[1] - second.interval[0] == pytest.approx(one["interval"][1] - one["interval"][0] + 2)
+    del one["corrected_interval"]
+    former = ranking(ComparisonResult.from_dict(document))[1]
+    assert sorted(map(abs, former.interval or ())) == sorted(map(abs, one["interval"]))
+
+
 def test_nothing_is_foreseen_from_the_warm_up(course: Course, store: Store, tmp_path: Path) -> None:
     slow = replace(course, recipe=replace(course.recipe, warmup=12))
     terms = replace(TERMS, search_rates=False)

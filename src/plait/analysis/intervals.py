@@ -124,13 +124,21 @@ def _half_widths(shares: Sequence[Share]) -> tuple[float, float]:
 def holm(chances: Sequence[float | None], level: float = 1 - CONFIDENCE) -> list[bool]:
     """Which of several p-values are significant by Holm's method (1979): the family-wise error rate is at most `level`,
     however the comparisons depend on each other. None is not significant, and not counted as a comparison."""
+    tested = zip(chances, holm_levels(chances, level), strict=True)
+    return [p is not None and at is not None and p <= at for p, at in tested]
+
+
+def holm_levels(chances: Sequence[float | None], level: float = 1 - CONFIDENCE) -> list[float | None]:
+    """The level at which Holm's method tests each p-value, and fails all from the first that it fails: an interval at
+    that level excludes 0 exactly where the method finds a difference. None for None."""
     known = sorted((p, i) for i, p in enumerate(chances) if p is not None)
-    significant = [False] * len(chances)
+    levels: list[float | None] = [None] * len(chances)
+    step, failed = level, False
     for rank, (p, i) in enumerate(known):
-        if p > level / (len(known) - rank):
-            break
-        significant[i] = True
-    return significant
+        step = step if failed else level / (len(known) - rank)
+        failed = failed or p > step
+        levels[i] = step
+    return levels
 
 
 def median_interval(values: ArrayLike) -> tuple[float, float] | None:

@@ -10,9 +10,10 @@ difference counts, minus what the seeds' part already includes. Intervals are St
 of the sum (Welch and Satterthwaite) but at most W − 1: where the windows' part happens to be estimated too small, the
 sum would seem to be known better than it is.
 
-Holm's correction (1979) over all pairs limits the family-wise error rate to 5 %. A difference below the noise is never
-called significant. Diverged seeds are left out and counted; an architecture that diverged with every seed loses to one
-that did not.
+Holm's correction (1979) over all pairs limits the family-wise error rate to 5 %: besides the 95 % interval of each pair
+alone there is one at the level that the correction asks of it, which excludes 0 exactly where a difference is found. A
+difference below the noise is never called significant even so. Diverged seeds are left out and counted; an architecture
+that diverged with every seed loses to one that did not.
 
 Letters: A architectures, S or k seeds, W windows.
 """
@@ -27,8 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from plait.analysis.distributions import student_cdf, t_quantile
-from plait.analysis.intervals import EQUAL, holm
+from plait.analysis.distributions import CONFIDENCE, student_cdf, t_quantile
+from plait.analysis.intervals import EQUAL, holm_levels
 from plait.analysis.pareto import Floats
 from plait.analysis.seed_noise import SeedNoise, Variance
 from plait.core.errors import UserError
@@ -53,8 +54,9 @@ class Judged:
 
 @dataclass(frozen=True)
 class Pair:
-    """`difference`: loss of a minus loss of b, with its 95 % interval and p-value (None with fewer than two seeds).
-    `verdict`: "a" or "b", whichever is better, or NOT_DISTINGUISHABLE."""
+    """`difference`: loss of a minus loss of b, with the 95 % interval and p-value of this pair alone (None with fewer
+    than two seeds). `corrected`: the interval at the level of Holm's correction over all pairs. `verdict`: "a" or
+    "b", whichever is better, or NOT_DISTINGUISHABLE."""
 
     a: str
     b: str
@@ -62,6 +64,7 @@ class Pair:
     interval: tuple[float, float] | None
     p: float | None
     verdict: str
+    corrected: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -123,8 +126,9 @@ def compare_losses(losses: Mapping[str, Mapping[int, ArrayLike]], draws: int = D
     same_seeds = len({frozenset(by) for by in kept.values() if by}) == 1
     noise = SeedNoise({name: run_SW.mean(axis=1) for name, run_SW in runs.items()}, same_seeds)
     floor = math.sqrt(noise.pooled.value) if noise.pooled else None
-    pairs = [_pair(a, b, runs, noise) for a, b in itertools.combinations(table, 2)]
-    significant = holm([pair.p for pair in pairs])
+    differences = [_difference(a, b, runs, noise) for a, b in itertools.combinations(table, 2)]
+    levels = holm_levels([difference.p for difference in differences])
+    pairs = [_judged(difference, level, floor) for difference, level in zip(differences, levels, strict=True)]
     judged = []
     p_best = _p_best(runs, noise, draws)
     for name, by in table.items():
@@ -134,32 +138,52 @@ def compare_losses(losses: Mapping[str, Mapping[int, ArrayLike]], draws: int = D
             reach = t_quantile(spread.freedom) * math.sqrt(spread.value)
             interval = loss - reach, loss + reach
         judged.append(Judged(name, loss, interval, len(by), len(by) - len(kept[name]), p_best.get(name, 0.0)))
-    return Compared(
-        judged, [_verdict(pair, differ, floor) for pair, differ in zip(pairs, significant, strict=True)], floor
-    )
+    return Compared(judged, pairs, floor)
 
 
-def _pair(a: str, b: str, runs: Mapping[str, Floats], noise: SeedNoise) -> Pair:
-    """A pair without a verdict."""
+@dataclass(frozen=True)
+class _Difference:
+    """`error`: its standard error, None if unknown."""
+
+    a: str
+    b: str
+    value: float
+    error: float | None = None
+    freedom: float = 1.0
+
+    @property
+    def p(self) -> float | None:
+        if self.error is None:
+            return None
+        if not self.error:
+            return 1.0 if abs(self.value) <= EQUAL else 0.0
+        return 2 * student_cdf(self.freedom, -abs(self.value) / self.error)
+
+    def interval(self, level: float = 1 - CONFIDENCE) -> tuple[float, float] | None:
+        if self.error is None:
+            return None
+        reach = t_quantile(self.freedom, 1 - level) * self.error
+        return self.value - reach, self.value + reach
+
+
+def _difference(a: str, b: str, runs: Mapping[str, Floats], noise: SeedNoise) -> _Difference:
     if a not in runs or b not in runs:
-        gap = math.nan if a not in runs and b not in runs else math.inf if a not in runs else -math.inf
-        return Pair(a, b, gap, None, None, NOT_DISTINGUISHABLE)
+        return _Difference(
+            a, b, math.nan if a not in runs and b not in runs else math.inf if a not in runs else -math.inf
+        )
     a_SW, b_SW = runs[a], runs[b]
     difference = float(a_SW.mean() - b_SW.mean())
     by_seed = noise.of_difference(a, b)
     if by_seed is None:
-        return Pair(a, b, difference, None, None, NOT_DISTINGUISHABLE)
+        return _Difference(a, b, difference)
     whole = by_seed
     if (windows := a_SW.shape[1]) > 1:
         whole += Variance(_window_variance(a_SW, b_SW), windows - 1)
     if whole.value <= (EQUAL * max(1.0, abs(difference))) ** 2:
-        p = 1.0 if abs(difference) <= EQUAL else 0.0
-        return Pair(a, b, difference, (difference, difference), p, NOT_DISTINGUISHABLE)
-    freedom = min(whole.freedom, windows - 1) if windows > 1 else whole.freedom
-    error = math.sqrt(whole.value)
-    reach = t_quantile(freedom) * error
-    p = 2 * student_cdf(freedom, -abs(difference) / error)
-    return Pair(a, b, difference, (difference - reach, difference + reach), p, NOT_DISTINGUISHABLE)
+        return _Difference(a, b, difference, 0.0)
+    return _Difference(
+        a, b, difference, math.sqrt(whole.value), min(whole.freedom, windows - 1) if windows > 1 else whole.freedom
+    )
 
 
 def _window_variance(a_SW: Floats, b_SW: Floats) -> float:
@@ -177,11 +201,13 @@ def _window_variance(a_SW: Floats, b_SW: Floats) -> float:
     return max(0.0, total) / windows
 
 
-def _verdict(pair: Pair, significant: bool, floor: float | None) -> Pair:
-    certain = significant and abs(pair.difference) >= (floor or 0.0)
-    if certain or math.isinf(pair.difference):
-        return Pair(pair.a, pair.b, pair.difference, pair.interval, pair.p, "a" if pair.difference < 0 else "b")
-    return pair
+def _judged(difference: _Difference, level: float | None, floor: float | None) -> Pair:
+    """`level`: what Holm's correction asks of it; `floor`: the noise between seeds."""
+    value, p = difference.value, difference.p
+    significant = p is not None and level is not None and p <= level and abs(value) >= (floor or 0.0)
+    verdict = ("a" if value < 0 else "b") if significant or math.isinf(value) else NOT_DISTINGUISHABLE
+    corrected = None if level is None else difference.interval(level)
+    return Pair(difference.a, difference.b, value, difference.interval(), p, verdict, corrected)
 
 
 def _p_best(runs: Mapping[str, Floats], noise: SeedNoise, draws: int) -> dict[str, float | None]:

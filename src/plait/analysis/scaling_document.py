@@ -66,6 +66,7 @@ def document(laws: Laws) -> dict[str, Any]:
                     "better": comparison.better,
                     "than": comparison.worse,
                     "probability": comparison.probability,
+                    "p": comparison.p,
                     "difference": comparison.difference,
                     "verdict": comparison.verdict,
                 }
@@ -176,12 +177,16 @@ def notes(laws: Laws) -> list[str]:
     least = max(laws.laws.values(), key=lambda law: law.extrapolation)
     same = len({f"{law.extrapolation:.1g}" for law in laws.laws.values()}) == 1
     of = "" if same else f" of {least.name}"
-    caveats = []
+    caveats = list(laws.runs.remarks)
     smallest = float(laws.runs.flops.min())
     if least.extrapolation > NEAR:
-        caveats = [f"the target is {least.extrapolation:.3g} times the largest budget trained{of}: an extrapolation"]
+        caveats.append(
+            f"the target is {least.extrapolation:.3g} times the largest budget trained{of}: an extrapolation"
+        )
     elif laws.target < smallest:
-        caveats = [f"the target is {laws.target / smallest:.3g} times the smallest budget trained: an extrapolation"]
+        caveats.append(
+            f"the target is {laws.target / smallest:.3g} times the smallest budget trained: an extrapolation"
+        )
     if least.extrapolation > FAR:
         caveats.append(f"beyond {FAR:g} times: the intervals cover noise, not whether the law holds that far")
     for law in laws.laws.values():

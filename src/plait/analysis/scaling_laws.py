@@ -18,6 +18,7 @@ residual noise including the last excluded group.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -139,8 +140,6 @@ def subset(runs: Runs, places: Places) -> Runs:
 
 
 SHARED_LEVEL = 0.05
-#: Share of the bootstrap samples from which a finding counts as shown.
-SURE = 0.95
 CANNOT_SAY = "the data cannot say"
 
 
@@ -231,14 +230,15 @@ SURFACE = ("E", "A", "B", "alpha", "beta")
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two architectures at the target: the difference in loss, and the probability that the better one is better.
-    `significant`: at the 5 % level, two-sided because either could have been the better one, and corrected for the
+    """Two architectures at the target: the difference in loss, the probability that the better one is better, and the
+    p-value, two-sided because either could have been the better one. `significant`: at the 5 % level, corrected for the
     number of pairs (Holm). `validated`: both have as many budgets as intervals were validated with."""
 
     better: str
     worse: str
     probability: float
     difference: Estimate
+    p: float
     validated: bool = True
     significant: bool = False
 
@@ -274,7 +274,7 @@ class Laws:
     def comparisons(self) -> list[Comparison]:
         ordered = sorted(self.laws.values(), key=lambda law: law.loss_at_target()[0])
         pairs = [_compare(better, worse) for better, worse in combinations(ordered, 2)]
-        significant = holm([2 * (1 - pair.probability) for pair in pairs])
+        significant = holm([pair.p for pair in pairs])
         return [replace(pair, significant=sure) for pair, sure in zip(pairs, significant, strict=True)]
 
     @cached_property
@@ -368,7 +368,19 @@ def _compare(better: Law, worse: Law) -> Comparison:
     (low, low_B), (high, high_B) = better.loss_at_target(), worse.loss_at_target()
     difference = Estimate.of(high - low, high_B - low_B)
     validated = not (better.few_budgets or worse.few_budgets)
-    return Comparison(better.name, worse.name, float(np.mean(low_B < high_B)), difference, validated)
+    chance = float(np.mean(low_B < high_B))
+    return Comparison(better.name, worse.name, chance, difference, p_value(high_B - low_B), validated)
 
 
-__all__ = ["CANNOT_SAY", "CONFIDENCE", "Comparison", "Estimate", "Law", "Laws", "fit_laws"]
+def p_value(difference_B: Floats) -> float:
+    """Of a difference against 0, two-sided: twice the share of samples on the smaller side. No sample there does not
+    mean that none could be, so then it is that of a normal distribution with the samples' mean and spread."""
+    known_B = difference_B[np.isfinite(difference_B)]
+    if not len(known_B):
+        return 1.0
+    if share := min(float(np.mean(known_B <= 0)), float(np.mean(known_B >= 0))):
+        return min(1.0, 2 * share)
+    return math.erfc(abs(float(known_B.mean())) / max(float(known_B.std()), 1e-300) / math.sqrt(2))
+
+
+__all__ = ["CANNOT_SAY", "CONFIDENCE", "Comparison", "Estimate", "Law", "Laws", "fit_laws", "p_value"]

@@ -53,6 +53,7 @@ class Runs:
     attention: Floats | None = None  # share of attention among the sequence mixers
     batch: Floats | None = None
     unit: str = "token"  # of losses and of D: "byte" if several tokenizers are compared
+    remarks: tuple[str, ...] = ()  # on how they were selected, in words
 
     def __len__(self) -> int:
         return len(self.loss)
@@ -93,11 +94,21 @@ def runs_of(table: Table) -> Runs:
         params = np.where(np.isnan(active), params, active)
     names = table.columns.get("architecture") or [None] * len(table)
     architecture = tuple(ALL if name is None else str(name) for name in names)
-    extra = {name: _positive(table, name) for name in ("state", "batch") if _has(table, name)}
+    state, batch = (_positive(table, name) if _has(table, name) else None for name in ("state", "batch"))
     attention = _shares(table, "attention") if _has(table, "attention") else None
     unit = "token" if per_byte is None else "byte"
     runs = Runs(
-        flops, params, tokens, loss, architecture, _groups(architecture, flops), attention=attention, unit=unit, **extra
+        flops,
+        params,
+        tokens,
+        loss,
+        architecture,
+        _groups(architecture, flops),
+        state,
+        attention,
+        batch,
+        unit,
+        _lengths(table),
     )
     for name in runs.names:
         _check(runs, name)
@@ -186,6 +197,17 @@ def _one_vocabulary(table: Table) -> None:
                 f"else in each; fit one at a time, --where {column}={seen[0]}, or give a column {PER_BYTE} to compare "
                 "them by the byte."
             )
+
+
+def _lengths(table: Table) -> tuple[str, ...]:
+    seen = sorted({value for value in table.columns.get("seq_len", []) if value is not None}, key=str)
+    if len(seen) < 2:
+        return ()
+    lengths = ", ".join(map(str, seen[:4]))
+    return (
+        f"runs of several sequence lengths ({lengths}): a loss over a longer context is another quantity, so the law "
+        f"mixes them; --where seq_len={seen[-1]} fits one",
+    )
 
 
 def _groups(architecture: tuple[str, ...], flops: Floats) -> Places:

@@ -30,10 +30,12 @@ __all__ = ["fit", "pitfall", "plan", "probe", "run"]
 
 @dataclass(frozen=True)
 class ScalingRuns(Result):
-    """The results of a plan's runs. `missing`: those that diverged or are being trained elsewhere, with the reason."""
+    """The results of a plan's runs. `missing`: those that diverged or are being trained elsewhere, with the reason.
+    `notes`: users' mixers that were edited since the plan was made."""
 
     outcomes: tuple[RunOutcome, ...] = field(repr=False)
     missing: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def rows(self) -> list[dict[str, Any]]:
         return [
@@ -51,7 +53,7 @@ class ScalingRuns(Result):
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        return {"runs": self.rows(), "missing": list(self.missing)}
+        return {"runs": self.rows(), "missing": list(self.missing), "notes": list(self.notes)}
 
 
 def run(
@@ -74,7 +76,7 @@ def run(
     work. If interrupted, the same call resumes. `log`: also log for tensorboard, wandb or mlflow.
     """
     from plait.data import open_corpus
-    from plait.scaling.plan import read_plan
+    from plait.scaling.plan import notes_on_edits, read_plan
     from plait.scaling.run import run_plan
     from plait.training.distributed import usable
     from plait.training.sinks import sink_names
@@ -90,6 +92,7 @@ def run(
     corpus = open_corpus(read.data, tokenizer=read.tokenizer)
     models = [architecture(run.spec) for run in read.runs]
     require_sound(models)
+    notes = notes_on_edits(read)
     sources = {source.hash: source for model in models for source in model.mixer_sources.values()}
     names = f"{len(read.runs):,} trainings on {read.data}"
     with opened_store(store) as opened, published(opened, "scale run", names) as job:
@@ -113,7 +116,7 @@ def run(
         for outcome in outcomes
         if outcome.result is None
     ]
-    return ScalingRuns(tuple(outcomes), tuple(missing))
+    return ScalingRuns(tuple(outcomes), tuple(missing), notes)
 
 
 #: Poli et al. 2024, appendix C.

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from plait.analysis.probe_scale import Trend
     from plait.analysis.scaling_laws import Laws
     from plait.analysis.table import Table
+    from plait.scaling.run import StoredRuns
     from plait.scaling.stored import Probed
 
 
@@ -72,6 +74,7 @@ def fit(
     draws: int = DRAWS,
     seed: int = 0,
     all_budgets: bool = False,
+    all_trainings: bool = False,
     mixers: Sequence[str | Path] = (),
     svg: str | Path | None = None,
     page: str | Path | None = None,
@@ -83,8 +86,8 @@ def fit(
 
     Groups of the smallest budgets that contradict the law of the larger ones are left out, unless `all_budgets`.
     `mixers`: files with mixers of your own that stored runs use. `svg`: a file for the figure; `page`: one for a
-    self-contained HTML page. Without a file, or with a store's URL, the runs are those that `plait.scale.run`
-    stored."""
+    self-contained HTML page. Without a file, or with a store's URL, the runs are those of `plait.scale.run`, on the
+    text of the newest; `all_trainings`: those of other commands as well. Notes say what was left out."""
     from plait.analysis.scaling_laws import fit_laws
     from plait.analysis.scaling_runs import rename_columns, runs_of
 
@@ -92,14 +95,21 @@ def fit(
     flops = flops_of(target, "--target")
     if draws < 20:
         raise UserError(f"--draws {draws}: a bootstrap needs at least 20 draws; 1000 give stable intervals.")
-    table = rename_columns(read_runs(file), columns or {}).where(where or [])
+    by_text = any(re.match(r"\s*data\s*[!<>=]", condition) for condition in where or [])
+    stored = read_runs(file, all_trainings, by_text)
+    table = rename_columns(stored.table, columns or {}).where(where or [])
     if not len(table):
         raise UserError(f"no row of {file or 'the store'} meets {' and '.join(where or [])}.")
     if page is not None:
         from plait.reporting.page import check_writable
 
         check_writable(Path(page))
-    laws = fit_laws(runs_of(table), flops, draws=draws, seed=seed, all_budgets=all_budgets)
+    try:
+        runs = runs_of(table)
+    except UserError as wrong:
+        raise UserError(f"{wrong} {'; '.join(stored.left_out)}".strip()) from None
+    runs = replace(runs, remarks=(*stored.left_out, *runs.remarks))
+    laws = fit_laws(runs, flops, draws=draws, seed=seed, all_budgets=all_budgets)
     fitted = ScalingFit(laws, table.name)
     if svg is not None:
         from plait.reporting.svg import save
@@ -113,16 +123,18 @@ def fit(
     return fitted
 
 
-def read_runs(file: str | Path | None) -> Table:
+def read_runs(file: str | Path | None, all_trainings: bool = False, all_texts: bool = False) -> StoredRuns:
     """The rows of a file, or the runs of a store."""
     from plait.analysis.table import read_table
     from plait.records import open_store
-    from plait.scaling.run import stored_runs
+    from plait.scaling.run import StoredRuns, stored_runs
 
     if file is None or "://" in str(file):
         with open_store(None if file is None else str(file)) as store:
-            return stored_runs(store)
-    return read_table(str(file))
+            return stored_runs(store, all_trainings, all_texts)
+    if all_trainings:
+        raise UserError(f"--all-trainings is for the runs of a store; {file} is a table, all of which is read.")
+    return StoredRuns(read_table(str(file)), ())
 
 
 def flops_of(text: str | float, option: str) -> float:
@@ -159,11 +171,12 @@ class ProbeScale(Result):
     correlations: list[dict[str, Any]]
     state: Trend | None = None
     order: OrderTest | None = None
+    left_out: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The two trends in words."""
-        notes = []
+        """The two trends in words, and what was left out."""
+        notes = list(self.left_out)
         if self.state is not None:
             ends = "" if self.state.interval is None else " ({:.2f} … {:.2f})".format(*self.state.interval)
             count = self.state.architectures
@@ -207,7 +220,8 @@ def probe(
     from plait.scaling.stored import probed, scores_by_pattern
 
     load_mixers(mixers)
-    table = read_runs(file)
+    stored = read_runs(file)
+    table = stored.table
     laws = fit_laws(runs_of(table), flops_of(target, "--target"), draws=draws)
     state, order = None, None
     if scores is None:
@@ -236,7 +250,7 @@ def probe(
             for k, name in enumerate(names)
         ]
         save(probe_figure(rows, laws.target), Path(svg))
-    return ProbeScale(document(correlations), state, order)
+    return ProbeScale(document(correlations), state, order, stored.left_out)
 
 
 def _patterns(table: Table) -> dict[str, str]:

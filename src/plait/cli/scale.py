@@ -137,6 +137,9 @@ def fit(
     all_budgets: Annotated[
         bool, typer.Option("--all-budgets", help="Include small budgets that contradict the law of the larger ones.")
     ] = False,
+    all_trainings: Annotated[
+        bool, typer.Option("--all-trainings", help="Of a store, also the trainings that other commands made.")
+    ] = False,
     svg: Annotated[Path | None, typer.Option(help="Draw IsoFLOP curves, frontiers and gaps.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a self-contained HTML report.")] = None,
     plot: Annotated[bool, typer.Option("--plot", help="Draw the IsoFLOP curves in the terminal.")] = False,
@@ -160,6 +163,7 @@ def fit(
         draws=draws,
         seed=seed,
         all_budgets=all_budgets,
+        all_trainings=all_trainings,
         mixers=mixers or (),
         svg=svg,
         page=out,

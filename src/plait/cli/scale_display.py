@@ -195,6 +195,8 @@ def print_runs(result: ScalingRuns, store: str | None = None) -> None:
     out.print(grid)
     for missing in result.missing:
         out.print(f"missing: {missing}", markup=False, soft_wrap=True)
+    for note in result.notes:
+        paragraph(out, f"note: {note}")
     named = "" if store is None else f" {shlex.quote(store)}" if store.startswith("sqlite:") else " STORE_URL"
     out.print(f"`plait scale fit{named} --target FLOPS` reads them from the store.", markup=False, soft_wrap=True)
 

@@ -59,6 +59,7 @@ def comparison_result(comparison: Comparison, notes: Iterable[str] = ()) -> Comp
             b=pair.b,
             difference=_finite(pair.difference),
             interval=pair.interval,
+            corrected_interval=pair.corrected,
             p=pair.p,
             verdict={"a": pair.a, "b": pair.b}.get(pair.verdict, pair.verdict),
         )

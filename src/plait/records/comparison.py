@@ -51,8 +51,10 @@ class PairedDifference(StoredResult):
     a: str
     b: str
     difference: float | None  # loss of a minus loss of b; None: one of them diverged
-    interval: tuple[float, float] | None
-    p: float | None = None  # p-value; of a race: the probability that a is better
+    interval: tuple[float, float] | None  # of this pair alone: 95 %; of a race 90 %
+    corrected_interval: tuple[float, float] | None = None  # excludes 0 where Holm's correction over all pairs finds a
+    # difference; None in a race, from one seed, and in records of earlier versions
+    p: float | None = None  # p-value of this pair alone; of a race: the probability that a is better
     verdict: str  # the name of the better one, or "not distinguishable"
 
 

@@ -30,7 +30,8 @@ WORSE, SAME, DIVERGED = "worse", "not distinguishable", "diverged"
 
 @dataclass(frozen=True)
 class Ranked:
-    """An architecture and how far its loss is above the lowest."""
+    """An architecture and how far its loss is above the lowest; `interval` is corrected for the number of pairs, as the
+    verdict is, except in records of earlier versions."""
 
     architecture: ComparedArchitecture
     verdict: str
@@ -90,7 +91,7 @@ def _against(result: ComparisonResult, row: ComparedArchitecture, best: str) -> 
     if row.name == best:
         return Ranked(row, "alone" if len(result.architectures) == 1 else "lowest loss")
     pair = next(pair for pair in result.paired if {pair.a, pair.b} == {row.name, best})
-    difference, interval = pair.difference, pair.interval
+    difference, interval = pair.difference, pair.corrected_interval or pair.interval
     if pair.b == row.name:
         difference = None if difference is None else -difference
         interval = None if interval is None else (-interval[1], -interval[0])
@@ -199,7 +200,9 @@ def reading(result: ComparisonResult) -> str:
     seeds = "the noise between seeds is unknown (one seed, or all diverged), so no difference is significant"
     if result.noise is not None:
         seeds = f"standard deviation between seeds {result.noise:.4f}; smaller differences are not distinguishable"
-    return f"Validation loss in nats per token, mean over seeds, with 95 % intervals; {seeds}."
+    several = sum(pair.corrected_interval is not None for pair in result.paired) > 1
+    corrected = ", those of differences corrected for the number of pairs" if several else ""
+    return f"Validation loss in nats per token, mean over seeds, with 95 % intervals{corrected}; {seeds}."
 
 
 def _figures(result: ComparisonResult, ranked: Ranked) -> Element:
@@ -299,20 +302,24 @@ def _plots(result: ComparisonResult) -> list[Element]:
 
 
 def _pairs(result: ComparisonResult) -> Element:
-    columns = ["a", "b", ">a − b, nats per token", ">95 % interval", "better"]
+    columns = ["a", "b", ">a − b, nats per token", ">95 % interval alone", ">corrected", "better"]
     rows: list[list[Child]] = [
         [
             pair.a,
             pair.b,
             "" if pair.difference is None else f"{pair.difference:+.4f}",
-            "" if pair.interval is None else "{:+.4f} … {:+.4f}".format(*pair.interval),
+            *(
+                "" if ends is None else "{:+.4f} … {:+.4f}".format(*ends)
+                for ends in (pair.interval, pair.corrected_interval)
+            ),
             pair.verdict,
         ]
         for pair in result.paired
     ]
     words = (
-        "Paired over the same seeds and validation windows. If all were equal, at most one comparison in twenty would "
-        "have a false verdict."
+        "Paired over the same seeds and validation windows. Verdicts are corrected for the number of pairs (Holm): if "
+        "all were equal, at most one comparison in twenty would have a false one. Corrected intervals exclude 0 where "
+        "that correction finds a difference; one below the noise between seeds is not distinguishable even so."
     )
     return section("Pairwise differences", note(words), table(columns, rows))
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ import numpy as np
 from plait.core.errors import UserError
 from plait.core.files import atomic_write, writing
 from plait.data import Corpus
-from plait.model.architecture import Architecture
+from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
 from plait.scaling.sizes import LEAST_STEPS, Family, PaperRule, Rate, recipe_for, token_flops
 from plait.training.recipe import Recipe
@@ -64,11 +64,14 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Plan:
+    """`sources`: users' mixers and the hashes of their source, which sizes and costs were computed with."""
+
     data: str
     runs: tuple[PlannedRun, ...]
     tokenizer: str | None = None
     precision: str = "fp32"
     validation_tokens: int = VALIDATION_TOKENS
+    sources: dict[str, str] = field(default_factory=dict)
 
     @property
     def flops(self) -> float:
@@ -86,6 +89,7 @@ class Plan:
             "precision": self.precision,
             "validation_tokens": self.validation_tokens,
             "flops": self.flops,
+            **({"sources": self.sources} if self.sources else {}),
             "runs": [run.as_dict() for run in self.runs],
         }
 
@@ -101,7 +105,7 @@ def read_plan(path: Path) -> Plan:
             raise UserError(f"{path} is a plan of version {document['plan']}; this plait reads version {VERSION}.")
         runs = tuple(PlannedRun.of(run) for run in document["runs"])
         settings = {name: document[name] for name in ("tokenizer", "precision", "validation_tokens")}
-        return Plan(document["data"], runs, **settings)
+        return Plan(document["data"], runs, sources=dict(document.get("sources", {})), **settings)
     except OSError as wrong:
         raise UserError(f"cannot read {path}: {wrong.strerror or wrong}.") from None
     except (ValueError, KeyError, TypeError) as wrong:
@@ -179,7 +183,8 @@ def make_plan(
                     values=values, shortest=shortest,
                 )  # fmt: skip
                 runs += [_run(family.name, arch, params, flops, recipe, seed) for seed in range(seeds)]
-    return Plan(data, tuple(runs), tokenizer, precision, validation_tokens)
+    sources = _sources([arch for archs in archs_of.values() for arch in archs])
+    return Plan(data, tuple(runs), tokenizer, precision, validation_tokens, sources)
 
 
 def wanted_sizes(
@@ -199,6 +204,33 @@ def _run(name: str, arch: Architecture, params: int, flops: float, recipe: Recip
     steps = max(1, round(flops / per_token / per_step))
     tokens = steps * per_step
     return PlannedRun(name, flops, arch.text, params, tokens, steps, tokens * per_token, recipe, seed)
+
+
+def _sources(archs: Iterable[Architecture]) -> dict[str, str]:
+    return {name: source.hash for arch in archs for name, source in sorted(arch.mixer_sources.items())}
+
+
+def notes_on_edits(plan: Plan) -> tuple[str, ...]:
+    """A note on each user's mixer that was edited since the plan was made; a `UserError` if planned sizes or FLOPs are
+    wrong since."""
+    archs = {run.spec: architecture(run.spec) for run in plan.runs}
+    now = _sources(archs.values())
+    edited = [name for name in now if plan.sources.get(name, now[name]) != now[name]]
+    for run in plan.runs:
+        arch = archs[run.spec]
+        params = model_cost(arch, seq=1).active_params
+        flops = run.tokens * token_flops(arch, run.recipe.seq_len)
+        if arch.mixer_sources and (params != run.params or not math.isclose(flops, run.flops, rel_tol=1e-9)):
+            raise UserError(
+                f"{', '.join(edited or arch.mixer_sources)} was edited since the plan was made: {run.spec} has "
+                f"{params:,} parameters, planned with {run.params:,}, and takes {flops:.4g} FLOPs, planned with "
+                f"{run.flops:.4g}: plan again with `plait scale plan`."
+            )
+    return tuple(
+        f"{name} was edited since the plan was made, with the same sizes and FLOPs: its runs are trained with the "
+        "source as it is now, and a fit leaves earlier ones out"
+        for name in edited
+    )
 
 
 def warnings(plan: Plan, corpus_tokens: int | None = None) -> list[str]:
@@ -253,7 +285,7 @@ def _growing_batches(plan: Plan) -> list[str]:
     ]
 
 
-__all__ = ["Plan", "PlannedRun", "budgets_of", "make_plan", "read_plan", "warnings"]
+__all__ = ["Plan", "PlannedRun", "budgets_of", "make_plan", "notes_on_edits", "read_plan", "warnings"]
 
 
 LONGEST_STEP = 5.0  # seconds; a model whose step is expected to take longer is not timed

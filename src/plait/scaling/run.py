@@ -6,15 +6,16 @@ resumes.
 
 Also reads the trainings in a store as the table of runs to which scaling laws are fitted.
 
-If the store has records of `plait scale run`, these are the runs they list, of all studies on the same text as the
-newest one. Otherwise all trainings of the store are taken, each architecture named by its pattern of mixers.
+These are the runs that records of `plait scale run` list. Trainings that other commands made are taken only on request,
+each architecture named by its pattern of mixers, and those on other texts than the newest only if `--where` asks for
+them. What is left out is said.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict
@@ -71,9 +72,10 @@ def run_plan(
     log: tuple[str, ...] = (),
     on_progress: OnProgress = lambda *_: None,
 ) -> list[RunOutcome]:
-    """Train the runs that are not in the store yet, the cheapest first, then store a record that lists all of them."""
+    """Store a record that lists all runs, and train those that are not in the store yet, the cheapest first."""
     started = time.time()
     jobs = {job_of(run, plan, corpus).key: run for run in sorted(plan.runs, key=lambda run: run.flops)}
+    _store_study(plan, corpus, jobs, store, started)
     stored = store.has(jobs)
     shares = {key: float(key in stored) for key in jobs}
     common = replace(plan, runs=())
@@ -105,7 +107,6 @@ def run_plan(
         known = store.get(key)
         why = "" if known else DIVERGED if key in diverged else "another process trains it"
         outcomes.append(RunOutcome(run, key, known.result if known else None, why))
-    _store_study(plan, corpus, outcomes, store, started)
     return outcomes
 
 
@@ -134,57 +135,87 @@ def train_planned(worker: Worker, run: PlannedRun, plan: Plan, runs: Path, devic
     return ""
 
 
-def _store_study(plan: Plan, corpus: Corpus, outcomes: list[RunOutcome], store: Store, started: float) -> None:
-    """Store which trainings form this study, and each one's architecture and budget. Only once the whole plan is
-    trained: a stored record cannot be changed afterwards."""
-    if any(outcome.result is None and outcome.why != DIVERGED for outcome in outcomes):
-        return
-    rows = [
-        {"key": outcome.key, "architecture": outcome.run.architecture, "budget": outcome.run.budget}
-        for outcome in outcomes
-    ]
+def _store_study(plan: Plan, corpus: Corpus, jobs: Mapping[str, PlannedRun], store: Store, started: float) -> None:
+    """Store which trainings form this study, and each one's architecture and budget: before any is trained, so that an
+    interrupted study is told from other trainings too."""
+    rows = [{"key": key, "architecture": run.architecture, "budget": run.budget} for key, run in jobs.items()]
     config = {"protocol": PROTOCOL, "data": corpus.as_dict(), "runs": sorted(rows, key=lambda row: str(row["key"]))}
-    diverged = [outcome.key for outcome in outcomes if outcome.result is None]
-    result = {"diverged": diverged, "text": corpus.name, PER_BYTE: tokens_per_byte(corpus)}
+    result = {"text": corpus.name, PER_BYTE: tokens_per_byte(corpus)}
     store.put(Record.of(KIND, config, result, provenance_of(started, time.time() - started)))
 
 
 TRAINED = "train"
 
 
-def stored_runs(store: Store) -> Table:
+@dataclass(frozen=True)
+class StoredRuns:
+    """`left_out`: in words, which trainings of the store are not in the table, and how to include them."""
+
+    table: Table
+    left_out: tuple[str, ...]
+
+
+def stored_runs(store: Store, all_trainings: bool = False, all_texts: bool = False) -> StoredRuns:
+    """The runs of the store's studies on the text of the newest, or on all texts; or all trainings."""
     studied = _studied(store)
-    records: Iterable[Record | None] = map(store.get, studied) if studied else reversed(store.find(TRAINED))
-    newest = _newest_sources([record for record in records if record is not None], studied)
-    rows = [run_row(record, *studied.get(record.key, ())) for record in newest]
-    if not rows:
-        raise UserError(f"{store.name} has no trainings; see `plait scale plan` and `plait scale run`.")
-    return Table.of(store.name, rows)
+    records = list(reversed(store.find(TRAINED)))
+    ours = records if all_trainings else [record for record in records if record.key in studied]
+    if not ours:
+        other = f" Its {_trainings(len(records))} other commands made: --all-trainings fits them." if records else ""
+        raise UserError(
+            f"{store.name} has no trainings of a scaling study; see `plait scale plan` and `plait scale run`.{other}"
+        )
+    text = ours[-1].result["data"]
+    same = [record for record in ours if all_texts or record.result["data"] == text]
+    others = dict.fromkeys(str(record.result["data"]) for record in ours if record.result["data"] != text)
+    newest = _newest_sources(same, studied)
+    reasons = {
+        "made by other commands (--all-trainings includes them)": len(records) - len(ours),
+        f"on other texts (--where data=NAME fits one: {', '.join(others)})": len(ours) - len(same),
+        "of an earlier source of your own mixer": len(same) - len(newest),
+    }
+    told = [f"left out: {_trainings(count)} {why}" for why, count in reasons.items() if count]
+    planned = [key for key, run in studied.items() if run.text == text]
+    if waiting := len(set(planned) - {record.key for record in records}):
+        told.append(f"{waiting} of {len(planned)} planned runs have no result: not trained yet, diverged, or deleted")
+    rows = [run_row(record, *_named(studied.get(record.key))) for record in newest]
+    return StoredRuns(Table.of(store.name, rows), tuple(told))
 
 
-def _studied(store: Store) -> dict[str, tuple[str, float | None]]:
-    """Key of a training → the architecture's name and tokens per byte, for all studies on the newest one's text."""
-    studies = store.find("scale")
+def _trainings(count: int) -> str:
+    return "1 training" if count == 1 else f"{count} trainings"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run as a study lists it."""
+
+    architecture: str
+    per_byte: float | None
+    text: str
+
+
+def _studied(store: Store) -> dict[str, Planned]:
+    """Key of a training → its place in a study."""
     return {
-        row["key"]: (row["architecture"], record.result.get(PER_BYTE))
-        for record in reversed(studies)
-        if _text(record) == _text(studies[0])
+        row["key"]: Planned(row["architecture"], record.result.get(PER_BYTE), str(record.result.get("text")))
+        for record in reversed(store.find(KIND))
         for row in record.config["runs"]
     }
 
 
-def _newest_sources(records: list[Record], studied: Mapping[str, tuple[str, float | None]]) -> list[Record]:
+def _named(run: Planned | None) -> tuple[str | None, float | None]:
+    return (None, None) if run is None else (run.architecture, run.per_byte)
+
+
+def _newest_sources(records: list[Record], studied: Mapping[str, Planned]) -> list[Record]:
     """Leave out runs of a user's own mixer that were trained before its file was last edited."""
     sources = {_name(record, studied): record.config.get("sources") for record in records}  # the last is the newest
     return [record for record in records if record.config.get("sources") == sources[_name(record, studied)]]
 
 
-def _name(record: Record, studied: Mapping[str, tuple[str, float | None]]) -> str:
-    return studied[record.key][0] if record.key in studied else str(record.config["spec"])
-
-
-def _text(record: Record) -> Any:
-    return record.result.get("text") or record.config["data"]
+def _name(record: Record, studied: Mapping[str, Planned]) -> str:
+    return studied[record.key].architecture if record.key in studied else str(record.config["spec"])
 
 
 class RunRow(TypedDict):
@@ -199,6 +230,7 @@ class RunRow(TypedDict):
     state: float | None
     attention: float
     batch: int
+    seq_len: int
     vocab: int
     tokens_per_byte: float | None
     lr: float
@@ -222,6 +254,7 @@ def run_row(record: Record, name: str | None = None, per_byte: float | None = No
         "state": (cost.fixed_state + cost.kv_cache) or None,
         "attention": attention_share(arch),
         "batch": recipe["batch"] * recipe["seq_len"],
+        "seq_len": int(recipe["seq_len"]),
         "vocab": arch.header.vocab,
         "tokens_per_byte": per_byte,
         "lr": recipe["lr"],
