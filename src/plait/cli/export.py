@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from plait.cli.options import AsJson, Mixers, Runs
-from plait.cli.output import console, count, print_json
+from plait.cli.output import console, count, print_json, wrote
 
 
 def command(
@@ -37,11 +37,11 @@ def command(
 
     with _busy("exporting", as_json):
         result = export(run, to, output, length=length, force=force, mixers=mixers or (), runs=runs)
+    wrote(result.output, as_json=as_json)
     if as_json:
         print_json(result.as_dict())
         return
     out = console()
-    out.print(f"wrote [bold]{result.output}[/]")
     gap = f"{result.largest_difference:.1g} of their standard deviation"
     checked = f"[green]checked[/]: read again, its logits differ from the model's in float64 by at most {gap}"
     out.print(checked, soft_wrap=True)
@@ -64,10 +64,11 @@ def import_command(
     from plait.api.export import import_weights
 
     result = import_weights(folder, output, force=force)
+    wrote(output, as_json=as_json)
     if as_json:
         print_json(result.as_dict())
     else:
-        console().print(f"{output}: {count(result.params)} parameters\n{result.spec}", markup=False)
+        console().print(f"{count(result.params)} parameters\n{result.spec}", markup=False)
 
 
 def _busy(what: str, quiet: bool) -> Any:
