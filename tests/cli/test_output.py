@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import math
+import time
 
 import pytest
 from rich.console import Console
@@ -91,6 +92,20 @@ def test_progress_in_a_log_is_a_line_now_and_then() -> None:
     assert gaps[0] <= 10
     assert 100 <= gaps[-1] <= 120
     assert written.getvalue().splitlines()[0] == f"plait: searching, 0 % after {at[0]} s; loss 3"
+
+
+def test_one_long_step_gets_its_lines_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export's single steps take half a minute, during which nothing is reported."""
+    monkeypatch.setattr(output, "FIRST_LINE", 0.05)
+    monkeypatch.setattr(output, "REPEAT_SECONDS", 0.01)
+    with progress_bar(quiet=False) as bar:
+        bar("writing m.onnx", 0.08, 1)
+        deadline = time.monotonic() + 10
+        said = ""
+        while not said and time.monotonic() < deadline:
+            time.sleep(0.02)
+            said = capsys.readouterr().err
+    assert said.startswith("plait: writing m.onnx, 8 % after ")
 
 
 def test_a_line_tells_the_time_left_of_its_stage() -> None:

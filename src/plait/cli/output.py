@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import json
 import math
-import operator
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +31,7 @@ UNLIMITED = 1_000_000  # width of a pipe or file, in which no line is broken
 NARROW = 100  # terminal width below which bars are short
 LEAST_WIDTH = 24  # characters for a column of long text, such as a spec
 LONGEST_WORD = 30  # in a table's text; longer ones, such as paths, may be broken
+REPEAT_SECONDS = 1.0
 FIRST_LINE, LAST_LINE = 3.0, 120.0  # seconds before the first line of progress in a log, and at most between two
 
 
@@ -183,28 +184,29 @@ class FittingTable(Table):
 
 
 def _widths(column: Column, console: Console, options: ConsoleOptions) -> list[int]:
-    """Three widths of a column: without breaks; with a heading broken between words; with text broken too."""
+    """Widths of a column, the best first: whole; with long text broken; with the heading broken; with both broken."""
     unlimited = options.update_width(UNLIMITED)
     heading = console.measure(column.header, options=unlimited)
     cells = [console.measure(cell, options=unlimited) for cell in column.cells]
     longest = max((cell.maximum for cell in cells), default=0)
+    whole = max(heading.maximum, longest)
     if column.no_wrap:
-        return [max(heading.maximum, longest)] * 3
-    word = max((min(cell.minimum, LONGEST_WORD) for cell in cells), default=0)
-    text = word if column.justify == "left" else longest
-    return [max(wide, longest) for wide in (heading.maximum, heading.minimum)] + [max(heading.minimum, text)]
+        return [whole] * 4
+    word = longest
+    if column.justify == "left":
+        word = max((min(cell.minimum, LONGEST_WORD) for cell in cells), default=0)
+    comfortable = min(longest, max(word, LEAST_WIDTH))
+    return [whole, max(heading.maximum, comfortable), max(heading.minimum, longest), max(heading.minimum, word)]
 
 
 def _fitting_widths(widths: Sequence[Sequence[int]], room: int) -> list[int] | None:
     """A width for each column, in sum at most `room`, with as few breaks as possible; None if there is none."""
-    most = [column[0] for column in widths]
-    if sum(most) <= room:
-        return most
-    for level, least in enumerate(zip(*widths, strict=True)):
-        if sum(least) <= room:
-            shown, most = list(least), [column[level - 1] for column in widths]
-            while sum(shown) < room and any(map(operator.lt, shown, most)):  # the narrowest first
-                growing = (at for at in range(len(shown)) if shown[at] < most[at])
+    whole = [column[0] for column in widths]
+    for least in zip(*widths, strict=True):
+        if (left := room - sum(least)) >= 0:
+            shown = list(least)
+            for _ in range(min(left, sum(whole) - sum(least))):  # the narrowest broken one gets the next character
+                growing = (at for at in range(len(shown)) if shown[at] < whole[at])
                 shown[min(growing, key=shown.__getitem__)] += 1
             return shown
     return None
@@ -289,14 +291,40 @@ def time_left(left: TimeLeft) -> str:
 
 
 @contextmanager
+def _repeated(lines: ProgressLines) -> Iterator[Callable[[str, float | None], None]]:
+    """`lines.tell`, called again with the same until there is news: one long step also gets its lines."""
+    latest: list[tuple[str, float | None]] = []
+    ended, lock = threading.Event(), threading.Lock()
+
+    def tell(what: str, share: float | None) -> None:
+        with lock:
+            latest[:] = [(what, share)]
+            lines.tell(what, share)
+
+    def repeat() -> None:
+        while not ended.wait(REPEAT_SECONDS):
+            with lock:
+                for what, share in latest:
+                    lines.tell(what, share)
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield tell
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[OnProgress]:
     """A bar on standard error that disappears when all is done; occasional lines if that is not a terminal."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     errors = SafeConsole(file=unguarded(sys.stderr))  # the current stream: the harness's output is captured
     if not errors.is_terminal:
-        lines = ProgressLines(sys.stderr)
-        yield lambda what, done, total: lines.tell(what, done / total if total else None)
+        with _repeated(ProgressLines(sys.stderr)) as tell:
+            yield lambda what, done, total: tell(what, done / total if total else None)
         return
     if quiet:
         yield ignore
