@@ -195,6 +195,7 @@ def _widths(column: Column, console: Console, options: ConsoleOptions) -> list[i
     word = longest
     if column.justify == "left":
         word = max((min(cell.minimum, LONGEST_WORD) for cell in cells), default=0)
+        word = max(word, min(longest, LEAST_WIDTH * 2 // 3))
     comfortable = min(longest, max(word, LEAST_WIDTH))
     return [whole, max(heading.maximum, comfortable), max(heading.minimum, longest), max(heading.minimum, word)]
 
