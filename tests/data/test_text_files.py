@@ -71,7 +71,11 @@ def test_plain_text_of_other_endings_is_text(tmp_path: Path, opened, name: str) 
         ("a.parquet", b"PAR1 but not really", "cannot be read as Parquet"),
         ("a.txt", b"some latin-1 text: gr\xfc\xdfe" * 3, "not UTF-8 text: byte 21 is 0xfc"),
         ("a.txt", b"some latin-1 text: gr\xfc\xdfe" * 3, "iconv -f LATIN1 -t UTF-8"),
-        ("a.txt", "grüße, and ".encode() + b"gr\xfc\xdfe" * 3, "mixes encodings, UTF-8 before that: `iconv -c -f UTF-8 -t UTF-8"),
+        (
+            "a.txt",
+            "grüße, and ".encode() + b"gr\xfc\xdfe" * 3,
+            "mixes encodings, UTF-8 before that: `iconv -c -f UTF-8",
+        ),
         (
             "a.txt",
             "UTF-16 from some editor, grüße".encode("utf-16"),
