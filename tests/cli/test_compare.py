@@ -37,6 +37,7 @@ def test_table_picture_verdict_and_files(plait: Any, tmp_path: Path) -> None:
     assert "a attn swiglu   b gla swiglu" in ran.stdout
     assert "After 1.02 k tokens " in ran.stdout
     assert "At other budgets: " in ran.stdout
+    assert "wrote t.csv\nwrote t.parquet\nwrote c.svg\nwrote page.html" in ran.stdout
     assert (tmp_path / "c.svg").read_text().startswith("<svg")
     page = (tmp_path / "page.html").read_text()
     assert "P(best) against tokens" in page

@@ -124,3 +124,30 @@ def test_losses_of_two_runs(here: Path) -> None:
     Path("par", "log.jsonl").write_text("")
     with pytest.raises(UserError, match="par has logged no loss yet"):
         run(runs.group, "curves", "bert", "par")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "file"),
+    [
+        (("show", "attn", "--svg", "f.svg"), "f.svg"),
+        (("scale", "pitfall", "--svg", "f.svg"), "f.svg"),
+        (("analyse", "aspect", "t.csv", "--metrics", "ppl", "--size", "params", "--svg", "f.svg"), "f.svg"),
+        (("new", "mixer", "mine.py"), "mine.py"),
+        (("report", "-o", "page.html"), "page.html"),
+        (("runs", "export", "out.csv"), "out.csv"),
+    ],
+)
+def test_every_command_says_where_it_wrote(
+    arguments: tuple[str, ...], file: str, plait: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`plait compare --out` did not, others each in their own words; with --json not on standard output."""
+    (tmp_path / "t.csv").write_text(TABLE)
+    with open_store(f"sqlite:///{tmp_path}/runs/plait.db") as store:
+        store.put(Record.of("train", {"protocol": 1, "spec": "attn"}, {"loss": 3.0}, STARTED))
+    ran = plait(*arguments)
+    assert ran.returncode == 0, ran.stderr
+    assert f"wrote {file}\n" in ran.stdout
+    (tmp_path / file).unlink()
+    ran = plait(*arguments, "--json")
+    json.loads(ran.stdout)
+    assert ran.stderr == f"wrote {file}\n"

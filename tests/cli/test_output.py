@@ -6,12 +6,23 @@ import io
 import itertools
 import json
 import math
+import time
 
 import pytest
 from rich.console import Console
 
 from plait.cli import output
-from plait.cli.output import ProgressLines, SafeConsole, fits, paragraph, print_json, print_rows, progress_bar, table
+from plait.cli.output import (
+    ProgressLines,
+    SafeConsole,
+    fits,
+    paragraph,
+    plain,
+    print_json,
+    print_rows,
+    progress_bar,
+    table,
+)
 
 
 def test_numbers_that_json_has_not_are_null(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,6 +55,27 @@ def test_a_table_that_a_terminal_would_break_does_not_fit() -> None:
     assert not fits(Console(width=32), grid)
 
 
+@pytest.mark.parametrize("width", [79, 60, 50, 32])
+def test_a_table_breaks_no_number_and_no_word_in_a_narrow_terminal(width: int) -> None:
+    """At 80 columns `plait show` broke "fox[heads=16" from "]", and `plait measure` its numbers."""
+    grid = table(mixer="left", at="left", params_each="right", fixed_state="right")
+    cells = ["swiglu[inner=2816]", "1, 3, 5 … 47", "12,345,678", "9,876,543"]
+    grid.add_row(*map(plain, cells))
+    out = SafeConsole(file=io.StringIO(), width=width, force_terminal=True, color_system=None, highlight=False)
+    out.print(grid)
+    written = out.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, written.splitlines())) <= width
+    words = [word for cell in (*cells, "params each", "fixed state", "mixer") for word in cell.split()]
+    assert sorted(words) == sorted(word for word in written.split() if word != "at")
+
+
+def test_a_table_in_a_pipe_is_one_line_per_row(capsys: pytest.CaptureFixture[str]) -> None:
+    grid = table(spec="left", what="left")
+    grid.add_row("d=64 | (gla swiglu)x2 " * 20, "word " * 80)
+    output.console().print(grid)
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
 def test_progress_in_a_log_is_a_line_now_and_then() -> None:
     """The first after a few seconds, then ever rarer: a night's training leaves no thousand lines."""
     written, now = io.StringIO(), 0
@@ -60,6 +92,20 @@ def test_progress_in_a_log_is_a_line_now_and_then() -> None:
     assert gaps[0] <= 10
     assert 100 <= gaps[-1] <= 120
     assert written.getvalue().splitlines()[0] == f"plait: searching, 0 % after {at[0]} s; loss 3"
+
+
+def test_one_long_step_gets_its_lines_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export's single steps take half a minute, during which nothing is reported."""
+    monkeypatch.setattr(output, "FIRST_LINE", 0.05)
+    monkeypatch.setattr(output, "REPEAT_SECONDS", 0.01)
+    with progress_bar(quiet=False) as bar:
+        bar("writing m.onnx", 0.08, 1)
+        deadline = time.monotonic() + 10
+        said = ""
+        while not said and time.monotonic() < deadline:
+            time.sleep(0.02)
+            said = capsys.readouterr().err
+    assert said.startswith("plait: writing m.onnx, 8 % after ")
 
 
 def test_a_line_tells_the_time_left_of_its_stage() -> None:

@@ -141,12 +141,12 @@ def test_rm_asks_first(plait: Any, filled: list[Record], tmp_path: Path) -> None
 
 def test_export(plait: Any, filled: list[Record], tmp_path: Path) -> None:
     ran = plait("runs", "export", "out.csv", "--kind", "probe")
-    assert (ran.returncode, ran.stdout) == (0, "3 records in out.csv\n")
+    assert (ran.returncode, ran.stdout) == (0, "3 records\nwrote out.csv\n")
     with (tmp_path / "out.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["config.seed"] for row in rows] == ["2", "1", "0"]
     assert plait("runs", "export", "out.csv").returncode == 2
-    assert plait("runs", "export", "out.csv", "--force", "--where", "seed=0").stdout == "2 records in out.csv\n"
+    assert plait("runs", "export", "out.csv", "--force", "--where", "seed=0").stdout == "2 records\nwrote out.csv\n"
 
 
 MISTAKES = {

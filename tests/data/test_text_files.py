@@ -73,6 +73,11 @@ def test_plain_text_of_other_endings_is_text(tmp_path: Path, opened, name: str) 
         ("a.txt", b"some latin-1 text: gr\xfc\xdfe" * 3, "iconv -f LATIN1 -t UTF-8"),
         (
             "a.txt",
+            "grüße, and ".encode() + b"gr\xfc\xdfe" * 3,
+            "mixes encodings, UTF-8 before that: `iconv -c -f UTF-8",
+        ),
+        (
+            "a.txt",
             "UTF-16 from some editor, grüße".encode("utf-16"),
             "begins as UTF-16 does: `iconv -f UTF-16 -t UTF-8",
         ),
@@ -87,6 +92,25 @@ def test_damaged_files_are_named(tmp_path: Path, opened, name: str, content: byt
     with pytest.raises(UserError, match=message):
         opened(tmp_path / name)
     assert not list((tmp_path / "cache").glob("*/")), "nothing unfinished is left in the cache"
+
+
+@pytest.mark.parametrize("name", ["a.txt", "folder"])
+def test_a_byte_order_mark_is_no_text(tmp_path: Path, opened, text_of, monkeypatch, name: str) -> None:
+    """Nor do tokens that an earlier version cached with it, or results on them, count as this text's."""
+    text = "".join(f"line {number} of the text\n" for number in range(500))
+    file = tmp_path / name
+    if name == "folder":
+        file.mkdir()
+    path = file / "train.txt" if name == "folder" else file
+    path.write_text(text, encoding="utf-8-sig")
+    with monkeypatch.context() as earlier:
+        earlier.setattr("plait.data.text_files._decoded", lambda block, *_: "_" + block.decode().removeprefix("_"))
+        earlier.setattr("plait.data.cache.begins_with_mark", lambda path: False)
+        before = opened(file)
+    corpus = opened(file)
+    assert text_of(corpus, "train").startswith("line 0 of")
+    assert corpus.fingerprint != before.fingerprint
+    assert all("\ufeff" not in text_of(corpus, split) for split in SPLITS)
 
 
 def test_half_characters_in_json_do_no_harm(tmp_path: Path, opened, text_of) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from plait.probing.verdict import Comparison, Score, document, findings, verdict
+from plait.reporting.view_probe import score_of
 from plait.spec import presets
 
 TASKS = ["recall", "compression"]
@@ -193,3 +194,42 @@ def test_findings_are_differences_between_groups_of_the_21():
     assert rows[2].difference == pytest.approx(experts)
     assert rows[0].difference == pytest.approx(striped, abs=0.01)
     assert all(row.interval[0] <= row.difference <= row.interval[1] for row in rows)
+
+
+def test_better_on_every_task_is_better_overall():
+    """It follows, also where the test of the mean alone is weaker, as here: only two seeds have both tasks."""
+    noise = [-0.008, 0.004, 0.009, -0.005, 0.006, -0.006]
+    near = {"a": [0.8, 0.8, 0.8, 0.8, 0.82, 0.78], "b": [0.5 + n for n in noise]}
+    late = {"a": [0.82, 0.78, 0.8, 0.8, 0.8, 0.8], "b": [0.5 + n for n in noise]}
+    rows = [
+        Score(name, task, "", seed + first, value, None, 256)
+        for task, values, first in (("x", near, 0), ("y", late, 4))
+        for name, own in values.items()
+        for seed, value in enumerate(own)
+    ]
+    c = Comparison(["a", "b"], ["x", "y"], rows)
+    assert c.shared_seeds == [4, 5]
+    assert c.difference("a", "b").p > 0.025  # its own half of 5 %
+    assert c.signs("a").overall == {"b": 1}
+    assert c.signs("b").overall == {"a": -1}
+    said = verdict(c, ["a"])
+    assert "better than b overall" in said
+    assert "not distinguishable" not in said
+
+
+def test_a_task_that_differs_and_a_mean_that_does_not_are_explained():
+    wild = [0.1, 0.9, 0.5, 0.2, 0.8]
+    c = compared({"a": {"x": [0.90, 0.91, 0.92, 0.91, 0.90], "y": wild},
+                  "b": {"x": [0.50, 0.52, 0.51, 0.50, 0.51], "y": wild[::-1]}})  # fmt: skip
+    said = verdict(c, ["a"])
+    assert "not distinguishable from b overall; better than b on x" in said
+    assert "the other tasks hide what one task shows; more seeds may show one." in said
+
+
+def test_the_dashboard_shows_the_verdicts_intervals():
+    """`/kind/probe` showed Wilson's interval where the verdict shows Student's."""
+    for accuracies in ([0.9, 0.95, 1.0], [1.0, 1.0], [0.4, 0.5, 0.7]):
+        c = compared({"a": {"x": accuracies}})
+        shown = score_of([{"accuracy": value} for value in accuracies], 256 * len(accuracies))
+        assert shown is not None
+        assert shown.interval == pytest.approx(c.accuracy("a", "x").interval, abs=1e-12)

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.open_run import OpenRun, run_of
 from plait.core.errors import UserError, did_you_mean
+from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.model.architecture import load_mixers
 
 if TYPE_CHECKING:
+    from plait.model.language_model import Encoder, LanguageModel
     from plait.training.run import Run
 
-FORMATS = ("hf", "native", "gguf", "onnx")
+    Model = LanguageModel | Encoder
+
+#: Formats, and the part of the time, as measured, after which the model is loaded, and after which it is written.
+FORMATS = {"hf": (0.35, 0.75), "native": (0.35, 0.75), "gguf": (0.35, 0.75), "onnx": (0.08, 0.84)}
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,7 @@ def export(
     force: bool = False,
     mixers: Sequence[str | Path] = (),
     runs: str | Path = "runs",
+    on_progress: OnProgress = ignore,
 ) -> ExportResult:
     """Write a trained model in another program's format, then read it again and compare the logits.
 
@@ -70,30 +77,38 @@ def export(
     opened = run_of(run, runs)
     target = Path(out or (f"{opened.name}.{to}" if to in ("onnx", "gguf") else f"{opened.name}-{to}"))
     check_free(target, force=force)  # before anything long
+    loaded, written = FORMATS[to]
+    on_progress("loading the model", 0, 1)
+    model = opened.model()
+    on_progress(f"writing {target}", loaded, 1)
+    checking = partial(on_progress, f"reading {target} again and comparing its logits", written, 1)
     if to == "gguf":
-        return _gguf(opened, target, force)
-    return _onnx(opened, target, length, force) if to == "onnx" else _hf(opened, to, target, force)
+        return _gguf(opened, model, target, force, checking)
+    if to == "onnx":
+        return _onnx(opened, model, target, length, force, checking)
+    return _hf(opened, model, to, target, force, checking)
 
 
-def _gguf(run: Run, target: Path, force: bool) -> ExportResult:
+def _gguf(run: Run, model: Model, target: Path, force: bool, checking: Callable[[], None]) -> ExportResult:
     from plait.interop.gguf_file import check_gguf, export_gguf
 
-    model = run.model()
     kept = export_gguf(model, run.tokenizer(), target, name=run.name, force=force)
+    checking()
     return ExportResult(run.name, "gguf", str(target), check_gguf(model, target), tokenizer=kept)
 
 
-def _hf(run: Run, to: str, target: Path, force: bool) -> ExportResult:
+def _hf(run: Run, model: Model, to: str, target: Path, force: bool, checking: Callable[[], None]) -> ExportResult:
     from plait.interop.hf import CLASSES, check_hf, export_hf
     from plait.interop.hf import TOLERANCE as EXACT
     from plait.interop.native import TOLERANCE, export_native
 
-    model, tokenizer = run.model(), run.tokenizer()
+    tokenizer = run.tokenizer()
     loader = CLASSES[run.arch.header.kind][0] if run.arch.header.kind in CLASSES else ""
     if to == "native":
         loader = export_native(model, tokenizer, target, force=force)
     else:
         export_hf(model, tokenizer, target, force=force)
+    checking()
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -106,12 +121,14 @@ def _hf(run: Run, to: str, target: Path, force: bool) -> ExportResult:
     )  # fmt: skip
 
 
-def _onnx(run: Run, target: Path, length: int | None, force: bool) -> ExportResult:
+def _onnx(
+    run: Run, model: Model, target: Path, length: int | None, force: bool, checking: Callable[[], None]
+) -> ExportResult:
     from plait.interop.onnx import check_onnx, export_onnx
 
-    model = run.model()
     longest = length or run.seq_len or run.arch.header.max_len or 512
     export_onnx(model, target, longest, force=force)
+    checking()
     return ExportResult(run.name, "onnx", str(target), check_onnx(model, target, longest), length=longest)
 
 
@@ -137,7 +154,9 @@ def _digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def import_weights(folder: str | Path, out: str | Path, *, force: bool = False) -> ImportResult:
+def import_weights(
+    folder: str | Path, out: str | Path, *, force: bool = False, on_progress: OnProgress = ignore
+) -> ImportResult:
     """Make a run, `out`, of a GPT-2, OPT, Llama (SmolLM2), Mistral, Qwen2, Qwen3, Mamba or Mamba-2 model
     in a local Hugging Face folder."""
     from plait.core.files import check_free, filled_folder
@@ -148,6 +167,7 @@ def import_weights(folder: str | Path, out: str | Path, *, force: bool = False) 
 
     source, target = Path(folder), Path(out)
     check_free(target, force=force)  # before anything long
+    on_progress(f"reading {source}", 0, None)
     model, tokenizer = import_hf(source)
     if tokenizer is None:
         raise UserError(f"{source} has no tokenizer.json: a run needs its tokenizer.")
@@ -157,6 +177,7 @@ def import_weights(folder: str | Path, out: str | Path, *, force: bool = False) 
         "recipe": {"seq_len": trained_length(read_config(source))},
         "imported": {"sha256": _digest(source), "tokenizer": tokenizer.as_dict()},
     }
+    on_progress(f"writing {target}", 0, None)
     with filled_folder(target, force=force) as scratch:
         run = Run(scratch)
         run.write_about({"key": record_key("import", config), "config": config, "tokenizer": str(target / "tokenizer")})

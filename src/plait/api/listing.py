@@ -12,7 +12,7 @@ from typing import Any
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.progress import OnProgress, ignore
-from plait.core.registry import Entry, Table, load_attribute
+from plait.core.registry import Entry, Table, first_paragraph, load_attribute
 from plait.core.result import Result
 from plait.model.architecture import load_mixers
 
@@ -100,7 +100,7 @@ def _mixers() -> list[dict[str, object]]:
             "name": name,
             "kind": options.kind,
             "options": [row["option"] for row in options.describe()],
-            "what": (options.__doc__ or "").strip().splitlines()[0],
+            "what": first_paragraph(options),
             "reference": options.reference,
         })  # fmt: skip
     return rows

@@ -10,7 +10,7 @@ import typer
 
 from plait.api import analyse as verbs
 from plait.cli.options import AsJson, Mixers, StoreUrl
-from plait.cli.output import console, fits, plain, print_json
+from plait.cli.output import FittingTable, console, fits, plain, print_json, wrote
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,9 +49,11 @@ def show(verb: Callable[..., Analysis], arguments: dict[str, Any]) -> None:
     """Call the verb with a command's arguments and print its document as JSON, or its tables and notes."""
     as_json = arguments.pop("as_json")
     result = verb(**arguments)
-    if as_json:
-        print_json(result.as_dict())
-        return
+    print_json(result.as_dict()) if as_json else _print(result)
+    wrote(arguments.get("svg"), as_json=as_json)
+
+
+def _print(result: Analysis) -> None:
     out = console()
     for rows in result.tables.values():
         if rows:
@@ -66,14 +68,12 @@ def show(verb: Callable[..., Analysis], arguments: dict[str, Any]) -> None:
 
 
 def _table(rows: list[Row], headings: list[str]) -> Table:
-    from rich.table import Table as Drawn
-
     from plait.api.analyse_table import cell
 
-    drawn = Drawn(header_style="bold", pad_edge=False, box=None)
+    drawn = FittingTable(header_style="bold", pad_edge=False, box=None)
     for name, heading in zip(rows[0], headings, strict=True):
         number = all(isinstance(row[name], (int, float, type(None))) for row in rows)
-        drawn.add_column(heading, justify="right" if number else "left", overflow="fold")
+        drawn.add_column(heading, justify="right" if number else "left")
     for row in rows:
         drawn.add_row(*(plain(cell(value)) for value in row.values()))
     return drawn

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.options import AsJson, Mixers, StoreUrl
-from plait.cli.output import console, count, plain, print_json, progress_bar, table
+from plait.cli.output import console, count, plain, print_json, progress_bar, table, wrote
 
 if TYPE_CHECKING:
     from plait.api.check import CheckResult
@@ -27,12 +27,14 @@ def new_command(
 
     if kind == "plugin":
         package = new_plugin(path)
-        words = f"{package.folder} written. Try: pip install -e {package.folder} && pytest {package.folder}"
+        words = f"try: pip install -e {package.folder} && pytest {package.folder}"
         print_json(package.as_dict()) if as_json else print(words)
+        wrote(package.folder, as_json=as_json)
         return
     file = new_file(kind, path)
-    words = f"{file.file} written: the {file.kind} {file.name}. Try: {file.next}"
+    words = f"the {file.kind} {file.name}; try: {file.next}"
     print_json(file.as_dict()) if as_json else print(words)
+    wrote(file.file, as_json=as_json)
 
 
 def command(

@@ -25,7 +25,18 @@ from plait.cli.options import (
     Text,
     read_count,
 )
-from plait.cli.output import console, fits, paragraph, passed, plain, print_json, progress_bar, table, within_time
+from plait.cli.output import (
+    console,
+    fits,
+    paragraph,
+    passed,
+    plain,
+    print_json,
+    progress_bar,
+    table,
+    within_time,
+    wrote,
+)
 from plait.core.progress import OnProgress
 from plait.core.units import duration, short
 
@@ -103,6 +114,7 @@ def command(
         )  # fmt: skip
     print_json(result.as_dict()) if as_json else print_comparison(result)
     _write_files(result, svg, out, csv, parquet)  # last, so that an unwritable path loses no results
+    wrote(csv, parquet, svg, out, as_json=as_json)
 
 
 def _check_files(svg: Path | None, out: Path | None, csv: Path | None, parquet: Path | None) -> None:

@@ -28,7 +28,7 @@ from plait.cli.options import (
     TokensPerSecond,
     limit_options,
 )
-from plait.cli.output import NARROW, ProgressLines, console, passed, plain, print_json, table, within_time
+from plait.cli.output import NARROW, ProgressLines, console, passed, plain, print_json, table, within_time, wrote
 from plait.core.units import probability, short
 from plait.designing.advice import forecast_at, labelled
 from plait.device.quantities import in_rows
@@ -140,6 +140,7 @@ def command(
             console(stderr=True).print("interrupted; everything is saved. The same command resumes.")
             raise typer.Exit(130) from None
     print_json(result.as_dict()) if as_json else _print(result)
+    wrote(result.report, as_json=as_json)
 
 
 def _print(result: DesignResult) -> None:
@@ -162,7 +163,6 @@ def _print(result: DesignResult) -> None:
     took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in document["stages"].items())
     out.print(f"\n{document['machine']['seconds']:.0f} s in total: {took}", style="dim")
     out.print(f"trained weights: {document['train']['folder']}", style="dim", markup=False)
-    out.print(f"the page: {result.report}", markup=False)
 
 
 def _print_candidates(out: Console, result: DesignResult) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.options import AsJson, Mixers, Runs, StoreUrl
-from plait.cli.output import console, plain, print_json, progress_bar, table
+from plait.cli.output import console, plain, print_json, progress_bar, table, wrote
 from plait.core.registry import pairs
 from plait.evals import evaluation as evaluations
 
@@ -49,6 +49,7 @@ def command(
         print_json(result.as_dict())
     else:
         _print(result)
+    wrote(*dict.fromkeys(figure for evaluated in result.evaluations for figure in evaluated.figures), as_json=as_json)
 
 
 def _print(result: EvaluateResult) -> None:
@@ -71,8 +72,6 @@ def _print(result: EvaluateResult) -> None:
         if own:
             said = "these runs were not evaluated under equal conditions; set --data and --length to make them equal"
             out.print(said, style="yellow", markup=False)
-        for path in next(iter(by_run.values())).figures:
-            out.print(f"figure {path}", markup=False, soft_wrap=True)
 
 
 def finetune_command(
@@ -103,6 +102,7 @@ def finetune_command(
         print_json(result.as_dict())
     else:
         _print_finetune(result, asked=out is not None)
+    wrote(*result.written, as_json=as_json)
 
 
 def _print_finetune(result: FinetuneResult, *, asked: bool) -> None:
@@ -124,8 +124,6 @@ def _print_finetune(result: FinetuneResult, *, asked: bool) -> None:
         out.print("± is the standard deviation between seeds, not an interval", style="dim")
     if asked and not result.written:
         out.print("no test file in the folder, so no predictions to submit")
-    for path in result.written:
-        out.print(f"written {path}", markup=False, soft_wrap=True)
 
 
 def harness_command(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from plait.cli.options import AsJson, Mixers, Runs
-from plait.cli.output import console, count, print_json
+from plait.cli.output import console, count, print_json, progress_bar, wrote
 
 
 def command(
@@ -35,13 +34,15 @@ def command(
     """Write a trained model in another program's format, then read it again and compare the logits."""
     from plait.api.export import export
 
-    with _busy("exporting", as_json):
-        result = export(run, to, output, length=length, force=force, mixers=mixers or (), runs=runs)
+    with progress_bar(quiet=as_json) as bar:
+        result = export(
+            run, to, output, length=length, force=force, mixers=mixers or (), runs=runs, on_progress=bar
+        )  # fmt: skip
+    wrote(result.output, as_json=as_json)
     if as_json:
         print_json(result.as_dict())
         return
     out = console()
-    out.print(f"wrote [bold]{result.output}[/]")
     gap = f"{result.largest_difference:.1g} of their standard deviation"
     checked = f"[green]checked[/]: read again, its logits differ from the model's in float64 by at most {gap}"
     out.print(checked, soft_wrap=True)
@@ -63,14 +64,10 @@ def import_command(
     """Import a GPT-2, OPT, Llama, Mistral, Qwen or Mamba model from a local Hugging Face folder as a run."""
     from plait.api.export import import_weights
 
-    result = import_weights(folder, output, force=force)
+    with progress_bar(quiet=as_json) as bar:
+        result = import_weights(folder, output, force=force, on_progress=bar)
+    wrote(output, as_json=as_json)
     if as_json:
         print_json(result.as_dict())
     else:
-        console().print(f"{output}: {count(result.params)} parameters\n{result.spec}", markup=False)
-
-
-def _busy(what: str, quiet: bool) -> Any:
-    """Show that something is running: exporters report no progress."""
-    out = console(stderr=True)
-    return nullcontext() if quiet or not out.is_terminal else out.status(what)
+        console().print(f"{count(result.params)} parameters\n{result.spec}", markup=False)

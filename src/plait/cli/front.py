@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from plait.cli.options import AsJson, Mixers, StoreUrl, Tokenizer, limit_options
-from plait.cli.output import console, plain, print_json, progress_bar, table
+from plait.cli.output import console, plain, print_json, progress_bar, table, wrote
 from plait.cli.search import cell, print_front
 from plait.core.units import readable, short
 from plait.device.quantities import in_rows, on_device
@@ -40,6 +40,7 @@ def show(
 
     result = show_front(key, front=front, svg=svg, cube=cube, mixers=mixers or (), store=store)
     print_json(result.as_dict()) if as_json else print_front(result)
+    wrote(svg, cube, as_json=as_json)
 
 
 @group.command()
@@ -165,8 +166,9 @@ def candidates(
         print(result.csv(), end="")
     kept = len(result.candidates)
     of = "" if kept == result.evaluated else f" of {result.evaluated:,}; a record keeps the first"
-    note = f"{kept:,} candidates of search {result.key[:10]}{of}{f' in {out}' if out else ''}"
+    note = f"{kept:,} candidates of search {result.key[:10]}{of}"
     console(stderr=True).print(note, style="dim", markup=False)
+    wrote(out, as_json=as_json)
 
 
 def _cell(name: str, value: Any, measured: bool) -> str:

@@ -46,4 +46,4 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
 def _cell(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value))
-    return plain(str(value))
+    return "" if value is None else plain(str(value))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.options import Answer, AsJson, Batch, Mixers, Mode, StoreUrl, needed_options
-from plait.cli.output import console, plain, print_json, progress_bar, table
+from plait.cli.output import console, plain, print_json, progress_bar, table, wrote
 from plait.core.units import SIZES, percent
 from plait.device.quantities import on_device
 
@@ -64,6 +64,7 @@ def command(
         print_json(over.as_dict()) if as_json else print_lengths(over)
         if svg is not None:  # last, so that an unwritable path loses no results
             over.save_svg(svg)
+            wrote(svg, as_json=as_json)
         return
     if svg is not None:
         raise UserError("--svg draws latency over lengths: also give --lengths, such as 128,256,512.")

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.segment import Segment
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from plait.core.progress import OnProgress, ignore
@@ -24,7 +25,13 @@ from plait.core.units import TimeLeft, duration, parse_duration, percent, short
 
 if TYPE_CHECKING:
     from rich.align import AlignMethod
+    from rich.console import ConsoleOptions, RenderableType, RenderResult
 
+UNLIMITED = 1_000_000  # width of a pipe or file, in which no line is broken
+NARROW = 100  # terminal width below which bars are short
+LEAST_WIDTH = 24  # characters for a column of long text, such as a spec
+LONGEST_WORD = 30  # in a table's text; longer ones, such as paths, may be broken
+REPEAT_SECONDS = 1.0
 FIRST_LINE, LAST_LINE = 3.0, 120.0  # seconds before the first line of progress in a log, and at most between two
 
 
@@ -130,7 +137,14 @@ def unguarded(stream: Any) -> Any:
 def console(stderr: bool = False) -> Console:
     """The console; without a terminal (a pipe, a file) lines may be long."""
     terminal = SafeConsole(highlight=False, stderr=stderr)
-    return terminal if terminal.is_terminal else SafeConsole(highlight=False, stderr=stderr, width=160)
+    return terminal if terminal.is_terminal else SafeConsole(highlight=False, stderr=stderr, width=UNLIMITED)
+
+
+def wrote(*files: object, as_json: bool) -> None:
+    """Say where files that the user asked for are (None: not asked for): with --json on standard error."""
+    for file in files:
+        if file is not None:
+            console(stderr=as_json).print(f"wrote {file}", markup=False, soft_wrap=True)
 
 
 def paragraph(out: Console, text: str, style: str = "") -> None:
@@ -138,9 +152,70 @@ def paragraph(out: Console, text: str, style: str = "") -> None:
     out.print(text, style=style, markup=False, soft_wrap=not out.is_terminal)
 
 
+class FittingTable(Table):
+    """A table that breaks no number and no short word in a narrow terminal: headings wrap first, then text, between
+    words; if that is not enough, each row becomes a block with a line per column."""
+
+    GAP = 2  # between two columns
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = options.max_width - self.GAP * (len(self.columns) - 1)
+        fitting = _fitting_widths([_widths(column, console, options) for column in self.columns], room)
+        if fitting is None:
+            yield from self._blocks()
+            return
+        for column, width in zip(self.columns, fitting, strict=True):
+            column.width = width
+        yield from super().__rich_console__(console, options)
+
+    def _blocks(self) -> Iterator[RenderableType]:
+        if self.title:
+            yield self.title
+        for number, cells in enumerate(zip(*(column.cells for column in self.columns), strict=True)):
+            block = Table(show_header=False, pad_edge=False, box=None)
+            block.add_column(style=self.header_style, overflow="fold")
+            block.add_column(overflow="fold")
+            for column, cell in zip(self.columns, cells, strict=True):
+                if cell:
+                    block.add_row(column.header, cell)
+            if number:
+                yield ""
+            yield block
+
+
+def _widths(column: Column, console: Console, options: ConsoleOptions) -> list[int]:
+    """Widths of a column, the best first: whole; with long text broken; with the heading broken; with both broken."""
+    unlimited = options.update_width(UNLIMITED)
+    heading = console.measure(column.header, options=unlimited)
+    cells = [console.measure(cell, options=unlimited) for cell in column.cells]
+    longest = max((cell.maximum for cell in cells), default=0)
+    whole = max(heading.maximum, longest)
+    if column.no_wrap:
+        return [whole] * 4
+    word = longest
+    if column.justify == "left":
+        word = max((min(cell.minimum, LONGEST_WORD) for cell in cells), default=0)
+        word = max(word, min(longest, LEAST_WIDTH * 2 // 3))
+    comfortable = min(longest, max(word, LEAST_WIDTH))
+    return [whole, max(heading.maximum, comfortable), max(heading.minimum, longest), max(heading.minimum, word)]
+
+
+def _fitting_widths(widths: Sequence[Sequence[int]], room: int) -> list[int] | None:
+    """A width for each column, in sum at most `room`, with as few breaks as possible; None if there is none."""
+    whole = [column[0] for column in widths]
+    for least in zip(*widths, strict=True):
+        if (left := room - sum(least)) >= 0:
+            shown = list(least)
+            for _ in range(min(left, sum(whole) - sum(least))):  # the narrowest broken one gets the next character
+                growing = (at for at in range(len(shown)) if shown[at] < whole[at])
+                shown[min(growing, key=shown.__getitem__)] += 1
+            return shown
+    return None
+
+
 def table(title: str | None = None, **columns: str) -> Table:
     """A table whose columns are given as name='left' or name='right'; underscores become spaces."""
-    grid = Table(title=title, title_justify="left", header_style="bold", pad_edge=False, box=None)
+    grid = FittingTable(title=title, title_justify="left", header_style="bold", pad_edge=False, box=None)
     for name, justify in columns.items():
         grid.add_column(name.replace("_", " "), justify=justify, overflow="fold")  # type: ignore[arg-type]
     return grid
@@ -149,11 +224,7 @@ def table(title: str | None = None, **columns: str) -> Table:
 def fits(out: Console, grid: Table) -> bool:
     """Whether a table is shown without breaking its cells. rich measures within the console's own width, in which
     everything fits."""
-    return out.measure(grid, options=out.options.update_width(10_000)).maximum <= out.width
-
-
-NARROW = 100  # terminal width below which bars are short
-LEAST_WIDTH = 24  # characters for a column of long text, such as a spec
+    return out.measure(grid, options=out.options.update_width(UNLIMITED)).maximum <= out.width
 
 
 def print_rows(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]], long: Collection[str]) -> None:
@@ -221,14 +292,40 @@ def time_left(left: TimeLeft) -> str:
 
 
 @contextmanager
+def _repeated(lines: ProgressLines) -> Iterator[Callable[[str, float | None], None]]:
+    """`lines.tell`, called again with the same until there is news: one long step also gets its lines."""
+    latest: list[tuple[str, float | None]] = []
+    ended, lock = threading.Event(), threading.Lock()
+
+    def tell(what: str, share: float | None) -> None:
+        with lock:
+            latest[:] = [(what, share)]
+            lines.tell(what, share)
+
+    def repeat() -> None:
+        while not ended.wait(REPEAT_SECONDS):
+            with lock:
+                for what, share in latest:
+                    lines.tell(what, share)
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield tell
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[OnProgress]:
     """A bar on standard error that disappears when all is done; occasional lines if that is not a terminal."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     errors = SafeConsole(file=unguarded(sys.stderr))  # the current stream: the harness's output is captured
     if not errors.is_terminal:
-        lines = ProgressLines(sys.stderr)
-        yield lambda what, done, total: lines.tell(what, done / total if total else None)
+        with _repeated(ProgressLines(sys.stderr)) as tell:
+            yield lambda what, done, total: tell(what, done / total if total else None)
         return
     if quiet:
         yield ignore

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.options import AsJson, Mixers
-from plait.cli.output import console, print_json, progress_bar, table, within_time
+from plait.cli.output import console, print_json, progress_bar, table, within_time, wrote
 
 if TYPE_CHECKING:
     from plait.api.profile import ProfileResult
@@ -56,6 +56,7 @@ def command(
             on_progress=lambda what, done, total: on_progress(f"{what[:40]:<40}", done, total),
         )
     print_json(result.as_dict()) if as_json else _print(result)
+    wrote(result.path, as_json=as_json)
 
 
 @group.command()
@@ -101,7 +102,7 @@ def _machine(profile: Profile) -> str:
 def _print(result: ProfileResult) -> None:
     out, profile = console(), result.profile
     counts = profile.describe()["points"]
-    out.print(f"{result.path}: {_machine(profile)}", markup=False)
+    out.print(_machine(profile), markup=False)
     out.print(
         f"{counts['layer']} layers, {counts['outside']} embeddings and outputs, {counts['model']} whole models "
         f"in {profile.seconds:.0f} s; {counts['noisy']} of them noisy"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 import typer
 
 from plait.cli.options import AsJson, Runs, StoreUrl
-from plait.cli.output import console, finite, plain, print_json, print_rows, table
+from plait.cli.output import console, finite, plain, print_json, print_rows, table, wrote
 from plait.core.errors import UserError
 from plait.records.record import flat
 
@@ -103,6 +103,7 @@ def curves(
         console().print(grid)
     if svg is not None:
         result.save_svg(svg)
+        wrote(svg, as_json=as_json)
 
 
 @group.command()
@@ -140,10 +141,8 @@ def export(
     from plait.api.runs import export as write
 
     written = write(path, kind, where=_conditions(where), overwrite=force, store=store)
-    if as_json:
-        print_json({"file": str(path), "records": written})
-        return
-    print(f"{_number(written)} in {path}")
+    print_json({"file": str(path), "records": written}) if as_json else print(_number(written))
+    wrote(path, as_json=as_json)
 
 
 @group.command()

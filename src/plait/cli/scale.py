@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from plait.cli.options import AsJson, Cluster, GpusPerTraining, Log, Mixers, Runs, StoreUrl, Text
-from plait.cli.output import console, passed, print_json
+from plait.cli.output import passed, print_json, wrote
 from plait.core.errors import UserError
 
 group = typer.Typer(help="Scaling laws with error bars: plan runs, train them, fit.", no_args_is_help=True)
@@ -76,6 +76,7 @@ def plan(
         **passed(arguments, "arch", "set_", "as_json", params=names(params)),
     )
     print_json(result.as_dict()) if as_json else print_plan(result, out, mixers or ())
+    wrote(out, as_json=as_json)
 
 
 @group.command()
@@ -169,9 +170,7 @@ def fit(
         page=out,
     )
     print_json(result.as_dict()) if as_json else print_fit(result.laws, plot=plot)
-    for done, path in (("drawn", svg), ("written", out)):
-        if path is not None and not as_json:
-            console().print(f"{done}: {path}", markup=False, soft_wrap=True)
+    wrote(svg, out, as_json=as_json)
 
 
 def _column_names(pairs: list[str]) -> dict[str, str]:
@@ -207,6 +206,7 @@ def probe(
 
     result = verb(file, target=target, scores=scores, svg=svg, mixers=mixers or (), store=store)
     print_json(result.as_dict()) if as_json else print_probe(result)
+    wrote(svg, as_json=as_json)
 
 
 @group.command()
@@ -223,3 +223,4 @@ def pitfall(
 
     result = verb(flops=flops, batch=batch, growth=growth, svg=svg)
     print_json(result.as_dict()) if as_json else print_pitfall(result)
+    wrote(svg, as_json=as_json)

@@ -172,7 +172,7 @@ def print_plan(result: ScalingPlan, out_file: Path | None, mixers: Sequence[str]
         paragraph(out, f"warning: {warning}")
     if out_file is not None:
         command = f"plait scale run {out_file}{_with(mixers)}"
-        out.print(f"written: {out_file}; train it with `{command}`", markup=False, soft_wrap=True)
+        out.print(f"train it with `{command}`", markup=False, soft_wrap=True)
 
 
 def _with(mixers: Sequence[str]) -> str:

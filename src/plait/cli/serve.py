@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.options import AsJson, Mixers, StoreUrl
-from plait.cli.output import console, print_json
+from plait.cli.output import console, print_json, wrote
 
 if TYPE_CHECKING:
     from plait.serving.server import Address
@@ -71,6 +71,5 @@ def report_command(
         print_json(result.as_dict())
     else:
         counts = ", ".join(f"{count} {name}" for name, count in result.kinds.items())
-        console().print(f"{result.page} written: {counts}", markup=False)
-        for file in result.files:
-            console().print(file, markup=False)
+        console().print(counts, markup=False)
+    wrote(result.page, *result.files, as_json=as_json)

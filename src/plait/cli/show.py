@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.options import AsJson, Mixers
-from plait.cli.output import console, count, plain, print_json, table
+from plait.cli.output import console, count, plain, print_json, table, wrote
 from plait.core.errors import UserError
 from plait.core.units import percent, short
 
@@ -53,6 +53,7 @@ def command(
         print_json(result.as_dict())
     else:
         _print(result)
+    wrote(svg, as_json=as_json)
 
 
 def _print(shown: ShowResult) -> None:

@@ -19,7 +19,7 @@ from plait.cli.options import (
     Text,
     read_count,
 )
-from plait.cli.output import passed, print_json
+from plait.cli.output import passed, print_json, wrote
 from plait.cli.study_display import (
     draw_placement,
     draw_proxies,
@@ -76,6 +76,7 @@ def command(
     print_json(result.as_dict()) if as_json else print_proxies(result.findings)
     if svg is not None:  # last: a place that cannot be written to costs no results
         draw_proxies(svg, result.findings)
+        wrote(svg, as_json=as_json)
 
 
 @group.command()
@@ -117,6 +118,7 @@ def placement(
     print_json(result.as_dict()) if as_json else print_placement(result.findings)
     if svg is not None:  # last: a place that cannot be written to costs no results
         draw_placement(svg, result.findings)
+        wrote(svg, as_json=as_json)
 
 
 @group.command()

@@ -203,7 +203,7 @@ def read_object(path: Path, *, constants: bool = False) -> dict[str, Any]:
 
 def read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte-order mark
     except UnicodeDecodeError:
         raise UserError(f"{path} cannot be read: it is not UTF-8 text.") from None
     except (OSError, MemoryError, ValueError) as wrong:

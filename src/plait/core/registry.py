@@ -48,6 +48,11 @@ def load_attribute(where: str) -> Any:
     return getattr(import_module(module), attribute)
 
 
+def first_paragraph(thing: object) -> str:
+    """The beginning of a docstring in one line, wherever its lines were broken."""
+    return " ".join((thing.__doc__ or "").strip().partition("\n\n")[0].split())
+
+
 @dataclass(eq=False)
 class Table(Generic[Thing]):
     """Iterates over its names: the built-in ones in the order they are written, then the registered ones.
@@ -105,11 +110,11 @@ class Table(Generic[Thing]):
         return UserError(f"unknown {self.kind} '{name}'.{did_you_mean(name, self)} Known: {known}{self.hint}.")
 
     def what(self, name: str) -> str:
-        """One line of description: from the table, the thing's attribute `what`, or its docstring."""
+        """A short description: from the table, the thing's attribute `what`, or its docstring."""
         if name in self.lines and (stated := self.entry(name).what):
             return stated
         thing = self.load(name)
-        return str(getattr(thing, "what", "") or (thing.__doc__ or "").strip().partition("\n")[0])
+        return str(getattr(thing, "what", "") or first_paragraph(thing))
 
     def register(self, name: str, thing: Thing) -> None:
         """Add a user's thing; registering a name again replaces the earlier thing."""

@@ -24,6 +24,7 @@ from plait.core.files import atomic_write, loads
 from plait.core.progress import OnProgress
 from plait.data.corpora import Corpus, fingerprint, split_digests
 from plait.data.sources import SPLITS, Document, TextSource, TokenSource, divided
+from plait.data.text_files import begins_with_mark
 from plait.data.token_files import is_whole, read_meta, read_tokens, write_tokens, written_digests
 from plait.data.tokenizer_table import load_tokenizer, tokenizer_recipe
 
@@ -42,7 +43,10 @@ def open_text(name: str, source: TextSource, tokenizer: str, cache: Path | None,
         if not written["train"]:
             raise UserError(f"'{name}' holds no text to train on.")
 
-    entry = cached(folder, fingerprint(source.identity(), digests, how.identity), _is_good, build)
+    key = [source.identity(), digests, how.identity]
+    if marked := [name for name, path in sorted(source.files().items()) if begins_with_mark(path)]:
+        key.append({"without byte-order mark": marked})  # entries of earlier versions kept it as text
+    entry = cached(folder, fingerprint(*key), _is_good, build)
     meta, loaded = read_meta(entry), load_tokenizer(entry)
     assert meta is not None
     characters = {split: meta["splits"][split]["characters"] for split in SPLITS}

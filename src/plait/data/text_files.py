@@ -17,22 +17,29 @@ from plait.data import token_files as memmap
 from plait.data.sources import SPLITS, Document, TextSource, TokenSource, bounds, split_named
 
 PIECE = 1 << 20  # bytes
+MARK = b"\xef\xbb\xbf"  # the byte-order mark of UTF-8, with which some editors begin a file
 
 
 def text_pieces(path: Path, start: int = 0, stop: int | None = None, *, errors: str = "strict") -> Iterator[str]:
     """The bytes from `start` up to `stop` as text.
 
     Pieces end at line ends if there are any, otherwise after a blank, so that tokenising them separately gives the same
-    result as tokenising the whole.
+    result as tokenising the whole. A byte-order mark is no text, except where `errors` keeps every byte.
     """
     try:
         with path.open("rb") as file:
             at = file.seek(start)
             for block in _blocks(file, stop):
-                yield _decoded(block, path, at, errors)
+                text = _decoded(block, path, at, errors)
+                yield text.removeprefix("\ufeff") if at == 0 and errors == "strict" else text
                 at += len(block)
     except OSError as wrong:
         raise UserError(f"cannot read {path}: {wrong.strerror or wrong}.") from wrong
+
+
+def begins_with_mark(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(MARK)) == MARK
 
 
 def cut_place(path: Path, wanted: int, limit: int) -> int:
@@ -89,15 +96,20 @@ def _decoded(block: bytes, path: Path, at: int, errors: str) -> str:
     except UnicodeDecodeError as wrong:
         raise UserError(
             f"{path} is not UTF-8 text: byte {at + wrong.start} is {block[wrong.start]:#04x} ({wrong.reason}). "
-            f"{_remedy(block, path, at)}"
+            f"{_remedy(block, path, at + wrong.start)}"
         ) from None
 
 
-def _remedy(block: bytes, path: Path, at: int) -> str:
-    if at == 0 and block[:2] in (b"\xff\xfe", b"\xfe\xff"):  # byte-order marks
+def _remedy(block: bytes, path: Path, wrong: int) -> str:
+    if wrong == 0 and block[:2] in (b"\xff\xfe", b"\xfe\xff"):  # byte-order marks
         return f"It begins as UTF-16 does: `iconv -f UTF-16 -t UTF-8 {path}` writes it as UTF-8."
     if b"\0" in block:  # in hardly any text, and in most other files
         return "It has zero bytes, so it is probably no text at all: move it to another folder."
+    with path.open("rb") as file:
+        file.seek(max(0, wrong - PIECE))
+        before = file.read(min(wrong, PIECE))
+    if not before.isascii():
+        return f"It mixes encodings, UTF-8 before that: `iconv -c -f UTF-8 -t UTF-8 {path}` leaves out the other."
     return f"If it is text in another encoding: `iconv -f LATIN1 -t UTF-8 {path}` writes it as UTF-8."
 
 

@@ -8,7 +8,8 @@ one seed there is no interval and no verdict.
 A verdict compares one architecture with all others, overall and on every task. Holm's correction over all these
 comparisons keeps the probability of any false statement at 5 %, half of it for the overall statements and half for
 those about tasks. If the architecture was selected by these same results (the best of many), all pairs count as
-comparisons.
+comparisons. What is better on every task is better overall: that follows from the statements about tasks and needs no
+test of its own, which is weaker where few seeds have all tasks.
 
 `findings` and `by_task` check what the MAD paper reports (Sec. 3.4): its findings 1 to 3 as paired differences over the
 21 architectures, and the best architecture for each task.
@@ -142,10 +143,12 @@ class Comparison:
         level = (1 - CONFIDENCE) / (2 if len(self.tasks) > 1 else 1)
         signs = self._significant([(*pair, None) for pair in pairs], level)
         signs |= self._significant([(*pair, task) for task in self.tasks for pair in pairs], level)
-        return Signs(
-            {other: _sign(signs, name, other, None) for other in others},
-            {task: {other: _sign(signs, name, other, task) for other in others} for task in self.tasks},
-        )
+        by_task = {task: {other: _sign(signs, name, other, task) for other in others} for task in self.tasks}
+        overall = {other: _sign(signs, name, other, None) for other in others}
+        for other in others:
+            if len(same := {by_task[task][other] for task in self.tasks}) == 1:  # on every task, so also on average
+                overall[other] = overall[other] or same.pop()
+        return Signs(overall, by_task)
 
     def _significant(self, pairs: Sequence[Pair], level: float) -> dict[Pair, int]:
         """The sign of each difference that is significant after Holm's correction over all of them and larger than the
@@ -218,8 +221,10 @@ def _sentences(c: Comparison, name: str, chosen: bool) -> str:
         decisive = max(gains, key=lambda task: gains[task] * np.sign(total))
         sentences.append(f"What decided it: {decisive} ({gains[decisive]:+.2f} against {_listed(clear)}).")
     else:
+        on_a_task = any(sign for by_other in signs.by_task.values() for sign in by_other.values())
+        why = " the other tasks hide what one task shows;" if on_a_task else ""
         sentences.append(
-            "No difference in the mean is significant, all comparisons considered: more seeds may show one."
+            f"No difference in the mean is significant, all comparisons considered:{why} more seeds may show one."
         )
     return " ".join(sentences)
 

@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from plait.analysis.intervals import group_share_interval
+from plait.analysis.intervals import Share, estimate
 from plait.core.units import percent
 from plait.records.record import Record
 from plait.reporting.axes import PAGE, Axis, swatch
@@ -61,15 +61,15 @@ def score_of(seeds: Sequence[Mapping[str, Any]], items: float) -> Score | None:
     values = [value for seed in seeds if (value := number(seed.get("accuracy"))) is not None]
     if not values:
         return None
-    interval = group_share_interval(values, items) if len(values) > 1 else None
+    mean = sum(values) / len(values)
+    ends = estimate(values, [Share(mean, items)]).interval  # as in the verdict of `plait probe`
+    interval = None if ends is None else (max(0.0, ends[0]), min(1.0, ends[1]))
     lengths: dict[str, list[float]] = defaultdict(list)
     for seed in seeds:
         for factor, value in mapping(seed.get("lengths")).items():
             if (accuracy := number(value)) is not None:
                 lengths[factor].append(accuracy)
-    return Score(
-        sum(values) / len(values), interval, len(values), {f: sum(some) / len(some) for f, some in lengths.items()}
-    )
+    return Score(mean, interval, len(values), {f: sum(some) / len(some) for f, some in lengths.items()})
 
 
 def scores_of(records: Sequence[Record]) -> tuple[Scores, int]:
@@ -108,7 +108,7 @@ def probes_section(records: Sequence[Record]) -> list[Child]:
     if not ordered:
         return [note("These records contain no accuracy.")]
     tasks = sorted({task for name in ordered for task in scores[name]})
-    words = "Test accuracy, the mean over seeds; below it the 95 % interval, if there are several seeds."
+    words = "Test accuracy, the mean over seeds; below it Student's 95 % interval, if there are several seeds."
     if left:
         words += (
             f" {left:,} trainings with other settings of the same tasks are left out because they are not comparable."
@@ -212,7 +212,7 @@ def probe_view(record: Record, context: Context) -> View:
     ]
     ceiling = number(seeds[0].get("ceiling")) if seeds else None
     ends = score.interval if score else None
-    sure = "95 %: {:.2f} to {:.2f}".format(*ends) if ends else "one seed: no interval"
+    sure = "95 % (Student's t over seeds): {:.2f} to {:.2f}".format(*ends) if ends else "one seed: no interval"
     parts: list[Child] = [
         tiles([
             ("test accuracy", f"{score.accuracy:.3f}" if score else "?", sure),
@@ -316,7 +316,7 @@ def verdict_view(record: Record, context: Context) -> View:
             ("steps", percent(float(ran.get('steps_share') or 1)), "of the protocol's"),
         ]),
         section("What they can do",
-                note("Test accuracy per task, the mean over seeds: 1 is perfect; below it the 95 % interval if known."),
+                note("Test accuracy per task, the mean over seeds: 1 is perfect; below it Student's 95 % interval."),
                 card(tag("div", heat_grid(scores, tasks), class_="scroll wide")),
                 table(columns, listed, chosen=0, keys=[str(row["name"]) for row in rows], name="probe"),
                 *(note(sentence(str(words))) for words in sequence(result.get("notes")))),
