@@ -159,11 +159,39 @@ def test_lists_say_where_each_thing_comes_from(scratch: Path) -> None:
         assert "scratch 1.0" in CliRunner().invoke(app, ["list", kind], env={"COLUMNS": "300"}).output, kind
 
 
-def test_a_quantity_that_does_not_load_stops_nothing_else(scratch: Path) -> None:
-    (scratch / "scratch_quantity.py").write_text("raise OSError('no meter')")
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("raise OSError('no meter')", "does not load: OSError: no meter"),
+        ("LINE = 5", "is not a plait.device.quantities.Quantity."),
+    ],
+)
+def test_a_faulty_quantity_stops_nothing_else(scratch: Path, text: str, fault: str) -> None:
+    (scratch / "scratch_quantity.py").write_text(text)
     assert "latency" in quantities.on_device()
-    with pytest.raises(plait.UserError, match=r"the quantity 'objects' .* does not load: OSError: no meter"):
-        plait.listing("quantities")
+    listed = plait.listing("quantities")
+    assert "latency" in listed.names
+    (told,) = listed.faults
+    assert told == f"the quantity 'objects' of scratch 1.0 (scratch_quantity:LINE) {fault}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_faulty_package_is_named_and_the_rest_is_listed(scratch: Path, kind: str) -> None:
+    """One faulty thing, and `plait list` showed nothing of its kind, not even plait's own."""
+    metadata = scratch / "scratch-1.0.dist-info" / "entry_points.txt"
+    metadata.write_text(f"[plait.{kind}]\n{KINDS[kind]} = builtins:None\n")
+    listed = CliRunner().invoke(app, ["list", kind])
+    assert listed.exit_code == 0, listed.output
+    assert len(listed.stdout.splitlines()) > 3
+    assert f"'{KINDS[kind]}' of scratch 1.0 (builtins:None) " in " ".join(listed.stderr.split())
+
+
+def test_a_faulty_corpus_is_not_mistaken_for_another(scratch: Path) -> None:
+    (scratch / "scratch_corpus.py").write_text("raise OSError('no poems')")
+    with pytest.raises(plait.UserError, match=r"no corpus 'poens': neither a known name nor a file"):
+        open_corpus("poens")
+    with pytest.raises(plait.UserError, match=r"the corpus 'poems' of scratch 1.0 .* does not load: OSError: no poems"):
+        open_corpus("poems")
 
 
 def test_an_optimizer(scratch: Path, tmp_path: Path) -> None:
@@ -198,3 +226,15 @@ def test_a_verb(scratch: Path) -> None:
     unknown = runner.invoke(app, ["parms", "d=16 vocab=8 | attn"]).exception
     assert isinstance(unknown, plait.UserError)
     assert "Did you mean 'params'?" in str(unknown)
+
+
+@pytest.mark.parametrize("text", ["import no_such_thing", "command = 5", "command = max"])
+def test_a_faulty_verb_leaves_the_help(scratch: Path, text: str) -> None:
+    (scratch / "scratch_verb.py").write_text(text)
+    shown = CliRunner().invoke(app, ["--help"])
+    assert shown.exit_code == 0, shown.output
+    assert "Count the parameters" not in shown.stdout
+    assert "Train a model." in shown.stdout
+    asked = CliRunner().invoke(app, ["params", "d=16 vocab=8 | attn"]).exception
+    assert isinstance(asked, plait.UserError)
+    assert str(asked).startswith("the verb 'params' of scratch 1.0 (scratch_verb:command) ")

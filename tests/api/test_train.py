@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 import plait
+from plait.training.run import Run
 
 SPEC = "d=16 | attn[heads=2] swiglu[inner=24]"
 TIMED = {"seconds", "tokens_per_second", "mfu", "trained_now"}
@@ -79,6 +82,19 @@ def test_a_training_begins_with_a_hugging_face_folder(plait_json, tmp_path):
     assert list(losses.values()) == pytest.approx([first.loss] * 3, abs=1e-5)
     with pytest.raises(plait.UserError, match="not a run"):
         plait.train(data="builtin:stdlib", from_run=tmp_path, steps=1)
+
+
+def test_a_training_from_a_run_has_the_runs_tokenizer(plait_json, tmp_path):
+    """On the run's text, the new run could not open it again ("has changed"); on another, the tokenizer was learned
+    anew, and then refused as a different one."""
+    for name, words in (("one", "some words that are here"), ("other", "other words that say more")):
+        (tmp_path / f"{name}.txt").write_text(" ".join(words.split()[at * at % 5] for at in range(9000)))
+    common = {"batch": 2, "seq_len": 16}
+    first = plait.train("d=16 | attn[heads=2]", data=tmp_path / "one.txt", tokenizer="words:size=5", steps=2, **common)
+    tokens = Run(Path(first.folder)).tokenizer().as_dict()
+    for data in (None, tmp_path / "other.txt"):
+        run = Run(Path(plait.train(from_run=first.folder, data=data, steps=1, **common).folder))
+        assert run.corpus().tokenizer.as_dict() == run.tokenizer().as_dict() == tokens
 
 
 def test_a_sweep_averages_over_seeds(plait_json):

@@ -99,7 +99,10 @@ def test_from_on_the_command_line(plait, tmp_path, monkeypatch):
     assert found["spec"] == json.loads(first.stdout)["spec"]
     other = plait("train", "--from", name, "--data", "builtin:stdlib", *small)
     assert other.returncode == 2
-    assert "is tokenised differently" in other.stderr
+    assert f"builtin:stdlib does not fit the tokenizer of {name}: the character" in other.stderr
+    again = plait("train", "--from", name, "--data", "builtin:stdlib", "--tokenizer", "bytes", *small)
+    assert again.returncode == 2
+    assert "is tokenised differently" in again.stderr
     assert plait("train", *small).returncode == 2
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import plait
 from plait.core.errors import UserError
-from plait.core.registry import Entry, Table, load_attribute
+from plait.core.registry import Entry, Table, accept_subclass, load_attribute
 
 LINES: dict[str, str | Entry] = {
     "largest": "builtins:max",
@@ -83,8 +83,30 @@ def test_installed_packages_add_theirs(
     assert table.load("largest") is max  # a table's own name stays its own
     table.register("mine", min)
     assert [table.origin(name) for name in ("largest", "theirs", "mine")] == ["plait", "their-package 1.0", "yours"]
-    with pytest.raises(UserError, match=r"'broken' \(no_such_module:thing\) does not load: ModuleNotFoundError"):
+    with pytest.raises(UserError, match=r"'broken' of their-package 1.0 \(no_such_module:thing\) does not load"):
         table.load("broken")
+
+
+def test_a_faulty_package_affects_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fault names the package; one that ended the program when it was imported ended plait without a word."""
+    points = ["broken = no_such_module:thing", "gone = math:nothing", "five = their_five:FIVE", "ends = their_exit:X"]
+    install(tmp_path, "\n".join([*points, "largest = builtins:min", "theirs = builtins:sum"]))
+    (tmp_path / "their_five.py").write_text("FIVE = 5\n")
+    (tmp_path / "their_exit.py").write_text("import sys\nsys.exit(3)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    functions: Table[Callable[..., object]] = Table("function", LINES, group="plait.test_functions")
+    for _ in range(2):  # nothing is half registered
+        faults = functions.discover()
+        assert [fault.partition(" of their-package 1.0 ")[0] for fault in faults] == [
+            f"the function '{name}'" for name in ("broken", "gone", "five", "ends", "largest")
+        ]
+        assert faults[2].endswith("(their_five:FIVE) is not a function.")
+        assert faults[4].endswith("is left out: there is one of plait already.")
+        assert functions.names() == [*LINES, "theirs"]
+    with pytest.raises(UserError, match=r"'ends' of their-package 1.0 .* does not load: SystemExit: 3"):
+        functions.load("ends")
+    classes: Table[type[object]] = Table("path", {}, "plait.test_functions", accept=accept_subclass("pathlib:PurePath"))
+    assert all(fault.endswith("is not a subclass of pathlib.PurePath.") for fault in classes.discover()[-2:])
 
 
 def test_a_table_without_a_group_asks_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,7 @@ def test_what_a_user_asks_for_reaches_the_design(tmp_path: Path, monkeypatch: py
         "config": config.as_dict(), "pick": {"spec": "d=8 | attn"}, "train": {"recipe": {"lr": 0.1}},
         "race": {"architectures": []}, "budget": {"tokens": 1e6},
     }  # fmt: skip
-    whole, searching, measuring, *_ = workflow.commands(document)
+    whole, searching, measuring, *_ = workflow.commands(document, config)
     for command in (whole, searching):
         assert "--ttft 30ms --token-time 2ms --state 1MB --constraint 'count(attn) >= 1'" in command
         assert "--seq 256 --mode both --batch 2 --threads 2 --answer 8" in command
@@ -187,11 +187,13 @@ def test_the_commands_name_a_users_own_space_and_mixers(tmp_path: Path, monkeypa
         "race": {"architectures": [{"spec": attn}, {"spec": attn}, {"spec": attn}, {"spec": mine}]},
         "budget": {"tokens": 1e6},
     }  # fmt: skip
-    whole, searching, measuring, comparing, training = workflow.commands(document, given.space_given)
+    whole, searching, measuring, comparing, training = workflow.commands(document, given)
     for command in (whole, searching):
         assert "--space own.space" in command
     assert all(command.endswith(" --mixers mine.py") for command in (whole, searching, measuring, training))
     assert "--mixers" not in comparing  # of the three it names, none is a user's own
+    document["race"]["architectures"].pop()  # where none of its models is raced, the space needs the file none the less
+    assert workflow.commands(document, given)[0].endswith(" --mixers mine.py")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
     assert mixers_option([mine]) == f" --mixers {tmp_path / 'mine.py'}"
@@ -208,7 +210,7 @@ def test_the_next_steps_go_on_where_the_design_ended(tmp_path: Path, monkeypatch
         "train": {"recipe": {"lr": 0.1}, "folder": "my runs/train-1"}, "cut": [],
         "race": {"architectures": [{"spec": "d=8 | attn"}], "notes": []}, "not_distinguishable": ["attn", "gla"],
     }  # fmt: skip
-    document["commands"] = workflow.commands(document)
+    document["commands"] = workflow.commands(document, given)
     with open_store(None) as store:
         settle, use, longer = workflow.next_steps(document, given, store)
     assert settle["to"] == "settle the choice"

@@ -183,6 +183,24 @@ def test_a_mixer_of_the_spaces_own_files_is_probed(bench: Bench, tmp_path: Path)
     found = json.loads(run("--space", "own.txt").stdout)
     assert {row["pattern"] for row in found["candidates"]} <= {"my-mixer", "my-mixer×2"}
     assert found["probe"]["trained_now"] > 0
+    (text,) = found["config"]["sources"].values()
+    assert text in (tmp_path / "report.html").read_text()
+
+
+def test_an_edited_mixer_has_its_own_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edit made a slow mixer fast: the probe and the models that had not fitted before were left out again."""
+    monkeypatch.chdir(tmp_path)
+    template = files("plait").joinpath("model/mixer_template.txt").read_text()
+    (tmp_path / "own.txt").write_text(SPACE.replace("gla[heads=2]", "edited") + "files: [edited.py]\n")
+    limits, store = Limits.read(latency="20ms", memory="100MB"), Store(f"sqlite:///{tmp_path / 'plan.db'}")
+    cut = []
+    for text in (template, template.replace("F.silu(gate)", "F.gelu(gate)"), template):
+        (tmp_path / "edited.py").write_text(text.replace('"my-mixer"', '"edited"'))
+        config = design_config("own.txt", limits, "builtin:language", Setting(seq=32), 60.0, 0)
+        end = Clock(config, store, time.perf_counter() - 60.0, ["d=32 vocab=64 | edited"]).end_of("measure", "the same")
+        cut.append(end.known)
+        assert end.reached(2)
+    assert cut == [None, None, 2]
 
 
 @pytest.mark.parametrize("when", ["before", "after its timing"])

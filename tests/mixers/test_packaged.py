@@ -37,7 +37,7 @@ def test_a_packages_mixer_needs_no_option(installed: Path) -> None:
 def test_names_must_agree(installed: Path) -> None:
     (installed / "entry_points.txt").write_text("[plait.mixers]\nother = their_package:MyMixer\n")
     with pytest.raises(UserError, match="calls itself 'their-mixer'"):
-        table.load_packaged()
+        table.load_packaged("other")
 
 
 def test_built_in_architectures_keep_their_keys() -> None:

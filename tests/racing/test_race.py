@@ -210,7 +210,9 @@ def test_a_race_within_the_warm_up_calls_nobody_better() -> None:
         prediction = found.prediction_at(tokens)
         assert set(prediction.p_best.values()) == chances
         result = race_result(found, prediction, tokens)
-        assert {pair.verdict for pair in result.paired} == {"not distinguishable"}
+        told = {pair.b: pair.verdict for pair in result.paired}
+        assert {told.pop(name) for name in CURVES if name == diverging} <= {result.paired[0].a}
+        assert set(told.values()) == {"not distinguishable"}
         assert result.verdict.startswith("not distinguishable after so few steps; ")
         assert result.notes
     longer = held(Pool(), 1e5, limit=1.0)
@@ -275,8 +277,17 @@ def test_many_that_are_each_unlikely_are_not_ruled_out_together() -> None:
     assert not any(other in _verdict(prediction, "pick").split(": ")[1].split(", ") for other in ruled_out)
 
 
-def test_if_all_diverge_none_is_the_best() -> None:
-    prediction = Prediction(["a", "b"], 1e6, np.full((8, 2), np.inf), noise=0.01)
+@pytest.mark.parametrize("blind", [False, True])
+def test_if_all_others_diverge_one_is_the_best_however_short_the_race(blind: bool) -> None:
+    """Of a race of a few steps, "not distinguishable" was said, and a diverged candidate was listed as undecided."""
+    prediction = Prediction(["a", "b"], 1e6, np.array([[1.0, np.inf]] * 8), noise=0.01, blind=blind)
+    assert _against(prediction, "a", "b").verdict == "a"
+    assert _verdict(prediction, "a").startswith("a is best")
+
+
+@pytest.mark.parametrize("blind", [False, True])
+def test_if_all_diverge_none_is_the_best(blind: bool) -> None:
+    prediction = Prediction(["a", "b"], 1e6, np.full((8, 2), np.inf), noise=0.01, blind=blind)
     assert prediction.p_best == {"a": 0.0, "b": 0.0}
     assert _against(prediction, prediction.pick, "b").verdict == "not distinguishable"
     assert _verdict(prediction, prediction.pick) == "all diverged"

@@ -125,7 +125,7 @@ def test_every_view_is_there_and_names_are_text(client: TestClient, store: Store
         ("compare", ("is best", "P(best)", "Learning curves", "At other budgets"), ("figure",)),
         ("probe", ("Validation accuracy during training", "On longer sequences", "95 %: "), ("figure",)),
         ("probe-verdict", ("What they can do", "Longer sequences"), ("rect",)),
-        ("scale", ("runs", "FLOPs"), ("figure",)),
+        ("scale", ("runs", "FLOPs", "loss, nats"), ("figure",)),
         ("measure", ("latency.seconds",), ()),
     ],
 )

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from plait.core.errors import UserError
-from plait.core.registry import Entry, Table
+from plait.core.registry import Entry, Table, accept_subclass
 from plait.model.language_model import IGNORE, LanguageModel, Model
 from plait.ops.paths import plain_ops
 
@@ -87,6 +87,7 @@ PROXIES: Table[type[Proxy]] = Table(
         ),
     },
     group="plait.proxies",
+    accept=accept_subclass("plait.algorithms.proxies:Proxy"),
 )
 
 

@@ -37,6 +37,7 @@ class Listing(Result):
     ROWS = "entries"
     kind: str
     entries: tuple[dict[str, Any], ...]  # each with `name` and further fields of its kind
+    faults: tuple[str, ...] = ()  # of installed packages, whose things of this kind are left out
 
     @property
     def names(self) -> list[str]:
@@ -59,26 +60,26 @@ def listing(
     from plait.mixers import table as known_mixers
 
     load_mixers(mixers)
-    known_mixers.load_packaged()
+    faults = known_mixers.load_packaged()
     if kind is None:
         rows: list[dict[str, Any]] = [{"name": name, "entries": _count(name)} for name in KINDS]
     elif kind in TABLES:
         table = TABLES.load(kind)
-        table.discover()
+        faults = table.discover()
         rows = [{"name": name, "what": table.what(name)} if describe else {"name": name} for name in table]
     elif kind in LISTED:
-        if kind in WHOSE:
-            _table(kind).discover()
+        faults = load_attribute(PACKAGED[kind]).discover() if kind in PACKAGED else []
         alone = kind in WHOSE and not describe
         rows = [{"name": name} for name in _table(kind)] if alone else LISTED[kind]()
     elif kind in known_mixers.names():
         rows = [{"name": row["option"], **row} for row in known_mixers.load(kind).describe()]
     else:
+        known_mixers.load_packaged(kind)  # raises its fault, if a package declares it
         known = [*KINDS, *known_mixers.names()]
         raise UserError(f"nothing called '{kind}' to list.{did_you_mean(kind, known)} Known: {', '.join(known)}.")
     if kind is not None and kind in (*TABLES, *WHOSE) and describe:
         rows = [{**row, "from": _table(kind).origin(row["name"])} for row in rows]
-    return Listing(kind or "kinds", tuple(row for row in rows if match.lower() in row["name"].lower()))
+    return Listing(kind or "kinds", tuple(row for row in rows if match.lower() in row["name"].lower()), tuple(faults))
 
 
 def _count(kind: str) -> int:
@@ -182,6 +183,8 @@ LISTED = {
 KINDS = (*LISTED, *TABLES)
 #: For kinds with further fields, the table that knows the source of an entry.
 WHOSE = {"mixers": "plait.mixers.table:MIXERS", "tasks": "plait.tasks.task:TASKS"}
+#: Those that packages add to.
+PACKAGED = {**WHOSE, "corpora": "plait.data.corpora:NAMED"}
 
 
 @dataclass(frozen=True)

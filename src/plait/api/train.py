@@ -120,6 +120,7 @@ def train(
     budget, root = Budget(steps, tokens, seconds, flops), Path(runs)
     with processes(device, sharding, tensor_parallel) as dist:
         source = open_run(_first_then_others(lambda: _started_from(from_run, root), dist), root) if from_run else None
+        tokenizer = _tokenizer(data, tokenizer, source)
         corpus = _first_then_others(lambda: _corpus(data, tokenizer, source), dist)
         if source is not None:
             require_same_tokens(source, corpus)
@@ -165,13 +166,32 @@ def _scaled(arch: Architecture, flops: float | None, values: Mapping[str, Any]) 
     return mad_recipe(model_cost(arch, seq=seq_len).total_params, flops, seq_len).with_values(values)
 
 
+def _tokenizer(data: str | Path | Corpus | None, tokenizer: str | None, source: Run | None) -> str | None:
+    """The given tokenizer, otherwise that of the run to start from: for another text as it is, not learned anew."""
+    from plait.data import Corpus
+    from plait.data.corpora import open_source
+    from plait.data.sources import TokenSource
+
+    if tokenizer is not None or source is None:
+        return tokenizer
+    if data is None:
+        return source.about.get("tokenizer")
+    as_tokens = isinstance(data, Corpus) or isinstance(open_source(str(data)), TokenSource)
+    return None if as_tokens else str(source.folder / "tokenizer")
+
+
 def _corpus(data: str | Path | Corpus | None, tokenizer: str | None, source: Run | None) -> Corpus:
     from plait.data import Corpus, open_corpus
 
     if isinstance(data, Corpus):
         return data
     if data is not None:
-        return open_corpus(str(data), tokenizer or (source.about.get("tokenizer") if source else None))
+        try:
+            return open_corpus(str(data), tokenizer)
+        except UserError as wrong:
+            if source is None or tokenizer != str(source.folder / "tokenizer"):
+                raise
+            raise UserError(f"{data} does not fit the tokenizer of {source.name}: {wrong}") from None
     if source is None:
         raise UserError("give a corpus with --data; `plait data list` shows them.")
     return source.corpus()

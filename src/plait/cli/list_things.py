@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -21,6 +22,8 @@ def command(
 ) -> None:
     """List everything of a kind, or the options of one mixer."""
     result = listing(kind, match=match, describe=not names, mixers=own or ())
+    for fault in result.faults:
+        print(f"plait: {fault}", file=sys.stderr)
     if as_json:
         print_json(result.names if names else result.rows())
     elif names:

@@ -9,6 +9,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import rich.table
@@ -44,7 +45,7 @@ from plait.cli import (
 )
 from plait.cli.output import guard_streams
 from plait.core.errors import UserError, did_you_mean
-from plait.core.registry import Table
+from plait.core.registry import Declared, Table
 from plait.core.user_files import users_fault
 
 NAMES = 30  # width of an option's names with its type; longer ones take two lines
@@ -93,7 +94,22 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 #: Verbs of installed packages, as functions whose arguments are the options.
-VERBS: Table[Callable[..., Any]] = Table("verb", {}, group="plait.verbs")
+VERBS: Table[Any] = Table("verb", {}, group="plait.verbs", accept=lambda verb, declared: _as_command(verb, declared))
+
+
+def _as_command(verb: Any, declared: Declared) -> Any:
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(declared.name)(verb)
+    try:
+        return typer.main.get_command(alone)
+    except Exception as wrong:
+        raise UserError(f"{declared} cannot be a command: {type(wrong).__name__}: {wrong}") from wrong
+
+
+@cache
+def _say(fault: str) -> None:
+    """Once, however often the help asks for the verbs."""
+    print(f"plait: {fault}", file=sys.stderr)
 
 
 UsageError: Any = typer.BadParameter.__base__  # click's own, or that of the copy inside typer
@@ -108,7 +124,8 @@ class Verbs(TyperGroup):
     """plait's own verbs, then those of installed packages, which are looked up only for the help or an unknown verb."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        VERBS.discover()
+        for fault in VERBS.discover():
+            _say(fault)
         own = super().list_commands(ctx)
         return [*own, *(name for name in VERBS if name not in own)]
 
@@ -133,11 +150,7 @@ class Verbs(TyperGroup):
         own = super().get_command(ctx, cmd_name)
         if own is None:
             VERBS.discover(cmd_name)
-        if own is not None or cmd_name not in VERBS:
-            return own
-        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        alone.command(cmd_name)(VERBS.load(cmd_name))
-        return typer.main.get_command(alone)
+        return own if own is not None or cmd_name not in VERBS else VERBS.load(cmd_name)
 
 
 app = typer.Typer(

@@ -180,7 +180,7 @@ def _print_sweep(result: SweepResult) -> None:
     out.print(grid)
     if result.best is not None:
         sure = {None: "one seed each is not enough to tell", True: "", False: "not distinguishable from all others"}
-        said = sure[result.distinguishable]
+        said = sure[result.distinguishable] if len(result.rates) > 1 else ""
         out.print(
             f"best: lr {result.best:g}{f' ({said})' if said else ''}; intervals are 95 % of the mean over seeds",
             style="dim",

@@ -53,6 +53,39 @@ def first_paragraph(thing: object) -> str:
     return " ".join((thing.__doc__ or "").strip().partition("\n\n")[0].split())
 
 
+@dataclass(frozen=True)
+class Declared:
+    """A thing that an installed package declares by an entry point."""
+
+    kind: str
+    name: str
+    value: str  # "module:attribute"
+    package: str  # with its version
+
+    def __str__(self) -> str:
+        return f"the {self.kind} '{self.name}' of {self.package} ({self.value})"
+
+
+Accept = Callable[[Any, Declared], Any]
+
+
+def accept_callable(thing: Any, declared: Declared) -> Any:
+    if not callable(thing):
+        raise UserError(f"{declared} is not a function.")
+    return thing
+
+
+def accept_subclass(base: str) -> Accept:
+    """Accepts subclasses of the class at "module:attribute"."""
+
+    def accept(thing: Any, declared: Declared) -> Any:
+        if not (isinstance(thing, type) and issubclass(thing, load_attribute(base))):
+            raise UserError(f"{declared} is not a subclass of {base.replace(':', '.')}.")
+        return thing
+
+    return accept
+
+
 @dataclass(eq=False)
 class Table(Generic[Thing]):
     """Iterates over its names: the built-in ones in the order they are written, then the registered ones.
@@ -61,14 +94,14 @@ class Table(Generic[Thing]):
     lines  name → where the built-in thing is defined
     group  entry-point group in which installed packages declare additions; "" if there is none
     hint   appended to the message about an unknown name: what else may be given
-    accept creates the thing from its entry point, if loading the entry point is not enough
+    accept returns the thing that an entry point stands for, or raises a `UserError` if it is of a wrong kind
     """
 
     kind: str
     lines: Mapping[str, str | Entry]
     group: str = ""
     hint: str = ""
-    accept: Callable[[EntryPoint], Thing] | None = None
+    accept: Accept = accept_callable
     _registered: dict[str, Thing] = field(default_factory=dict)
     _packages: dict[str, str] = field(default_factory=dict)  # name → the installed package that declares it
 
@@ -129,25 +162,37 @@ class Table(Generic[Thing]):
     def registered(self, name: str) -> Thing | None:
         return self._registered.get(name)
 
-    def discover(self, name: str = "") -> None:
-        """Register what installed packages declare in the table's group: the thing of that name, or all."""
+    def discover(self, name: str = "") -> list[str]:
+        """Register what installed packages declare in the table's group: the thing of that name, whose faults are
+        raised, or all. Then a faulty one is left out, so that it affects nothing else, and its fault returned."""
         if not self.group:
-            return
+            return []
         from importlib.metadata import entry_points  # slow to import, and needed only for unknown names
 
+        faults = []
         for point in entry_points(group=self.group):
-            if (not name or point.name == name) and point.name not in self:
-                package = f"{point.dist.name} {point.dist.version}" if point.dist else point.module
+            package = f"{point.dist.name} {point.dist.version}" if point.dist else point.module
+            if (name and point.name != name) or (point.name in self and self.origin(point.name) == package):
+                continue
+            declared = Declared(self.kind, point.name, point.value, package)
+            if point.name in self:
+                faults.append(f"{declared} is left out: there is one of {self.origin(point.name)} already.")
+                continue
+            try:
+                self._registered[point.name] = self.accept(_loaded(point, declared), declared)
                 self._packages[point.name] = package
-                if self.accept is not None:
-                    self._registered[point.name] = self.accept(point)
-                    continue
-                try:
-                    self._registered[point.name] = point.load()
-                except Exception as wrong:
-                    raise UserError(
-                        f"the {self.kind} '{point.name}' ({point.value}) does not load: {type(wrong).__name__}: {wrong}"
-                    ) from wrong
+            except UserError as wrong:
+                if name:
+                    raise
+                faults.append(str(wrong))
+        return faults
+
+
+def _loaded(point: EntryPoint, declared: Declared) -> Any:
+    try:
+        return point.load()
+    except (Exception, SystemExit) as wrong:
+        raise UserError(f"{declared} does not load: {type(wrong).__name__}: {wrong}") from wrong
 
 
 def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:

@@ -183,9 +183,10 @@ def open_source(name: str) -> TextSource | TokenSource:
         return NAMED.load(family)(rest)
     path = Path(name.partition("#")[0]).expanduser()
     if not os.path.exists(Path(name).expanduser()) and not os.path.exists(path):
-        NAMED.discover()
+        NAMED.discover(family)
         if family in NAMED:
             return NAMED.load(family)(*([rest] if rest else []))
+        NAMED.discover()
         raise NoCorpus(
             f"no corpus '{name}': neither a known name nor a file or folder.{did_you_mean(name, NAMED)} "
             f"Known: {', '.join(map(usage, NAMED))}, a folder, or a file ({', '.join(FILES)})."

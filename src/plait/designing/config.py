@@ -133,6 +133,7 @@ class DesignConfig:
             "train_for": self.budget.text,
             **({"tokenizer": self.tokenizer} if self.tokenizer else {}),
             **({"constraints": list(self.constraints)} if self.constraints else {}),
+            **self.space.identity(),
         }
 
 

@@ -152,10 +152,11 @@ def _training(d: DesignDocument) -> Element:
 
 def _making(d: DesignDocument) -> Element:
     machine, config, profile = d["machine"], d["config"], d["profile"]
-    points = profile["points"]
+    points, own = profile["points"], config.get("sources", {})
     facts = [
         ("rule", d["rule"]),
         ("space", f"{config['space']}, searched by {d['search']['method']}, seed {config['seed']}"),
+        *((f"mixer {name}", f"hash of its text {text}") for name, text in own.items()),
         (
             "profile",
             f"{points['layer']} layers, {points['outside']} embeddings and outputs, {points['model']} whole models; "

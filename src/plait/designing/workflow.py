@@ -28,7 +28,7 @@ from plait.designing.finding import SearchFindings, find
 from plait.designing.racing import hold_race, train
 from plait.device.quantities import Setting, in_rows, quantity
 from plait.model.architecture import require_sound_layers
-from plait.model.user_mixers import mixers_option
+from plait.model.user_mixers import mixers_option, sources_option
 from plait.probing.plan import TooShort
 from plait.probing.protocol import quick
 from plait.probing.run import Machine, Outcome, Progress, compare, run_budget
@@ -183,7 +183,7 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
         "stages": {name: round(took, 1) for name, took in seconds.items()},
         "plait": plait.__version__,
     }
-    document["commands"] = commands(document, config.space_given)
+    document["commands"] = commands(document, config)
     document["next"] = next_steps(document, config, store)
     document["points"] = advice_points(document)
     document["advice"] = " ".join(document["points"])
@@ -201,10 +201,10 @@ def _thinned_front(findings: SearchFindings) -> list[Row]:
     return [{name: row[name] for name in kept} for row in findings.front[::every]]
 
 
-def commands(document: DesignDocument, space_given: str = "") -> list[str]:
-    """Commands that repeat the design, as a whole and stage by stage. `space_given`: the file of a user's own space."""
+def commands(document: DesignDocument, of: DesignConfig) -> list[str]:
+    """Commands that repeat the design, as a whole and stage by stage."""
     config, limits = document["config"], document["config"]["limits"]
-    texts = space_given or config["space"], config["data"], document["pick"]["spec"]
+    texts = of.space_given or config["space"], config["data"], document["pick"]["spec"]
     space, data, pick = (shlex.quote(text) for text in texts)
     held = " ".join(f"--{name.replace('_', '-')} {quantity(name).text(limit)}" for name, limit in limits.items())
     for constraint in config.get("constraints", ()):
@@ -215,7 +215,7 @@ def commands(document: DesignDocument, space_given: str = "") -> list[str]:
     lr = document["train"]["recipe"]["lr"]
     raced = [row["spec"] for row in document["race"]["architectures"]]
     specs = " ".join(shlex.quote(spec) for spec in raced[:3])
-    mixers, of_three = mixers_option(raced), mixers_option(raced[:3])
+    mixers, of_three = sources_option(of.space.mixer_sources.values()), mixers_option(raced[:3])
     of_pick = mixers_option([document["pick"]["spec"]])
     return [
         f"plait design {held} --space {space} {text} {how} "

@@ -10,13 +10,12 @@ read and write them in `unit`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.registry import Entry, Table, load_attribute
+from plait.core.registry import Declared, Entry, Table, load_attribute
 from plait.core.units import UNITS, with_unit
 
 if TYPE_CHECKING:
@@ -300,7 +299,18 @@ _LINES = (
     ),
 )
 #: An installed package adds its line, a `Quantity`, under the quantity's name.
-QUANTITIES: Table[Quantity] = Table("quantity", {line.name: line for line in _LINES}, group="plait.quantities")
+QUANTITIES: Table[Quantity] = Table(
+    "quantity",
+    {line.name: line for line in _LINES},
+    group="plait.quantities",
+    accept=lambda thing, declared: _accept(thing, declared),
+)
+
+
+def _accept(thing: Any, declared: Declared) -> Quantity:
+    if not isinstance(thing, Quantity):
+        raise UserError(f"{declared} is not a plait.device.quantities.Quantity.")
+    return thing
 
 
 def quantity(name: str) -> Quantity:
@@ -318,8 +328,7 @@ def quantities() -> list[Quantity]:
 def _discover() -> None:
     """Load the quantities of installed packages, once per process. `plait list quantities` reports a package that fails
     to load; nothing else is affected by it."""
-    with suppress(UserError):
-        QUANTITIES.discover()
+    QUANTITIES.discover()
 
 
 def meter_of(name: str) -> Any:

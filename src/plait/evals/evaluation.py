@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from plait.core.errors import UserError
 from plait.core.progress import OnCount, silent
-from plait.core.registry import Table, read_values
+from plait.core.registry import Table, accept_subclass, read_values
 from plait.records import Record, Store, provenance_of, record_key
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ EVALUATIONS: Table[type[Evaluation]] = Table(
         "maps": "plait.evals.maps:MapsEvaluation",
     },
     group="plait.evaluations",
+    accept=accept_subclass("plait.evals.evaluation:Evaluation"),
 )
 names = EVALUATIONS.names
 

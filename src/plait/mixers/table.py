@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.registry import Table
+from plait.core.registry import Declared, Table
 from plait.core.user_files import MixerSource
 from plait.mixers.interface import require_methods, require_options
 from plait.mixers.options import MixerOptions
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 MIXERS: Table[type[MixerOptions]] = Table(
     "mixer",
@@ -52,7 +49,7 @@ MIXERS: Table[type[MixerOptions]] = Table(
     },
     # Packages register their mixers through entry points of this group: name = "package.module:Mixer".
     group="plait.mixers",
-    accept=lambda point: _packaged(point),
+    accept=lambda mixer, declared: _packaged(mixer, declared),
 )
 names, load, registered = MIXERS.names, MIXERS.load, MIXERS.registered
 
@@ -77,29 +74,23 @@ def version(source_hash: str) -> type[MixerOptions] | None:
     return _versions.get(source_hash)
 
 
-def load_packaged(name: str = "") -> None:
+def load_packaged(name: str = "") -> list[str]:
     """Register the mixers of installed packages: the one of that name, or all. plait's own names take precedence."""
-    MIXERS.discover(name)
+    return MIXERS.discover(name)
 
 
-def _packaged(point: EntryPoint) -> type[MixerOptions]:
-    package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.module
-    where = f"the mixer '{point.name}' of {package}"
-    try:
-        mixer = point.load()
-    except Exception as wrong:
-        raise UserError(f"{where} does not load: {type(wrong).__name__}: {wrong}") from wrong
+def _packaged(mixer: Any, declared: Declared) -> type[MixerOptions]:
     # A package may register the options instead of the mixer: they need no torch.
     options = mixer if isinstance(mixer, type) and issubclass(mixer, MixerOptions) else getattr(mixer, "Options", None)
-    options = require_options(options, f"{where}: {point.value}")
-    if options.name != point.name:
-        raise UserError(f"{where} calls itself '{options.name}'; the entry point's name and the mixer's must agree.")
+    options = require_options(options, str(declared))
+    if options.name != declared.name:
+        raise UserError(f"{declared} calls itself '{options.name}'; the entry point's name and the mixer's must agree.")
     if mixer is not options:
-        require_methods(mixer, f"{where}: {point.value}")
+        require_methods(mixer, str(declared))
         options.module = f"{mixer.__module__}:{mixer.__qualname__}"
     file = find_spec(options.module.partition(":")[0])
     if file is None or file.origin is None:
-        raise UserError(f"{where}: Options.module is '{options.module}', which is not a module with a source file.")
-    options.source = MixerSource.read(Path(file.origin), package=package)
+        raise UserError(f"{declared}: Options.module is '{options.module}', which is not a module with a source file.")
+    options.source = MixerSource.read(Path(file.origin), package=declared.package)
     remember(options)
     return options

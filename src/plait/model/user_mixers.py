@@ -65,14 +65,21 @@ def _blocks(options: MixerOptions) -> str:
 def mixers_option(specs: Iterable[str]) -> str:
     """The options that a command with these specs needs to load their mixers: ` --mixers my_mixer.py` for every user's
     file; empty if there is none. Specs that cannot be read are ignored."""
-    files: dict[str, None] = {}
+    sources: list[MixerSource] = []
     for spec in specs:
         with suppress(UserError):
-            for source in architecture(spec).mixer_sources.values():
-                if not source.package:
-                    path, here = Path(source.file), Path.cwd()
-                    shown = path.relative_to(here) if path.is_relative_to(here) else path
-                    files[f"{shown}:{source.attribute}" if source.attribute else str(shown)] = None
+            sources += architecture(spec).mixer_sources.values()
+    return sources_option(sources)
+
+
+def sources_option(sources: Iterable[MixerSource]) -> str:
+    """The same for mixers that are known."""
+    files: dict[str, None] = {}
+    for source in sources:
+        if not source.package:
+            path, here = Path(source.file), Path.cwd()
+            shown = path.relative_to(here) if path.is_relative_to(here) else path
+            files[f"{shown}:{source.attribute}" if source.attribute else str(shown)] = None
     return "".join(f" --mixers {shlex.quote(file)}" for file in files)
 
 

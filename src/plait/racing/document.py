@@ -175,8 +175,9 @@ def _not_ruled_out(prediction: Prediction, pick: str) -> list[str]:
     """The candidates that may be better than the pick. A probability of 95 % that each is worse does not rule out many
     of them together: so those with the largest P(best) are kept, until all that are ruled out have 5 % together."""
     others = [name for name in prediction.names if name != pick]
-    if prediction.blind:
-        return others
+    if prediction.blind:  # of such short trainings, only a divergence counts
+        all_diverged = not math.isfinite(prediction.loss[pick])
+        return [name for name in others if all_diverged or math.isfinite(prediction.loss[name])]
     total, kept = prediction.p_best[pick], set()
     for name in sorted(others, key=lambda name: -prediction.p_best[name]):
         if total < SURE or prediction.p_better(pick, name) < SURE or _within_noise(prediction, pick, name):
@@ -188,9 +189,9 @@ def _not_ruled_out(prediction: Prediction, pick: str) -> list[str]:
 def _verdict(prediction: Prediction, pick: str) -> str:
     if not math.isfinite(prediction.loss[pick]):
         return "all diverged"
-    if prediction.blind and len(prediction.names) > 1:
-        return f"not distinguishable after so few steps; {pick} has the lowest forecast"
     others = _not_ruled_out(prediction, pick)
+    if prediction.blind and others:
+        return f"not distinguishable after so few steps; {pick} has the lowest forecast"
     chance = f"P(best) {probability(prediction.p_best[pick])}"
     if not others:
         return f"{pick} is best ({chance})" if len(prediction.names) > 1 else f"{pick} alone"

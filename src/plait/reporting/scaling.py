@@ -334,7 +334,7 @@ def _comparisons(laws: Laws) -> Child:
         ]
         for comparison in laws.comparisons
     ]
-    columns = ["lower loss", "than", ">P(better)", ">lower by", "verdict"]
+    columns = ["lower loss", "than", ">P(better)", ">lower by, nats", "verdict"]
     return section("Pairwise differences at the target", table(columns, rows))
 
 

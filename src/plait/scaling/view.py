@@ -53,7 +53,7 @@ def _rows(record: Record, context: Context) -> list[RunRow]:
         run = context.get(str(planned["key"]))
         if run is not None:
             rows.append(run_row(run, planned.get("architecture"), record.result.get(PER_BYTE)))
-    return rows
+    return sorted(rows, key=lambda row: (row["architecture"], row["flops"], row["params"]))
 
 
 def _laws(rows: Sequence[RunRow]) -> Laws:
@@ -94,4 +94,4 @@ def _table(rows: Sequence[RunRow], context: Context) -> Child:
         ]
         for row in rows
     ]
-    return table(("model", ">FLOPs", ">parameters", ">tokens", ">loss", "training"), cells, name="scaling-runs")
+    return table(("model", ">FLOPs", ">parameters", ">tokens", ">loss, nats", "training"), cells, name="scaling-runs")

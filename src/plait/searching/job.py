@@ -23,7 +23,7 @@ from plait.algorithms.predicted import DevicePredictor
 from plait.algorithms.search import Search
 from plait.core.errors import UserError
 from plait.core.progress import stop_signals
-from plait.core.registry import Entry, Table
+from plait.core.registry import Entry, Table, accept_subclass
 from plait.data import Corpus
 from plait.device.measurements import AnswerPredictor
 from plait.device.quantities import Setting, everywhere, on_device, require_measurable
@@ -57,6 +57,7 @@ METHODS: Table[type[Search]] = Table(
         "gumbel": Entry("plait.supernet.search:GumbelSearch", "differentiable search: trains a supernet on --data"),
     },
     group="plait.methods",
+    accept=accept_subclass("plait.algorithms.search:Search"),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from plait.core.registry import Entry, Table
+from plait.core.registry import Entry, Table, accept_subclass
 from plait.device.quantities import on_device
 
 OBJECTIVES: Table[type[Any]] = Table(
@@ -76,6 +76,7 @@ OBJECTIVES: Table[type[Any]] = Table(
         ),
     },
     group="plait.objectives",
+    accept=accept_subclass("plait.algorithms.objectives:Objective"),
 )
 names, load = OBJECTIVES.names, OBJECTIVES.load
 #: The objectives that score a built model on text.

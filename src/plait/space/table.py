@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.registry import Entry, Table, split_path
+from plait.core.registry import Entry, Table, accept_subclass, split_path
 from plait.core.user_files import class_from_file
 from plait.model.user_mixers import load_mixer
 from plait.space.declaration import Declaration, split_list
@@ -134,6 +134,7 @@ SPACES: Table[type[Space]] = Table(
         ),
     },
     group="plait.spaces",
+    accept=accept_subclass("plait.space.space:Space"),
 )
 names = SPACES.names
 

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.registry import Table, read_values, split_path
+from plait.core.registry import Table, accept_subclass, read_values, split_path
 from plait.core.user_files import class_from_file
 
 IGNORE = -100  # a target that is not scored
@@ -225,6 +225,7 @@ TASKS: Table[type[Task]] = Table(
         "mano": "plait.tasks.reasoning:Mano",
     },
     group="plait.tasks",
+    accept=accept_subclass("plait.tasks.task:Task"),
     hint=", or a .py file",
 )
 names, load = TASKS.names, TASKS.load
