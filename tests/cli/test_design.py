@@ -41,7 +41,6 @@ def test_the_pick_and_how_far_it_is_ahead(capsys: pytest.CaptureFixture[str]) ->
     text = "\n".join(lines)
     assert "Take it." in text
     assert given["pick"]["spec"] in text  # brackets and all
-    assert "the page: page.html" in text
     assert re.search(r"^ +It is the best\.", text, re.MULTILINE)  # without a label, as earlier designs have it
     assert re.search(r"^Limits  latency 19 of 20 ms, attn\[heads=4\] and all\.", text, re.MULTILINE)
     assert "To use the model:\nplait export runs/train-0123 --to hf" in text

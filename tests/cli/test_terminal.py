@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -86,7 +87,8 @@ def test_commands_on_the_page_are_quoted() -> None:
         "config": {**config, "train_for": "10 minutes; rm"}, "pick": row, "race": {"architectures": [row]},
         "train": {"recipe": {"lr": 1e-3}}, "budget": {"tokens": 1e6},
     }  # fmt: skip
-    for line in commands(document):
+    design = SimpleNamespace(space_given="", space=SimpleNamespace(mixer_sources={}))
+    for line in commands(document, design):
         words = shlex.split(line)
         assert "rm" not in words
         assert "--space" not in words or words[words.index("--space") + 1] == evil
