@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import sys
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from plait.api.design import DesignResult
 from plait.cli import design, output
 from plait.cli.design import WORDS, Display
+from plait.cli.main import app
 from plait.designing.config import STAGES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "designing"))
@@ -83,3 +86,17 @@ def test_a_long_stage_in_a_log_tells_how_far_it_is(
         f"plait: {WORDS['race']} after 0 s; timing the candidates",
         f"plait: {WORDS['race']}, 25 % after 0 s; racing attn[heads=4]",
     ]
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_it_says_where_the_page_is(monkeypatch: pytest.MonkeyPatch, flags: list[str]) -> None:
+    """With --json on standard error, so that standard output is the document alone."""
+    accuracy = {name: {"recall": 0.5, "copying": 0.5} for name in ("gla×2", "attn×2")}
+    given = document(accuracy=accuracy, params={"gla×2": 1, "attn×2": 2}, pick="gla×2", equals=["gla×2"])
+    done = DesignResult("d=8 | gla", "Take it.", "page.html", "runs/train-0123", given)
+    monkeypatch.setattr("plait.api.design.design", lambda **_: done)
+    said = CliRunner().invoke(app, ["design", *flags])
+    assert said.exit_code == 0, said.output
+    assert "wrote page.html" in (said.stderr if flags else said.stdout)
+    if flags:
+        assert json.loads(said.stdout)["pick"]

@@ -123,7 +123,11 @@ def test_every_view_is_there_and_names_are_text(client: TestClient, store: Store
     [
         ("train", ("validation loss", "Loss while it trains", "Architecture", "Provenance", "Cost"), ("figure", "svg")),
         ("compare", ("is best", "P(best)", "Learning curves", "At other budgets"), ("figure",)),
-        ("probe", ("Validation accuracy during training", "On longer sequences", "95 % (Student's t over seeds): "), ("figure",)),
+        (
+            "probe",
+            ("Validation accuracy during training", "On longer sequences", "95 % (Student's t over seeds): "),
+            ("figure",),
+        ),
         ("probe-verdict", ("What they can do", "Longer sequences"), ("rect",)),
         ("scale", ("runs", "FLOPs", "loss, nats"), ("figure",)),
         ("measure", ("latency.seconds",), ()),
