@@ -204,7 +204,7 @@ def finetune(
     once = _squad(folder) if plain == "squad" else _glue(TASKS[plain], folder)
     plans = [replace(plan, seed=plan.seed + n) for n in range(seeds)]
     if keep is None:
-        runs = [once(model, tokenizer, each, progress, None) for each in plans]
+        runs = [once(model, tokenizer, seed_plan, progress, None) for seed_plan in plans]
     else:
         config = {
             "protocol": PROTOCOL,
@@ -215,8 +215,12 @@ def finetune(
             "data": _digest(find_files(folder) if plain == "squad" else sorted(folder.glob("*.tsv"))),
         }
         runs = [
-            _kept({**config, "plan": dataclasses.asdict(each)}, keep, partial(once, model, tokenizer, each, progress))
-            for each in plans
+            _kept(
+                {**config, "plan": dataclasses.asdict(seed_plan)},
+                keep,
+                partial(once, model, tokenizer, seed_plan, progress),
+            )
+            for seed_plan in plans
         ]
     best = max(runs, key=lambda run: run.score)
     return {

@@ -130,9 +130,9 @@ class Run:
 
     def _tokenizer_given(self) -> str | None:
         """The tokenizer as given by the user; if that was a file or folder, such as another run's, our copy of it."""
-        given = self.about["tokenizer"]
-        named = not given or given.partition(":")[0] in TOKENIZERS
-        return given if named else str(self.folder / "tokenizer")
+        tokenizer = self.about["tokenizer"]
+        named = not tokenizer or tokenizer.partition(":")[0] in TOKENIZERS
+        return tokenizer if named else str(self.folder / "tokenizer")
 
     def corpus(self) -> Corpus:
         """The data it was trained on."""
