@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,10 @@ def test_a_training_from_a_run_has_the_runs_tokenizer(plait_json, tmp_path):
     for data in (None, tmp_path / "other.txt"):
         run = Run(Path(plait.train(from_run=first.folder, data=data, steps=1, **common).folder))
         assert run.corpus().tokenizer.as_dict() == run.tokenizer().as_dict() == tokens
+    shutil.rmtree(first.folder)
+    assert run.corpus().tokenizer.as_dict() == tokens  # its own copy
+    (score,) = plait.evaluate(run.folder).evaluations
+    assert score.data.name == str(tmp_path / "other.txt")
 
 
 def test_a_sweep_averages_over_seeds(plait_json):

@@ -14,10 +14,12 @@ from typer.testing import CliRunner
 
 from plait.api.runs import each as each_record
 from plait.cli.main import app
+from plait.designing.config import KIND as DESIGN_CLOCK
 from plait.records import Record, Store, database, open_store
 from plait.records import record as checks
 from plait.records import record as record_module
 from plait.records import store as store_module
+from plait.records.record import INTERNAL
 
 
 def record(seed: int, kind: str = "probe", **result: Any) -> Record:
@@ -90,6 +92,26 @@ def test_list_chooses(plait: Any, filled: list[Record]) -> None:
         assert none.stdout == "no records in runs/plait.db\n"
 
 
+def test_what_tells_users_nothing_is_listed_if_asked_for(plait: Any, filled: list[Record], tmp_path: Path) -> None:
+    """How a design has spent its time, one record per stage, hid the results."""
+    assert INTERNAL == (DESIGN_CLOCK,)
+    clock = record(0, DESIGN_CLOCK, seconds=1.0)
+    with open_store(f"sqlite:///{tmp_path}/runs/plait.db") as store:
+        store.put(clock)
+    for options in ([], ["--where", "seed=0"]):
+        assert DESIGN_CLOCK not in plait("runs", "list", *options).stdout
+        listed = json.loads(plait("runs", "list", "--json", "--limit", "1", *options).stdout)
+        assert listed == [filled[-1].document()]
+        named = plait("runs", "list", "--json", "--kind", DESIGN_CLOCK, *options).stdout
+        assert json.loads(named) == [clock.document()]
+    assert json.loads(plait("runs", "show", "latest", "--json").stdout) == filled[-1].document()
+    assert json.loads(plait("runs", "show", clock.key, "--json").stdout) == clock.document()
+    plait("runs", "export", "all.json")
+    assert len(json.loads((tmp_path / "all.json").read_text())) == 5
+    reported = plait("report", "--json")
+    assert json.loads(reported.stdout)["kinds"] == {"train": 1, "probe": 3}
+
+
 def test_an_empty_folder_stays_empty(plait: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PLAIT_STORE", raising=False)
     ran = plait("runs", "list")
@@ -114,6 +136,13 @@ def test_show(plait: Any, filled: list[Record]) -> None:
     assert shown["config.spec"].strip() == "d=64 | attn[heads=2]"  # brackets are text, not markup
     assert shown["config.task.name"].strip() == "copy"
     assert shown["result.curve"].strip().endswith("(50 values)")
+
+
+def test_a_field_without_a_value_is_a_dash(plait: Any, tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/runs/plait.db") as store:
+        store.put(Record.of("probe", {"protocol": 1}, {"accuracy": 0.5}, {"gpu": None, "seconds": 1.5}))
+    shown = dict(line.split(maxsplit=1) for line in plait("runs", "show", "latest").stdout.splitlines())
+    assert shown["about.gpu"].strip() == "–"
 
 
 def test_rm_asks_first(plait: Any, filled: list[Record], tmp_path: Path) -> None:

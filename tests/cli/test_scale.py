@@ -98,6 +98,9 @@ def test_many_architectures(tmp_path: Path) -> None:
     page = scaling_page(laws, "runs.csv")
     assert page.count(">arch 3</td>") >= 2
     assert "1e22 FLOPs" in page
+    unsortable = '<table data-name="laws" data-unsortable'
+    assert unsortable not in page  # its rows are architectures
+    assert unsortable in scaling_page(fit_laws(joined(parts[:2]), 1e23, draws=50), "runs.csv")
 
 
 def test_a_character_plot_has_its_marks_in_place() -> None:

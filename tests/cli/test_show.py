@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,12 @@ def test_json_mixers_add_up(plait: Any) -> None:
     assert sum(layer["flops"] for layer in layers) + document["flops"]["output_layer"] == document["flops"]["forward"]
     for name, kind in (("fixed_state", "fixed"), ("conv_state", "conv"), ("kv_cache", "kv_cache")):
         assert sum(layer[name] for layer in layers) == document["state"][kind]
+
+
+def test_one_blank_line_is_between_two_parts(plait: Any) -> None:
+    lines = [line.rstrip() for line in plait("show", HYBRID, "--paths").stdout.splitlines()]
+    assert lines.count("") >= 4
+    assert all(one or other for one, other in itertools.pairwise(lines))
 
 
 @pytest.mark.parametrize(

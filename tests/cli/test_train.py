@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
+from short_validation import TOKENS
 
-from plait.cli import train
+from plait.cli import output, train
 from plait.cli.main import main
 from plait.training.fit import Progress
 
@@ -58,6 +59,10 @@ def test_recipe_keys_and_published_recipes(plait, tmp_path, monkeypatch):
         ([*SMALL, "--steps", "5", "--set", "clip"], "--set clip: write key=value. Keys:"),
         ([SMALL[0], "--data", "short.txt", "--batch", "4", "--seq-len", "24", "--steps", "5"], "smaller --batch or"),
         ([SMALL[0], "--data", "short.txt", "--batch", "1", "--seq-len", "8", "--steps", "5"], "smaller --seq-len"),
+        (
+            [*SMALL, "--steps", "5", "--validation-tokens", "0"],
+            "--validation-tokens': Input should be greater than or equal to 1",
+        ),
         (["d=16 kind=autoencoder | attn[heads=2]", *SMALL[1:], "--steps", "5"], "is for probes"),
     ],
 )
@@ -129,6 +134,39 @@ def test_a_narrow_terminal_shows_how_far_it_is_and_how_long_it_takes(monkeypatch
     with train.Display("my.txt", quiet=False) as display:
         display.update(Progress(run, 400, 168, loss=2.25, validation=2.5, tokens_per_second=35_200))
     assert re.search(r"train-0123456789 .* 42% 0:00:\d\d left \S+ loss 2\.250 .*…", written.getvalue())
+
+
+def test_the_last_validation_is_a_part_of_what_is_shown(monkeypatch):
+    """One step was 100 %, and then nothing moved for ten minutes."""
+    written = io.StringIO()
+    terminal = Console(file=written, width=120, force_terminal=True, color_system=None, highlight=False)
+    monkeypatch.setattr(train, "console", lambda stderr=False: terminal)
+    run = SimpleNamespace(name="train-0123456789")
+    work = {"validation_tokens": 131_072, "validation_steps": 3.0}
+    with train.Display("my.txt", quiet=False) as display:
+        display.update(Progress(run, 1, 1, loss=2.25, **work))
+        display.update(Progress(run, 1, 1, loss=2.25, validated=0.5, **work))
+    assert re.search(r"train-0123456789 .* 62% .* validating on 131,072 tokens", written.getvalue())
+
+
+def test_in_a_pipe_the_last_validation_has_lines(monkeypatch):
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    monkeypatch.setattr(output, "FIRST_LINE", 0.0)
+    run = SimpleNamespace(name="train-0123456789")
+    with train.Display("my.txt", quiet=True) as display:
+        display.update(Progress(run, 1, 1, loss=2.25, validated=0.5, validation_tokens=64, validation_steps=3.0))
+    assert written.getvalue().startswith("plait: train-0123456789 validation, 62 % after")
+
+
+def test_the_validation_text_can_be_shorter(plait, tmp_path):
+    runs = set()
+    for tokens in ([], ["--validation-tokens", "96"]):
+        done = plait("train", *SMALL, "--steps", "1", *tokens, "--json")
+        assert done.returncode == 0, done.stderr
+        runs.add(json.loads(done.stdout)["run"])
+    abouts = [json.loads((tmp_path / "runs" / run / "run.json").read_text()) for run in runs]
+    assert {about["config"]["validation_tokens"] for about in abouts} == {96, TOKENS}
 
 
 def test_a_sample_of_a_corpus_has_the_breaks_of_the_text_alone(plait, tmp_path):

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import signal
+import sys
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +17,12 @@ import pytest
 import torch
 
 import plait
+from plait.api import downstream
+from plait.cli.main import main
 from plait.core.errors import UserError
+from plait.core.progress import OnProgress, Stopped
 from plait.data.tokenizers import Words as WordTokenizer
+from plait.evals import finetune_loop
 from plait.evals.finetune import encode_texts, finetune
 from plait.evals.finetune_loop import Plan, Row, TunedModel, in_order
 from plait.model import build
@@ -222,12 +231,18 @@ def test_mistakes(feelings: Path) -> None:
             Plan(**wrong)
 
 
-def test_a_run_is_tuned_and_its_predictions_are_written(feelings: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A finished run."""
     run = Run(tmp_path / "train-abc")
     run.folder.mkdir()
     run.write_about({"key": "0" * 64, "config": {"spec": ENCODER, "recipe": {"length": 64}}, "tokenizer": ""})
     run.save_weights(dict(build(ENCODER, seed=1).named_parameters()))
     WordTokenizer(WORDS).save(run.folder / "tokenizer")
+    return run
+
+
+def test_a_run_is_tuned_and_its_predictions_are_written(run: Run, feelings: Path, tmp_path: Path) -> None:
     seen: list[tuple[str, int, int | None]] = []
     found = plait.finetune(
         run.folder, "sst2", feelings, epochs=1, lr=1e-3, batch=64, out=tmp_path / "out",
@@ -239,3 +254,96 @@ def test_a_run_is_tuned_and_its_predictions_are_written(feelings: Path, tmp_path
     assert {Path(path).name: Path(path).read_text() for path in found.written} == found.files
     assert json.loads(json.dumps(found.as_dict())) == found.as_dict()
     assert found.rows() == [{"seed": 0, **found.metrics}]
+
+
+HOW = {"epochs": 2, "lr": 4e-3, "batch": 32, "seeds": 3}  # 14 steps per seed
+
+
+def tuned_with(run: Run, data: Path, stop: tuple[str, int] | None = None, by: int = signal.SIGINT, **how: Any) -> Any:
+    """The result, and the steps computed for it; after the step `stop` this process gets the signal `by`."""
+    steps: list[tuple[str, int]] = []
+
+    def note(what: str, done: float, total: float | None) -> None:
+        steps.append((what, int(done)))
+        if steps[-1] == stop:
+            os.kill(os.getpid(), by)
+
+    return plait.finetune(run.folder, "stsb", data, on_progress=note, **HOW, **how), steps
+
+
+def same_result(run: Run, data: Path, copy: Path) -> Any:
+    """The result of all seeds without an interruption, in a copy of the run."""
+    shutil.copytree(run.folder, copy / run.name)
+    found, steps = tuned_with(Run(copy / run.name), data)
+    assert steps == [(f"stsb, seed {seed}", step + 1) for seed in range(3) for step in range(14)]
+    return found
+
+
+def test_interrupted_at_any_step_it_ends_the_same(run: Run, counts: Path, tmp_path: Path) -> None:
+    straight = same_result(run, counts, tmp_path / "straight")
+    for at in (3, 4, 7, 14):  # in the first epoch, after it, after the last step
+        with pytest.raises(Stopped, match=f"seed 1 is saved at step {at} of 14"):
+            tuned_with(run, counts, ("stsb, seed 1", at))
+    resumed, steps = tuned_with(run, counts)
+    assert steps == [("stsb, seed 2", step + 1) for step in range(14)]
+    assert resumed == straight
+    assert tuned_with(run, counts) == (straight, [])
+    assert not list(run.folder.glob("finetune/*/step-*"))
+
+
+def test_killed_while_it_tunes_it_resumes_to_the_same(
+    run: Run, counts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = same_result(run, counts, tmp_path / "straight")
+    monkeypatch.setattr(finetune_loop, "SAVE_SECONDS", -1.0)  # after every step
+    child = get_context("fork").Process(target=tuned_with, args=(run, counts, ("stsb, seed 1", 4), signal.SIGKILL))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    resumed, steps = tuned_with(run, counts)
+    assert steps[0] == ("stsb, seed 1", 4)  # three are in the checkpoint
+    assert len(steps) == 11 + 14
+    assert resumed == straight
+
+
+def test_other_data_or_settings_are_tuned_anew(run: Run, counts: Path) -> None:
+    found, _ = tuned_with(run, counts)
+    _, steps = tuned_with(run, counts, max_len=16)
+    assert len(steps) == 42
+    dev = counts / "dev.tsv"
+    dev.write_text("\n".join(dev.read_text().splitlines()[:21]) + "\n")
+    fewer, steps = tuned_with(run, counts)
+    assert len(steps) == 42
+    assert (len(found.dev["dev"]), len(fewer.dev["dev"])) == (40, 20)
+
+
+def test_a_damaged_result_is_named_and_kept(run: Run, counts: Path) -> None:
+    tuned_with(run, counts)
+    result = sorted(run.folder.glob("finetune/*/result.json"))[0]
+    damaged = result.read_text().replace('"pearson": ', '"pearson": 1')
+    result.write_text(damaged)
+    with pytest.raises(UserError, match=rf"{result} is damaged"):
+        tuned_with(run, counts)
+    assert result.read_text() == damaged
+    shutil.move(run.folder / "finetune", run.folder / "elsewhere")
+    (run.folder / "finetune").symlink_to(run.folder / "elsewhere")
+    with pytest.raises(UserError, match="finetune is a link to another folder"):
+        tuned_with(run, counts)
+
+
+def test_ctrl_c_says_how_to_resume(
+    run: Run, counts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finetune = downstream.finetune
+
+    def interrupted(*given: Any, on_progress: OnProgress, **options: Any) -> Any:
+        return finetune(*given, on_progress=lambda *_: os.kill(os.getpid(), signal.SIGINT), **options)
+
+    monkeypatch.setattr(downstream, "finetune", interrupted)
+    monkeypatch.setattr(sys, "argv", ["plait", "finetune", str(run.folder), "--task", "stsb", "--data", str(counts)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 130
+    assert capsys.readouterr().err.endswith(
+        "interrupted; seed 0 is saved at step 1 of 21. The same command resumes from there.\n"
+    )

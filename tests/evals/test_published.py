@@ -67,6 +67,9 @@ def test_every_task_is_written_by_one_command(published: Path, tmp_path: Path) -
     document = json.loads(ran.stdout)
     assert {row["task"]: row["items"] for row in document["tasks"]} == dict.fromkeys(SYNTHETIC, 2)
     assert document["missing"] == []
+    assert ran.stderr.splitlines() == [f"wrote {row['file']}" for row in document["tasks"]]
+    shown = CliRunner().invoke(group, asked[:-1])
+    assert shown.stdout.splitlines()[-len(SYNTHETIC) :] == ran.stderr.splitlines()
     assert SHORT_CONTEXT.keys() | {"wikitext"} == BY_NAME.keys()
 
 

@@ -14,7 +14,7 @@ from plait.records.comparison import ComparisonResult
 from plait.reporting.axes import Axis, swatch
 from plait.reporting.charts import Panel, Series, series_numbers
 from plait.reporting.comparison import comparison_page
-from plait.reporting.page import card, legend, page
+from plait.reporting.page import card, legend, page, table
 from plait.reporting.plots import panel_plot
 
 CHROMIUM = shutil.which("chromium")
@@ -105,6 +105,19 @@ def test_one_budget_alone_has_its_place(visit: Any) -> None:
     seen = visit(comparison_page(ComparisonResult.from_dict(given)))
     assert seen.locator("figure.plot .mark").count() == 4
     assert seen.locator(".legend button").count() == 4
+
+
+@pytest.mark.parametrize("sortable", [True, False])
+def test_a_table_of_different_quantities_is_saved_and_not_sorted(visit: Any, sortable: bool) -> None:
+    """On a phone the law's table began with "sort by value"."""
+    rows = [["E", "1.7"], ["N*", "3e8"]]
+    seen = visit(page("laws", table(["", ">value"], rows, name="laws", sortable=sortable)))
+    head = seen.locator("table[data-name=laws] thead")
+    assert head.locator("button").count() == sortable
+    assert head.is_visible() == (sortable or seen.viewport_size["width"] > 600)
+    with seen.expect_download() as saved:
+        seen.get_by_role("button", name="Download this table as CSV").click()
+    assert Path(saved.value.path()).read_text() == ",value\nE,1.7\nN*,3e8\n"
 
 
 def test_scaling_laws(visit: Any) -> None:

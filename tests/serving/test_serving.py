@@ -214,6 +214,28 @@ def test_lists_are_filtered_sorted_and_paged(store: Store) -> None:
     assert index.find(sort="no such column; DROP TABLE lines").total == store.count()
 
 
+def test_what_tells_users_nothing_is_listed_if_asked_for(tmp_path: Path) -> None:
+    clock = record("design-clock", {"stage": "race"}, seconds=1.0)
+    with filled(tmp_path) as store:
+        index, there = RecordIndex(store), store.count()
+        store.put(clock)
+        index.follow()
+        every = index.find(limit=there + 1)
+        assert every.total == len(every.lines) == there
+        assert "design-clock" not in every.kinds
+        assert index.find(words="design-clock").total == 0
+        assert [line.key for line in index.find("design-clock").lines] == [clock.key]
+        assert index.find("design-clock").kinds["design-clock"] == 1
+        assert "design-clock" not in index.finished_since(0)
+    alone = f"sqlite:///{tmp_path}/alone.db"
+    with open_store(alone) as store:
+        store.put(clock)
+        client = TestClient(application(store, tmp_path, hosts=HOSTS))
+        assert clock.key not in client.get("/live/overview").text
+        assert clock.key not in client.get("/records").text
+        assert clock.key in client.get("/records?kind=design-clock").text
+
+
 def test_whole_seconds_are_shown_too() -> None:
     taken = [Record.of("train", {"protocol": 1}, {}, {"seconds": seconds}) for seconds in (90, 90.0, None)]
     assert [record_line(one).seconds for one in taken] == [90.0, 90.0, None]

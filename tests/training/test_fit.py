@@ -65,7 +65,10 @@ def test_alone_it_tells_its_share_and_gives_the_same(tmp_path):
     shares = []
     with open_store(f"sqlite:///{tmp_path}/alone.db") as store:
         found = fit_alone(small_job(steps=4), store, tmp_path / "alone", on_progress=shares.append)
-    assert sorted(set(shares)) == [0.25, 0.5, 0.75, 1.0]
+    work = 4 + 512 / (4 * 24) / 3  # in steps: a forward pass is a third of one
+    assert shares[:4] == pytest.approx([step / work for step in (1, 2, 3, 4)])
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
     assert same(found, run(small_job(steps=4), tmp_path))
 
 
@@ -104,7 +107,7 @@ def test_resumed_at_its_last_step_it_knows_its_loss(tmp_path, monkeypatch):
             run(job, tmp_path, save_steps=4)
     losses = []
     found = run(job, tmp_path, report=lambda now: losses.append(now.loss))
-    assert losses == [found.train_loss]
+    assert set(losses) == {found.train_loss}
 
 
 def test_nothing_is_trained_twice(tmp_path):
@@ -136,6 +139,41 @@ def test_interrupted_at_any_step_it_ends_the_same(kind, tmp_path):
         assert [(row["step"], row.get("loss")) for row in logs[0]] == [
             (row["step"], row.get("loss")) for row in logs[1]
         ]
+
+
+def test_stopped_in_its_last_validation_it_ends_the_same(tmp_path):
+    """Which takes longer than all steps of a short training."""
+    job = small_job(steps=3, validation=4096)
+    straight, seen = run(job, tmp_path / "straight"), []
+
+    def stop(now):
+        if now.validated:
+            seen.append(now.validated)
+            if len(seen) == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted) as stopped:
+        run(job, tmp_path / "stopped", report=stop)
+    assert stopped.value.step == 3
+    assert len(seen) == 2
+    assert seen[1] < 1
+    steps = set()
+    resumed = run(job, tmp_path / "stopped", report=lambda now: steps.add(now.step))
+    assert steps == {3}
+    assert same(resumed, straight)
+    logs = [open_run(job.key, tmp_path / name).folder / "log.jsonl" for name in ("straight", "stopped")]
+    rows = [[json.loads(line) for line in log.read_text().splitlines()] for log in logs]
+    assert [(row["step"], row.get("validation")) for row in rows[0]] == [
+        (row["step"], row.get("validation")) for row in rows[1]
+    ]
+
+
+@pytest.mark.parametrize(("validation", "noted"), [(2**15, True), (96, False)])
+def test_a_validation_longer_than_the_training_is_noted(validation, noted, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[fit.__module__], "NOTED_SECONDS", 0.0)
+    notes = set()
+    run(small_job(steps=5, validation=validation), tmp_path, report=lambda now: notes.add(now.note))
+    assert any(note.startswith("validation on 32,768 tokens takes about") for note in notes) == noted
 
 
 def test_a_runs_files_are_as_readable_as_any_other(tmp_path):
@@ -224,9 +262,9 @@ class Clock:
     def slowing(self, call, seconds):
         """`call`, which takes so many seconds; a share of them where it is given a share."""
 
-        def slow(trainer, share=1.0):
+        def slow(trainer, share=1.0, **options):
             self.now += seconds * share
-            return call(trainer) if share == 1.0 else call(trainer, share)
+            return call(trainer, **options) if share == 1.0 else call(trainer, share, **options)
 
         return slow
 

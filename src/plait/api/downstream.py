@@ -54,6 +54,9 @@ def finetune(
 ) -> FinetuneResult:
     """Fine-tune a trained model on a GLUE task or on SQuAD v1.1, and score it on the dev files.
 
+    Finished seeds and checkpoints are kept in the run's folder, under `finetune/`: if interrupted in any way, the same
+    call resumes.
+
     task     cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli or squad
     data     the folder of the task's published files (TSV, or SQuAD's JSON)
     max_len  tokens per row; default: 128, squad 384
@@ -75,6 +78,7 @@ def finetune(
         Path(data),
         plan,
         seeds=seeds,
+        keep=opened.folder / "finetune",
         progress=lambda what, done, total: on_progress(f"{task}, {what}", done, total),
     )
     written = _write(tuned["files"], Path(out)) if out else ()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
 from plait.records import Record, Store
+from plait.records.record import INTERNAL
 from plait.records.store import opened_store
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def find(
 def show(key: str, *, store: str | Store | None = None) -> Record:
     """One record by its key, a unique prefix of it, or "latest" for the newest."""
     with opened_store(store) as opened:
-        records = opened.find(limit=1) if key == "latest" else _named(opened, [key])
+        records = opened.find(limit=1, without=INTERNAL) if key == "latest" else _named(opened, [key])
     if not records:
         raise UserError(f"there are no records in {opened.name}.")
     return records[0]
@@ -125,7 +126,7 @@ def export(
     from plait.records import export as write
 
     with opened_store(store) as opened:
-        records = _each(opened, kind, where, None)
+        records = _each(opened, kind, where, None, without=())
         first = next(records, None)
         if first is None:
             raise UserError(f"no records to export in {opened.name}.")
@@ -178,10 +179,17 @@ def _find(store: Store, kind: str | None, where: Mapping[str, Any] | None, limit
     return list(_each(store, kind, where, limit))
 
 
-def _each(store: Store, kind: str | None, where: Mapping[str, Any] | None, limit: int | None) -> Iterator[Record]:
-    """Records one by one; an unknown kind is an error that lists the known ones."""
+def _each(
+    store: Store,
+    kind: str | None,
+    where: Mapping[str, Any] | None,
+    limit: int | None,
+    without: Sequence[str] = INTERNAL,
+) -> Iterator[Record]:
+    """Records one by one, of all kinds `without` some if there is no `kind`; an unknown kind is an error that lists the
+    known ones."""
     record = None
-    for record in store.each(kind, _texts(where), limit):
+    for record in store.each(kind, _texts(where), limit, without=without if kind is None else ()):
         yield record
     if record is None and kind is not None and kind not in (known := store.kinds()):
         there = f"It has: {', '.join(known)}." if known else "It is empty."

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -68,6 +68,7 @@ def train(
     tokens: float | None = None,
     time: str | float | None = None,
     flops: float | None = None,
+    validation_tokens: int | None = None,
     recipe: str | Recipe = "",
     batch: int | None = None,
     seq_len: int | None = None,
@@ -94,8 +95,10 @@ def train(
     step, over all processes), `seq_len` and `lr`. A spec given as text gets the data's vocabulary. `from_run`: start
     from the weights of a finished run or of a Hugging Face folder (GPT-2, Llama, Qwen …, plait's own); its spec and
     data are the defaults. `compiled`: compile the blocks; default: on a GPU, if the run is long enough to pay off.
+    `validation_tokens`: the most that are read of the validation text; default 131,072.
     `log`: also log to tensorboard, wandb or mlflow. With several processes (torchrun), groups of
-    `tensor_parallel` share every layer; the batch is split among such groups. `on_progress` is called after every step.
+    `tensor_parallel` share every layer; the batch is split among such groups. `on_progress` is called after every step
+    and every batch of the last validation.
     If stopped by a signal it raises `plait.training.fit.Interrupted`, after saving everything.
 
     >>> trained = plait.train("d=16 | gla[heads=2] swiglu", data="builtin:language", steps=2, batch=2, seq_len=16)
@@ -130,6 +133,8 @@ def train(
             chosen = _scaled(arch, flops, values)
         start = start_of(source) if source else None
         job = Job(arch, corpus, chosen, budget, seed, precision or precision_on(device), start=start)
+        if validation_tokens is not None:
+            job = replace(job, validation_tokens=validation_tokens)
         options = Options(root, activation_checkpointing, compiled, parse_duration(save_every), save_steps, sinks)
         try:
             with opened_store(store) as opened:

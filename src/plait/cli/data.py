@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.options import AsJson
-from plait.cli.output import console, count, plain, print_json, progress_bar, table
+from plait.cli.output import console, count, plain, print_json, progress_bar, table, wrote
 
 if TYPE_CHECKING:
     from plait.api.listing import CorpusResult
@@ -72,13 +72,14 @@ def tasks(
     result = prepare_tasks(folder, out, tasks=[name.strip() for name in only.split(",") if name.strip()])
     if as_json:
         print_json(result.as_dict())
-        return
-    grid = table(task="left", items="right", file="left", source="left")
-    for task in result.tasks:
-        grid.add_row(task.task, count(task.items), plain(task.file), plain(task.source))
-    console().print(grid)
-    if result.missing:
-        console().print(f"not found: {', '.join(result.missing)}", markup=False)
+    else:
+        grid = table(task="left", items="right", source="left")
+        for task in result.tasks:
+            grid.add_row(task.task, count(task.items), plain(task.source))
+        console().print(grid)
+        if result.missing:
+            console().print(f"not found: {', '.join(result.missing)}", markup=False)
+    wrote(*(task.file for task in result.tasks), as_json=as_json)
 
 
 def _print(shown: CorpusResult) -> None:

@@ -90,14 +90,20 @@ def finetune_command(
     mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fine-tune a trained model on a GLUE task or on SQuAD v1.1, and score it on the dev files."""
+    """Fine-tune a trained model on a GLUE task or on SQuAD v1.1, and score it on the dev files. If interrupted in any
+    way, the same command resumes."""
     from plait.api.downstream import finetune
+    from plait.core.progress import Stopped
 
-    with progress_bar(quiet=as_json) as on_progress:
-        result = finetune(
-            run, task, data, epochs=epochs, lr=lr, batch=batch, max_len=max_len, seeds=seeds, out=out, device=device,
-            mixers=mixers or (), on_progress=on_progress,
-        )  # fmt: skip
+    try:
+        with progress_bar(quiet=as_json) as on_progress:
+            result = finetune(
+                run, task, data, epochs=epochs, lr=lr, batch=batch, max_len=max_len, seeds=seeds, out=out,
+                device=device, mixers=mixers or (), on_progress=on_progress,
+            )  # fmt: skip
+    except Stopped as stopped:
+        console(stderr=True).print(f"interrupted; {stopped}. The same command resumes from there.")
+        raise typer.Exit(130) from None
     if as_json:
         print_json(result.as_dict())
     else:

@@ -246,6 +246,8 @@ def _assignments(fields: Mapping[str, Any], telling: Sequence[str]) -> str:
 
 def _text(value: Any, room: int) -> str:
     """A value in one line; long ones are shortened in the middle."""
+    if value is None:
+        return "–"
     if isinstance(value, float):
         return f"{value:.6g}"
     text = str(value)

@@ -130,6 +130,7 @@ def _places(indices: list[int]) -> str:
 def _totals(shown: ShowResult) -> Any:
     params, flops, state = shown.params, shown.flops, shown.state
     grid = table(**{"": "left", " ": "right", "  ": "left"})
+    grid.show_header = False
     grid.add_row(
         "parameters",
         count(params.total),

@@ -60,10 +60,13 @@ class Display:
             self._said = now.note
         validation = "" if math.isnan(now.validation) else f"  validation {now.validation:.3f}"
         loss = "" if math.isnan(now.loss) else f"loss {now.loss:.3f}"
+        doing = "validation" if now.validating else f"step {now.step} of {now.steps}"
         words = f"{loss}{validation}  {short(now.tokens_per_second)} tokens/s{_mfu(now.mfu)}"
         if self._lines is not None:
-            self._lines.tell(f"{now.run.name} step {now.step} of {now.steps}", now.step / now.steps, words)
-        self._bar.update(self._task, description=now.run.name, total=now.steps, completed=now.step, now=words)
+            self._lines.tell(f"{now.run.name} {doing}", now.share, words)
+        if now.validating:
+            words = f"validating on {now.validation_tokens:,} tokens  {loss}"
+        self._bar.update(self._task, description=now.run.name, total=1.0, completed=now.share, now=words)
 
 
 def _mfu(share: float | None) -> str:
@@ -93,6 +96,9 @@ def command(
     budget: Annotated[str, typer.Option("--time", help="Duration as total time, such as 150s, 10m, 2h.")] = "",
     flops: Annotated[
         float | None, typer.Option(help="Duration in FLOPs, such as 1e15.", parser=read_count, metavar="<count>")
+    ] = None,
+    validation_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Most tokens of the validation text. \\[default: 131,072]")
     ] = None,
     recipe: Annotated[str, typer.Option(help="A published recipe to start from; `plait list recipes`.")] = "",
     batch: Annotated[int | None, typer.Option(help="Sequences per step, over all processes.")] = None,

@@ -1,12 +1,18 @@
-"""Fine-tuning on GLUE's nine tasks and on SQuAD v1.1: metrics on the dev files, predictions in submission format."""
+"""Fine-tuning on GLUE's nine tasks and on SQuAD v1.1: metrics on the dev files, predictions in submission format.
+
+Each seed has a folder, named by the hash of everything that determines its result: checkpoints while it runs, and at
+the end `result.json`, so that no seed is computed twice.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -16,8 +22,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError, did_you_mean
+from plait.core.files import read_object, understood, unsealed, writing
 from plait.core.progress import OnCount, OnProgress
 from plait.data.tokenizers import boundary_token
+from plait.evals.evaluation import weights_hash
 from plait.evals.finetune_loop import Plan, Row, TunedModel, in_order, tune
 from plait.evals.glue import TASKS, Examples, GlueData, Task, read_glue
 from plait.evals.losses import require_same_vocabulary
@@ -33,11 +41,13 @@ from plait.evals.squad import (
     windows_of,
 )
 from plait.model.language_model import Encoder, LanguageModel
+from plait.training.run import Run, write_json
 
 if TYPE_CHECKING:
     from plait.data import Tokenizer
 
 KINDS = (*TASKS, "squad")
+PROTOCOL = 1  # incremented when the same settings mean another fine-tuning
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,7 @@ def tune_glue(
     data: GlueData,
     plan: Plan,
     progress: OnProgress | None = None,
+    checkpoints: Path | None = None,
 ) -> Tuned:
     """Fine-tune on a GLUE task with one seed. For regression the targets are standardised, so that one learning rate
     suits any scale."""
@@ -113,7 +124,7 @@ def tune_glue(
             return np.asarray(logits_NC.argmax(-1))
         return np.asarray(logits_NC[:, 0] * spread + centre)
 
-    tune(tuned, items, lambda item: len(item[0]), loss, plan, _labelled(progress, f"seed {plan.seed}"))
+    tune(tuned, items, lambda item: len(item[0]), loss, plan, _labelled(progress, f"seed {plan.seed}"), checkpoints)
     metrics: dict[str, float] = {}
     dev: dict[str, Any] = {}
     for part, examples in data.dev.items():
@@ -133,6 +144,7 @@ def tune_squad(
     dev: Sequence[Question],
     plan: Plan,
     progress: OnProgress | None = None,
+    checkpoints: Path | None = None,
 ) -> Tuned:
     """Fine-tune on SQuAD v1.1 with one seed: two logits per token, for an answer's first and last token."""
 
@@ -150,7 +162,7 @@ def tune_squad(
         return F.cross_entropy(logits_BT2, targets_B2)  # softmax over T, for both logits
 
     windows = [window for cuts in cut(train) for window in cuts]
-    tune(tuned, windows, len, loss, plan, _labelled(progress, f"seed {plan.seed}"))
+    tune(tuned, windows, len, loss, plan, _labelled(progress, f"seed {plan.seed}"), checkpoints)
 
     cuts = cut(dev)
     logits = iter(in_order([window.row for some in cuts for window in some], plan.batch, tuned.tag))
@@ -178,9 +190,10 @@ def finetune(
     *,
     seeds: int = 1,
     progress: OnProgress | None = None,
+    keep: Path | None = None,
 ) -> Finetuned:
     """Fine-tune on a GLUE task or on `squad`, once per seed; the predictions are those of the best seed on the dev
-    files."""
+    files. `keep`: the folder in which finished seeds and checkpoints are kept."""
     require_same_vocabulary(model.arch, tokenizer)
     if seeds < 1:
         raise UserError(f"seeds={seeds}: must be at least 1.")
@@ -189,7 +202,26 @@ def finetune(
         raise UserError(f"no task '{kind}'.{did_you_mean(plain, KINDS) or ' Known: ' + ', '.join(KINDS) + '.'}")
     plan = plan or Plan(max_len=384 if plain == "squad" else 128)
     once = _squad(folder) if plain == "squad" else _glue(TASKS[plain], folder)
-    runs = [once(model, tokenizer, replace(plan, seed=plan.seed + n), progress) for n in range(seeds)]
+    plans = [replace(plan, seed=plan.seed + n) for n in range(seeds)]
+    if keep is None:
+        runs = [once(model, tokenizer, seed_plan, progress, None) for seed_plan in plans]
+    else:
+        config = {
+            "protocol": PROTOCOL,
+            **model.arch.identity(),
+            "weights": weights_hash(model),
+            "tokenizer": tokenizer.as_dict(),
+            "task": plain,
+            "data": _digest(find_files(folder) if plain == "squad" else sorted(folder.glob("*.tsv"))),
+        }
+        runs = [
+            _kept(
+                {**config, "plan": dataclasses.asdict(seed_plan)},
+                keep,
+                partial(once, model, tokenizer, seed_plan, progress),
+            )
+            for seed_plan in plans
+        ]
     best = max(runs, key=lambda run: run.score)
     return {
         "task": plain,
@@ -206,17 +238,43 @@ def finetune(
     }
 
 
-Once = Callable[["LanguageModel | Encoder", "Tokenizer", Plan, "OnProgress | None"], Tuned]
+def _kept(config: dict[str, Any], keep: Path, compute: Callable[[Path], Tuned]) -> Tuned:
+    """The result of one seed; computed if it is not kept yet."""
+    from plait.records.record import record_key  # this imports SQLAlchemy
+
+    if keep.is_symlink():  # a run may come from someone else, with a link to a folder of yours
+        raise UserError(f"{keep} is a link to another folder; remove it.")
+    run = Run(keep / f"{config['task']}-{record_key('finetune', config)[:10]}")
+    with writing(run.folder):
+        run.folder.mkdir(parents=True, exist_ok=True)
+    result = run.folder / "result.json"
+    with run.locked():
+        if not result.exists():
+            write_json(result, {"config": config, "tuned": dataclasses.asdict(compute(run.folder))})
+        run.remove_checkpoints()
+    with understood(str(result)):
+        return Tuned(**unsealed(read_object(result, constants=True), str(result))["tuned"])
+
+
+def _digest(files: Sequence[Path]) -> str:
+    total = hashlib.sha256()
+    for file in files:
+        content = file.read_bytes()
+        total.update(f"{file.name} {len(content)}\n".encode() + content)
+    return total.hexdigest()
+
+
+Once = Callable[["LanguageModel | Encoder", "Tokenizer", Plan, "OnProgress | None", "Path | None"], Tuned]
 
 
 def _glue(task: Task, folder: Path) -> Once:
     data = read_glue(task, folder)
-    return lambda model, tokenizer, plan, progress: tune_glue(model, tokenizer, task, data, plan, progress)
+    return lambda model, tokenizer, *how: tune_glue(model, tokenizer, task, data, *how)
 
 
 def _squad(folder: Path) -> Once:
     train, dev = (read_squad(path) for path in find_files(folder))
-    return lambda model, tokenizer, plan, progress: tune_squad(model, tokenizer, train, dev, plan, progress)
+    return lambda model, tokenizer, *how: tune_squad(model, tokenizer, train, dev, *how)
 
 
 def _labelled(progress: OnProgress | None, label: str) -> OnCount | None:

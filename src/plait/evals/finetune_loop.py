@@ -1,6 +1,6 @@
 """Fine-tuning: a pretrained backbone, one linear head, AdamW with warm-up and linear decay (BERT, Devlin et al. 2019,
-arXiv:1810.04805, appendix A.3). With small data and few epochs there are no checkpoints: an interrupted run is repeated
-from its seed.
+arXiv:1810.04805, appendix A.3). As in a training, batch, learning rate and dropout masks of a step depend on its number
+only, so an interrupted fine-tuning resumes from a checkpoint to the same result.
 
 An encoder is bidirectional, so its rows are padded on the left, where its attention masks the padding; a language model
 is causal, so its rows are padded on the right.
@@ -12,18 +12,29 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
-from plait.core.progress import OnCount
+from plait.core.files import understood
+from plait.core.progress import OnCount, Stopped, stop_signals
 from plait.model.language_model import Encoder, LanguageModel
+from plait.training.checkpoint import newest_checkpoint, save_checkpoint
+from plait.training.distributed import Processes
+from plait.training.fit import SAVE_SECONDS
 from plait.training.optimizer import make_optimizer, set_rate, update
 from plait.training.recipe import Recipe, rate
+from plait.training.resume import restore_training, training_state
+from plait.training.trainer import seed_dropout
 
 #: Number of batches sorted by length together: little padding, and batches still differ every epoch.
 SORTED_TOGETHER = 16
@@ -139,28 +150,44 @@ def tune(
     loss: Callable[[Sequence[Item]], Tensor],
     plan: Plan,
     progress: OnCount | None = None,
+    folder: Path | None = None,
 ) -> None:
-    """Train a model in place, without changing the caller's random state."""
+    """Train a model in place, without changing the caller's random state. If there is a `folder`, checkpoints are kept
+    in it: the newest one is resumed from, and after a signal to stop one is saved and `Stopped` raised."""
     recipe, steps = plan.recipe, plan.epochs * math.ceil(len(items) / plan.batch)
     optimizer = make_optimizer(model, recipe)
-    order = torch.Generator().manual_seed(plan.seed)
-    devices = [model.device] if model.device.type == "cuda" else []
+    alone = Processes(0, 1, model.device)
     done = 0
+    if folder is not None and (saved := newest_checkpoint(folder)) is not None:
+        done = saved.step
+        with understood(f"{folder.name}/{saved.folder.name}", "Remove that folder to resume from the previous one."):
+            restore_training(model, optimizer, saved, saved.plain["optimizer"], done, alone)
+    order = torch.Generator().manual_seed(plan.seed)
+    batches = (batch for _ in range(plan.epochs) for batch in _shuffled(items, length, plan.batch, order))
+    devices = [model.device] if model.device.type == "cuda" else []
+    last_save = time.perf_counter()
     model.train()
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(plan.seed)  # dropout
-        for _ in range(plan.epochs):
-            for batch in _shuffled(items, length, plan.batch, order):
-                set_rate(optimizer, recipe.lr * rate(recipe, done, steps))
-                value = loss(batch)
-                value.backward()
-                norm, updated = update(optimizer, model.parameters(), recipe.clip, value.item())
-                if not updated:
-                    what = f"the loss is {value.item():.4g}, the norm of its gradient {norm:.4g}"
-                    raise UserError(f"{what} at step {done + 1} of {steps}; lower lr={plan.lr}.")
-                done += 1
-                if progress:
-                    progress(done, steps)
+    signals = nullcontext(threading.Event()) if folder is None else stop_signals()
+    with torch.random.fork_rng(devices=devices), signals as asked:
+        for batch in islice(batches, done, None):
+            set_rate(optimizer, recipe.lr * rate(recipe, done, steps))
+            seed_dropout(plan.seed, done, 0, model.device)
+            value = loss(batch)
+            value.backward()
+            norm, updated = update(optimizer, model.parameters(), recipe.clip, value.item())
+            if not updated:
+                what = f"the loss is {value.item():.4g}, the norm of its gradient {norm:.4g}"
+                raise UserError(f"{what} at step {done + 1} of {steps}; lower lr={plan.lr}.")
+            done += 1
+            if progress:
+                progress(done, steps)
+            stop, due = asked.is_set(), time.perf_counter() - last_save > SAVE_SECONDS
+            if folder is not None and (stop or due or done == steps):  # at the end, because scoring may take long
+                pieces, plain = training_state(model, optimizer, alone)
+                save_checkpoint(folder, done, pieces, {"optimizer": plain}, alone)
+                last_save = time.perf_counter()
+            if stop:
+                raise Stopped(f"seed {plan.seed} is saved at step {done} of {steps}")
     model.eval()
 
 

@@ -249,6 +249,8 @@ def _equal(value: Any, wanted: Any) -> bool:
 
 
 KEY_DIGITS = 32
+#: Kinds that tell users nothing: lists, reports and the dashboard show them only if asked for by kind or key.
+INTERNAL = ("design-clock",)
 _SEAL = re.compile(rf'{{"{CHECKSUM}":"([0-9a-f]+)"(,|(?=}}))')
 REMEDY = "`plait runs verify` finds all that is damaged, `plait runs repair` takes it out, to be computed again."
 

@@ -120,14 +120,16 @@ class Store(Database):
         return record
 
     def find(
-        self, kind: str | None = None, where: Mapping[str, Any] | None = None, limit: int | None = None
-    ) -> list[Record]:
-        """The newest records first, of one kind or of all, whose config has these values."""
-        return list(self.each(kind, where, limit))
+        self, kind: str | None = None, where: Mapping[str, Any] | None = None, limit: int | None = None,
+        *, without: Sequence[str] = (),
+    ) -> list[Record]:  # fmt: skip
+        """The newest records first, of one kind or of all `without` some, whose config has these values."""
+        return list(self.each(kind, where, limit, without=without))
 
     def each(
-        self, kind: str | None = None, where: Mapping[str, Any] | None = None, limit: int | None = None
-    ) -> Iterator[Record]:
+        self, kind: str | None = None, where: Mapping[str, Any] | None = None, limit: int | None = None,
+        *, without: Sequence[str] = (),
+    ) -> Iterator[Record]:  # fmt: skip
         """Like `find`, but as an iterator that never holds more than a few hundred records in memory.
 
         Inner fields are named with dots: `{"task.name": "compression"}`. A string also matches the number, boolean or
@@ -135,10 +137,12 @@ class Store(Database):
         """
         name = self.name  # computed once, because it takes as long as reading a record
         if not where:
-            for row in islice(self._newest_first(select(records.c.id, *_RECORD), kind, limit), limit):
+            asked = select(records.c.id, *_RECORD).where(records.c.kind.not_in(without))
+            for row in islice(self._newest_first(asked, kind, limit), limit):
                 yield record_of(row, name)
             return
-        rows = self._newest_first(select(records.c.id, records.c.key, records.c.kind, records.c.config), kind)
+        fields = (records.c.id, records.c.key, records.c.kind, records.c.config)
+        rows = self._newest_first(select(*fields).where(records.c.kind.not_in(without)), kind)
         fitting = islice((row.id for row in rows if self._fits(row, where)), limit)
         for some in _batches(fitting):
             for row in self._rows(select(*_RECORD).where(records.c.id.in_(some)).order_by(records.c.id.desc())):

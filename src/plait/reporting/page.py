@@ -141,11 +141,12 @@ def legend(entries: Sequence[tuple[Element, str]], keys: Mapping[str, str] | Non
 
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[Child]], *, chosen: int | None = None,
-    keys: Sequence[str] = (), name: str = "", fixed: bool = False,
+    keys: Sequence[str] = (), name: str = "", fixed: bool = False, sortable: bool = True,
 ) -> Element:  # fmt: skip
     """A table. Columns whose name begins with `>` are numeric and right-aligned. `keys` link each row to other parts of
-    the page; `name`: of the file it can be saved as; `fixed`: cannot be sorted or saved. On a phone each cell shows its
-    column's name, unless it is empty, or is the first one and not a number."""
+    the page; `name`: of the file it can be saved as; `fixed`: cannot be sorted or saved; not `sortable`: its rows are
+    different quantities. On a phone each cell shows its column's name, unless it is empty, or is the first one and not
+    a number."""
     sides = ["right" if column.startswith(">") else "left" for column in columns]
     names = [column.lstrip(">") for column in columns]
     heads = [tag("th", heading, class_=side, scope="col") for heading, side in zip(names, sides, strict=True)]
@@ -165,7 +166,7 @@ def table(
             line.set("data-key", keys[number])
         body.append(line)
     head = [tag("thead", tag("tr", *heads))] if any(names) else []
-    element = tag("table", *head, tag("tbody", *body), data_name=name)
+    element = tag("table", *head, tag("tbody", *body), data_name=name, **({} if sortable else {"data_unsortable": ""}))
     return tag("div", element, class_="fixed scroll" if fixed else "scroll")
 
 

@@ -296,7 +296,8 @@ def _laws(laws: Laws) -> list[Element]:
     ]
     if not narrow:
         columns = [f">{'value' if name == ALL else name}" for name in laws.laws]
-        return [table(["", *columns], [[_without_line_breaks(row[0]), *row[1:]] for row in rows])]
+        cells = [[_without_line_breaks(row[0]), *row[1:]] for row in rows]
+        return [table(["", *columns], cells, name="laws", sortable=False)]
     return [_by_architecture(list(laws.laws), part) for part in (rows[:SURFACE], rows[SURFACE:])]
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import select
 from plait.core.errors import UserError
 from plait.records.database import claims
 from plait.records.jobs import read_jobs
-from plait.records.record import Record
+from plait.records.record import INTERNAL, Record
 from plait.records.store import Store
 from plait.reporting.models import linked_sheets
 from plait.reporting.page import STYLE, Child, document, link, note, script, section, tag, text_of
@@ -159,7 +159,7 @@ class Pages:
         whole = [kind for kind in self.store.kinds() if kind not in PARTS]
         newest = [record for kind in whole for record in self.store.find(kind, limit=NEWEST)]
         newest.sort(key=_ended, reverse=True)
-        return newest[:NEWEST] or self.store.find(limit=NEWEST)
+        return newest[:NEWEST] or self.store.find(limit=NEWEST, without=INTERNAL)
 
     def _claims(self) -> list[tuple[str, str]]:
         """(key, owner) of every record that is being computed now."""

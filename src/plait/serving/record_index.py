@@ -19,7 +19,7 @@ from sqlalchemy import func, select
 
 from plait.core.errors import UserError
 from plait.records.database import records
-from plait.records.record import Record
+from plait.records.record import INTERNAL, Record
 from plait.records.store import Store
 from plait.reporting.summaries import number, summary
 
@@ -27,6 +27,7 @@ AT_ONCE = 500
 NEWEST = 5000  # lines searched for recently finished records
 FRESH = 1.0  # seconds before the store is read again
 COLUMNS = ("id", "key", "kind", "name", "spec", "source", "value", "unit", "words", "started", "seconds", "text")
+FOR_USERS = f"kind NOT IN ({', '.join(map(repr, INTERNAL))})"
 #: Sort keys of lists.
 SORTS = {"newest": "id", "kind": "kind", "name": "name", "source": "source", "value": "value", "started": "started",
          "seconds": "seconds"}  # fmt: skip
@@ -148,7 +149,7 @@ class RecordIndex:
     def finished_since(self, when: float) -> dict[str, int]:
         """The number of records of each kind that finished after `when` (a Unix time), among the newest."""
         self.refresh()
-        newest = f"SELECT kind, started, seconds FROM lines ORDER BY id DESC LIMIT {NEWEST}"
+        newest = f"SELECT kind, started, seconds FROM lines WHERE {FOR_USERS} ORDER BY id DESC LIMIT {NEWEST}"
         ended = "CAST(strftime('%s', started) AS REAL) + coalesce(seconds, 0) > ?"
         with self._lock:
             return dict(
@@ -171,6 +172,8 @@ class RecordIndex:
         """A page of the lines of a kind (empty: all) that contain all the words, sorted."""
         self.refresh()
         conditions, patterns = _conditions(words)
+        if kind not in INTERNAL:
+            conditions = f"{conditions} AND {FOR_USERS}"
         column = SORTS.get(sort, "id")
         order = f"{column} IS NULL, {column} {'DESC' if down else 'ASC'}, id DESC"
         only, and_kind = (f"{conditions} AND kind = ?", [*patterns, kind]) if kind else (conditions, patterns)

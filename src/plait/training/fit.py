@@ -21,6 +21,7 @@ import torch
 from plait.core.errors import UserError
 from plait.core.files import understood
 from plait.core.progress import Stopped, stop_signals
+from plait.core.units import duration
 from plait.data.stream import require_validation
 from plait.model.language_model import perplexity_of
 from plait.records import Record, Store, provenance_of
@@ -40,6 +41,7 @@ from plait.training.speed import (
 )
 from plait.training.trainer import Batches, Diverged, PendingStep, Trainer
 
+NOTED_SECONDS = 30.0  # a shorter validation is not worth a note
 LOGGED = 200  # approximate number of rows in a run's log
 SAVE_SECONDS = 60.0
 _SAVE, _STOP = 1, 2  # requests that a process may make between two steps
@@ -64,7 +66,7 @@ class Options:
 
 @dataclass
 class Progress:
-    """What `report` is called with after every step, in the first process."""
+    """What `report` is called with after every step and every batch of the final validation, in the first process."""
 
     run: Run
     steps: int
@@ -75,6 +77,18 @@ class Progress:
     mfu: float | None = None  # model FLOPs utilisation, if the device's peak is known
     resumed: int = 0
     note: str = ""
+    validation_tokens: int = 0  # of the final validation
+    validation_steps: float = 0.0  # training steps that take about as long as it
+    validated: float = 0.0  # the fraction of it that is done
+
+    @property
+    def share(self) -> float:
+        """The completed fraction of steps and validation together."""
+        return (self.step + self.validated * self.validation_steps) / (self.steps + self.validation_steps)
+
+    @property
+    def validating(self) -> bool:
+        return self.step == self.steps and self.validated < 1 and self.validation_steps > 0
 
 
 @dataclass
@@ -164,7 +178,7 @@ def fit_alone(
         Processes(0, 1, torch.device(device)),
         store,
         Options(root=runs, log=log, stopping=stopping),
-        report=lambda now: on_progress(now.step / now.steps),
+        report=lambda now: on_progress(now.share),
     )
 
 
@@ -197,6 +211,7 @@ class _Fit:
         self.job, self.dist, self.run, self.options = job, dist, run, options
         self.report = report if dist.first else None
         self.log = TrainingLog(run, self._report_note)
+        self.step_seconds = 0.0  # of the last step
         self.seconds = 0.0  # of training, including time before an interruption
         device_peak = peak_of(dist.device, job.precision) if dist.device.type == "cuda" else None
         self.peak = None if device_peak is None else device_peak * dist.world
@@ -214,6 +229,9 @@ class _Fit:
         trainer = Trainer(self.job, steps, self.dist, **choices)
         self._resume(trainer)
         self.progress = Progress(self.run, steps, trainer.step, self.log.newest_loss, resumed=trainer.step)
+        read = min(self.job.validation_tokens, len(self.job.corpus.tokens("validation")))
+        # A step has a forward pass and a backward pass, which takes twice as long.
+        self.progress.validation_tokens, self.progress.validation_steps = read, read / self.job.tokens_per_step / 3
         if self.dist.first:
             self.log.open(self.options.log, self.job.config())
             self._report_note(trainer.note)
@@ -222,7 +240,8 @@ class _Fit:
         began = time.time()
         with stop_signals() as asked:
             self._train(trainer, steps, asked)
-        return self._finish(trainer, store, began)
+            loss = self._validate(trainer, asked)
+        return self._finish(trainer, loss, store, began)
 
     @property
     def _deciding(self) -> CompileDecision | None:
@@ -286,10 +305,13 @@ class _Fit:
 
     def _save_or_stop(self, step: int, asked: threading.Event) -> float:
         """Whether to save or stop after a step. All processes must agree, although their clocks and signals differ."""
-        stop = asked.is_set() or self.options.stopping()
+        stop = self._stop_asked(asked)
         by_steps = self.options.save_steps and step % self.options.save_steps == 0
         by_time = time.perf_counter() - self.last_save > self.options.save_seconds
         return self.dist.all_reduce_max(_STOP if stop else _SAVE if by_steps or by_time else 0)
+
+    def _stop_asked(self, asked: threading.Event) -> bool:
+        return asked.is_set() or self.options.stopping()
 
     def _read(self, trainer: Trainer, pending: PendingStep) -> None:
         """Wait for a step and log its result."""
@@ -312,6 +334,26 @@ class _Fit:
         loss = self.progress.validation = trainer.validation_loss(VALIDATION_SHARE)
         self.log.write_validation(trainer.step, loss)
 
+    def _validate(self, trainer: Trainer, asked: threading.Event) -> float:
+        """The loss on the whole validation text. It may take longer than the training, so it reports its progress and
+        can be stopped."""
+        progress, expected = self.progress, self.progress.validation_steps * self.step_seconds
+        if expected > max(NOTED_SECONDS, self.seconds):
+            self._report_note(
+                f"validation on {progress.validation_tokens:,} tokens takes about {duration(expected)}, longer than "
+                "the training; --validation-tokens chooses fewer"
+            )
+
+        def on_batch(done: int, total: int) -> None:
+            progress.validated = done / total
+            if self.dist.any(self._stop_asked(asked)):
+                self._save(trainer, must=True)
+                raise Interrupted(self.run, trainer.step)
+            if self.report is not None:
+                self.report(progress)
+
+        return trainer.validation_loss(on_batch=on_batch)
+
     def _save(self, trainer: Trainer, must: bool) -> None:
         try:
             save_trainer(trainer, self.run.folder, {"fit": {**self.log.state(), "seconds": self.seconds}})
@@ -322,9 +364,8 @@ class _Fit:
             self.progress.note = str(wrong)
         self.last_save = time.perf_counter()
 
-    def _finish(self, trainer: Trainer, store: Store | None, began: float) -> Trained:
+    def _finish(self, trainer: Trainer, loss: float, store: Store | None, began: float) -> Trained:
         self._evaluate(trainer)
-        loss = trainer.validation_loss()
         if not math.isfinite(loss):
             skipped = trainer.step - trainer.updates
             what = f"the validation loss is {loss} after {trainer.step} steps ({skipped} skipped): nothing is stored."

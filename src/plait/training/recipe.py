@@ -250,6 +250,8 @@ class Job:
                 f"the model has vocab={self.arch.header.vocab}, but {self.corpus.name} has {vocab} tokens{mask}; "
                 f"write vocab={needed} or leave it out."
             )
+        if self.validation_tokens < 1:
+            raise UserError(f"validation_tokens={self.validation_tokens}: must be at least 1.")
         header, length = self.arch.header, self.recipe.seq_len
         if header.pos == "learned" and length > header.max_len and not self.recipe.memory:
             raise UserError(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from plait.core.errors import UserError
 from plait.data import Corpus
@@ -34,12 +34,7 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")  # older checkpoints contain only these
 def save_trainer(trainer: Trainer, folder: Path, plain: Mapping[str, Any]) -> None:
     """Write a checkpoint, including the caller's `plain` data."""
     dist = trainer.dist
-    named = dict(trainer.model.named_parameters())
-    wholes = {name: whole_of(parameter, parameter) for name, parameter in named.items()}
-    pieces = {
-        f"params/{name}": piece_of(tensor, dist) for name, tensor in wholes.items() if dist.first or is_sharded(tensor)
-    }
-    pieces |= state_pieces(trainer.optimizer, named, dist)
+    pieces, optimizer = training_state(trainer.model, trainer.optimizer, dist)
     for key, value in _memory_tensors(trainer.memory).items():
         if dist.tensor_rank == 0:
             first = dist.data_rank * len(value)
@@ -47,9 +42,21 @@ def save_trainer(trainer: Trainer, folder: Path, plain: Mapping[str, Any]) -> No
     state = {
         "updates": trainer.updates,
         "skipped_in_a_row": trainer.skipped_in_a_row,
-        "optimizer": plain_state(trainer.optimizer, named),
+        "optimizer": optimizer,
     }
     save_checkpoint(folder, trainer.step, pieces, {**plain, "trainer": state}, dist)
+
+
+def training_state(
+    model: nn.Module, optimizer: torch.optim.Optimizer, dist: Processes
+) -> tuple[dict[str, Piece], dict[str, object]]:
+    """The weights and the optimizer's state: pieces of tensors, and plain data."""
+    named = dict(model.named_parameters())
+    wholes = {name: whole_of(parameter, parameter) for name, parameter in named.items()}
+    pieces = {
+        f"params/{name}": piece_of(tensor, dist) for name, tensor in wholes.items() if dist.first or is_sharded(tensor)
+    }
+    return pieces | state_pieces(optimizer, named, dist), plain_state(optimizer, named)
 
 
 def restore_trainer(trainer: Trainer, saved: Checkpoint) -> None:
@@ -58,13 +65,25 @@ def restore_trainer(trainer: Trainer, saved: Checkpoint) -> None:
     state = saved.plain["trainer"]
     trainer.step, trainer.updates = saved.step, int(state["updates"])
     trainer.skipped_in_a_row = int(state["skipped_in_a_row"])
-    named = dict(trainer.model.named_parameters())
+    restore_training(trainer.model, trainer.optimizer, saved, state.get("optimizer"), trainer.updates, dist)
+    if trainer.recipe.memory and trainer.step:
+        _restore_memory(trainer, saved)
+
+
+def restore_training(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    saved: Checkpoint,
+    plain: Mapping[str, Any] | None,
+    updates: int,
+    dist: Processes,
+) -> None:
+    """Restore what `training_state` returned. `plain` is None for a checkpoint with only Adam's two moments."""
+    named = dict(model.named_parameters())
     with torch.no_grad():
         for name, parameter in named.items():
             read_into(saved, f"params/{name}", parameter, dist)
-        restore_state(trainer.optimizer, named, saved, state.get("optimizer"), trainer.updates, dist)
-    if trainer.recipe.memory and trainer.step:
-        _restore_memory(trainer, saved)
+        restore_state(optimizer, named, saved, plain, updates, dist)
 
 
 def _restore_memory(trainer: Trainer, saved: Checkpoint) -> None:
@@ -129,7 +148,7 @@ def restore_state(
     updates: int,
     dist: Processes,
 ) -> None:
-    """Restore `optimizer` as it was saved; `plain` is None for a checkpoint that contains only Adam's two moments."""
+    """Restore `optimizer` as it was saved."""
     names = {id(parameter): name for name, parameter in named.items()}
     state_dict = optimizer.state_dict()
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -34,6 +34,7 @@ from plait.core.errors import UserError
 from plait.core.files import atomic_write, parse_json, read_object, read_text, sealed, understood, unsealed, writing
 from plait.data import Corpus, Tokenizer, load_tokenizer, open_corpus
 from plait.data.corpora import NoCorpus
+from plait.data.tokenizer_table import TOKENIZERS
 from plait.model import build
 from plait.model.architecture import Architecture, architecture
 from plait.model.language_model import Encoder, LanguageModel, fill, load_tensors, save_tensors
@@ -127,6 +128,12 @@ class Run:
     def tokenizer(self) -> Tokenizer:
         return load_tokenizer(self.folder / "tokenizer")
 
+    def _tokenizer_given(self) -> str | None:
+        """The tokenizer as given by the user; if that was a file or folder, such as another run's, our copy of it."""
+        tokenizer = self.about["tokenizer"]
+        named = not tokenizer or tokenizer.partition(":")[0] in TOKENIZERS
+        return tokenizer if named else str(self.folder / "tokenizer")
+
     def corpus(self) -> Corpus:
         """The data it was trained on."""
         data = self.config.get("data")
@@ -136,7 +143,7 @@ class Run:
         with understood(str(self.folder / ABOUT)):
             name = self.about.get("data") or data["name"]
             try:
-                corpus = open_corpus(name, self.about["tokenizer"])
+                corpus = open_corpus(name, self._tokenizer_given())
             except NoCorpus as wrong:
                 moved = f"{name}, on which {self.name} was trained, is not there any more"
                 raise UserError(f"{moved}; give the data with --data.") from wrong

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
+from plait.core.progress import OnCount, silent
 from plait.data import Corpus
 from plait.data.stream import (
     PairRows,
@@ -169,20 +170,24 @@ class Validation:
     most: int
 
     def loss(
-        self, objective: nn.Module, model: nn.Module, dist: Processes, autocast: torch.autocast, share: float = 1.0
-    ) -> float:
-        """Mean nats per scored token, without dropout and auxiliary losses, over all windows or a fraction of them."""
+        self, objective: nn.Module, model: nn.Module, dist: Processes, autocast: torch.autocast, share: float = 1.0,
+        on_batch: OnCount = silent,
+    ) -> float:  # fmt: skip
+        """Mean nats per scored token, without dropout and auxiliary losses, over all windows or a fraction of them.
+        `on_batch` is called after every batch, equally often in all processes, and may raise."""
         training = objective.training
         objective.eval()
         try:
             with torch.no_grad(), autocast:
-                total = self._total(objective, model, dist, share)
+                total = self._total(objective, model, dist, share, on_batch)
         finally:
             objective.train(training)
         nats, count = dist.sum(total).tolist()
         return float(nats / count)
 
-    def _total(self, objective: nn.Module, model: nn.Module, dist: Processes, share: float) -> Tensor:
+    def _total(
+        self, objective: nn.Module, model: nn.Module, dist: Processes, share: float, on_batch: OnCount
+    ) -> Tensor:
         """Nats and scored tokens of this process's streams."""
         rows = max(1, self.recipe.batch // self.recipe.gradient_accumulation // dist.data_world)
         mine = slice(dist.data_rank * rows, (dist.data_rank + 1) * rows)
@@ -203,6 +208,7 @@ class Validation:
             loss, memory = objective(tokens, targets, memory)
             if count := int((here[1] != IGNORE).sum()):
                 total += torch.stack([loss.to(exact) * count, total.new_tensor(count)])
+            on_batch(min(n + together, inputs_SNT.shape[1]), inputs_SNT.shape[1])
         return total
 
     def _streams(self, streams: int, share: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -338,9 +344,9 @@ class Trainer:
             )
         return StepResult(pending.step, loss, norm, pending.lr, skipped=not updated)
 
-    def validation_loss(self, share: float = 1.0) -> float:
+    def validation_loss(self, share: float = 1.0, on_batch: OnCount = silent) -> float:
         """The loss on the validation text, or on a fixed fraction of its windows."""
-        return self.validation.loss(self.objective, self.model, self.dist, self.autocast, share)
+        return self.validation.loss(self.objective, self.model, self.dist, self.autocast, share, on_batch)
 
     def _backward(self, batch: Batch) -> Tensor:
         """Compute gradients of the mean loss over the step's scored tokens in all processes and micro-batches; returns

@@ -58,7 +58,7 @@ for (const place of all("code[data-copy], pre[data-copy]")) place.after(copyButt
 
 for (const table of all(".scroll:not(.fixed) > table")) {
   all("thead th", table).forEach((head, column) => {
-    if (!head.textContent) return;
+    if (!head.textContent || "unsortable" in table.dataset) return;
     head.replaceChildren(button(head.textContent, () => sortBy(table, column), { class: "sort" }));
   });
   const name = (table.dataset.name || "table").replaceAll(/[^\w-]+/g, "-");
