@@ -407,6 +407,7 @@ def test_what_no_sample_shows_is_not_certain() -> None:
     assert 0.05 < p_value(difference_B) < 0.1
     assert p_value(difference_B - 2.05) > 0.9
     assert p_value(np.full(20, np.nan)) == 1
+    assert p_value(np.array([1.0, 1.1, *[np.nan] * 18])) == 1  # in two samples all groups have an optimum
 
 
 def test_equality_cannot_be_shown() -> None:
