@@ -276,6 +276,8 @@ def test_a_fit_takes_the_runs_of_scale_run_and_says_what_else_there_is(tmp_path:
         assert len(stored_runs(store, all_trainings=True, all_texts=True).table) == 6
     with pytest.raises(UserError, match=r"T: 2 runs; the surface has 5 unknowns.*2 trainings made by other commands"):
         plait.scale.fit(url, target=1e10)
+    with pytest.raises(UserError, match="T: 2 runs"):
+        plait.scale.fit(url, target=1e10, where=[f" data = {text}"])
     with pytest.raises(UserError, match="swiglu: 2 runs"):  # the others', named by their pattern
         plait.scale.fit(url, target=1e10, all_trainings=True)
     with pytest.raises(UserError, match="--all-trainings is for the runs of a store"):
@@ -515,6 +517,9 @@ def test_a_mixer_edited_between_plan_and_run_is_noticed(tmp_path: Path) -> None:
     again = run()
     assert "halve-planned was edited since the plan was made" in again.notes[0]
     assert {one.key for one in first.outcomes}.isdisjoint(one.key for one in again.outcomes)
+    file.write_text(text.replace("FACTOR", "2.0").replace("2 * seq * d", "3 * seq * d"))
+    with pytest.raises(UserError, match=r"halve-planned was edited.*FLOPs, planned with .*: plan again"):
+        run()
     file.write_text(
         text.replace("FACTOR", "2.0").replace("bias=False", "bias=True").replace("d * d}, fl", "d * d + d}, fl")
     )
