@@ -557,9 +557,9 @@ def test_most_runs_may_be_at_the_largest_budget(budgets: tuple[float, ...]) -> N
 def test_several_sequence_lengths_are_noted() -> None:
     runs = simulated(CHINCHILLA, Design(BUDGETS), 0.003, rng())
     columns: dict[str, list[Any]] = {n: getattr(runs, n).tolist() for n in ("flops", "params", "tokens", "loss")}
-    for lengths, told in (([256] * len(runs), False), ([128, *[256] * (len(runs) - 1)], True)):
+    for lengths, told in (([256] * len(runs), False), ([1024, None, *[256] * (len(runs) - 2)], True)):
         laws = fit_laws(runs_of(Table("runs", {**columns, "seq_len": lengths})), 1e22, draws=20)
-        assert any("sequence lengths (128, 256)" in note for note in notes(laws)) == told
+        assert any("sequence lengths (256, 1024)" in note for note in notes(laws)) == told
 
 
 def test_two_columns_cannot_be_one() -> None:

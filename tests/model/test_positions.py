@@ -106,6 +106,17 @@ def test_queries_at_some_positions_turn_by_them_where_one_kernel_splits_keys_and
     torch.testing.assert_close(mixer.forward_at(x_BTD, at_BN)[0], wanted)
 
 
+@pytest.mark.parametrize("more", ["qkv_bias=true", "qk_norm=shared", "kv_shift=true,bias=true"])
+def test_queries_at_some_positions_have_their_biases_and_norms(more: str) -> None:
+    """A new model's biases are zero and its norms one."""
+    mixer = build(f"d=16 vocab=9 | attn[heads=4,kv_heads=2,{more}]").backbone.blocks[0].mixer
+    for parameter in mixer.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    x_BTD, at_BN = torch.randn(3, TOKENS, 16), torch.tensor([[1, 4, 11], [0, 2, 3], [5, 5, 7]])
+    wanted = mixer(x_BTD).gather(1, at_BN[..., None].expand(-1, -1, 16))
+    torch.testing.assert_close(mixer.forward_at(x_BTD, at_BN)[0], wanted)
+
+
 class Twice(torch.nn.Linear):
     """Stands for an adapter, or for a part of the matrix whose gradients are summed over processes."""
 

@@ -49,6 +49,15 @@ def test_a_product_that_another_one_reads_is_split_too(monkeypatch):
     torch.testing.assert_close(graph(k, v, q), read(k, v, q))
 
 
+def test_parts_in_half_precision_are_summed_in_single(monkeypatch):
+    monkeypatch.setattr(split_products, "TOKENS", 8)
+    graph = make_fx(gradient, tracing_mode="fake")(*(torch.empty(3, 96, n, dtype=torch.bfloat16) for n in (5, 7)))
+    assert split_long_products(graph.graph) == 1
+    graph.recompile()
+    assert "[1], dtype = torch.float32)" in graph.code
+    assert "torch.bfloat16)" in graph.code
+
+
 def test_products_over_other_dimensions_are_left_alone(monkeypatch):
     monkeypatch.setattr(split_products, "TOKENS", 8)
     x, weight = torch.randn(3, 96, 32), torch.randn(3, 5, 32)
