@@ -197,6 +197,14 @@ def test_identical_runs_are_not_distinguishable() -> None:
     assert compared.verdict == "a, b and c are not distinguishable"
 
 
+def test_losses_without_any_noise_differ_if_they_are_not_equal() -> None:
+    compared = compare_losses({name: {seed: [level, level] for seed in range(2)} for name, level in
+                               (("a", 1.0), ("b", 2.0), ("c", 1.0))})  # fmt: skip
+    assert [pair.p for pair in compared.pairs] == [0, 1, 0]
+    assert [pair.verdict for pair in compared.pairs] == ["a", NOT_DISTINGUISHABLE, "b"]
+    assert [pair.corrected for pair in compared.pairs] == [(-1.0, -1.0), (0.0, 0.0), (1.0, 1.0)]
+
+
 def test_corrected_intervals_say_what_the_verdict_says() -> None:
     """Of many noisy architectures some pairs' own intervals exclude 0 beside "not distinguishable"; corrected ones
     exclude it exactly where the correction finds a difference."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from benchmark_modules import FOLDER, load_benchmark
 from scipy.optimize import minimize_scalar
 
 from plait.analysis.scaling_document import document, notes, shown
-from plait.analysis.scaling_findings import CONSISTENT, CONTRADICTED, OPEN, SHOWN, _p_best, findings
+from plait.analysis.scaling_findings import CONSISTENT, CONTRADICTED, OPEN, SHOWN, Finding, _p_best, findings
 from plait.analysis.scaling_frontier import TokenCost, groups_of
 from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Laws, fit_laws, p_value, within_law
 from plait.analysis.scaling_runs import ALL, Runs, rename_columns, runs_of
@@ -370,22 +371,49 @@ def test_findings_are_shown_contradicted_or_open() -> None:
     assert findings(fit_laws(simulated(CHINCHILLA, Design(BUDGETS), 0.003, rng()), 1e22, draws=20)) == []
 
 
+SAMPLES = (np.arange(400) + 0.5) / 400
+
+
+def _of_samples(exponents: Mapping[str, Any], gaps: Mapping[str, Any], state: object = None) -> list[Finding]:
+    """The findings of laws with these samples; T is a Transformer, others are hybrids."""
+    laws = {
+        name: SimpleNamespace(name=name, target=1e21, cost=None, gap=lambda _: SimpleNamespace(value=0.1), draws=
+            SimpleNamespace(exponents=lambda *_, a_B=a_B: (a_B, None), gap=lambda *_, gap_B=gaps[name]: gap_B))
+        for name, a_B in exponents.items()
+    }  # fmt: skip
+    runs = SimpleNamespace(attention=None, mean_of=lambda _, name: 1.0 if name == "T" else 0.25)
+    return findings(SimpleNamespace(laws=laws, runs=runs, state=state))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("hybrids", "beyond", "verdict"), [(1, 0.04, OPEN), (1, 0.01, SHOWN), (3, 0.01, OPEN), (3, 0.0025, SHOWN)]
 )
 def test_findings_are_many_and_may_hold_or_not(hybrids: int, beyond: float, verdict: str) -> None:
     """A share of 0.95 on either side was called shown or contradicted, for every one of them. Two findings per pair."""
-    draws = (np.arange(400) + 0.5) / 400
-    laws = {
-        name: SimpleNamespace(name=name, target=1e21, cost=None, gap=lambda _: SimpleNamespace(value=0.1), draws=
-            SimpleNamespace(exponents=lambda *_, a_B=a_B: (a_B, None), gap=lambda *_: np.zeros(400)))
-        for name, a_B in (("T", 1 - beyond + 0 * draws), *((f"H{k}", draws) for k in range(hybrids)))
-    }  # fmt: skip
-    runs = SimpleNamespace(attention=None, mean_of=lambda _, name: 1.0 if name == "T" else 0.25)
-    tested = findings(SimpleNamespace(laws=laws, runs=runs, state=None))  # type: ignore[arg-type]
-    fives = [one for one in tested if one.number == 5]
+    a_of = {"T": 1 - beyond + 0 * SAMPLES, **{f"H{k}": SAMPLES for k in range(hybrids)}}
+    fives = [one for one in _of_samples(a_of, dict.fromkeys(a_of, np.zeros(400))) if one.number == 5]
     assert [one.probability for one in fives] == pytest.approx(hybrids * [1 - beyond])
     assert [one.verdict for one in fives] == hybrids * [verdict]
+
+
+@pytest.mark.parametrize(("hybrid", "verdict"), [(-1.0, SHOWN), (0.0, OPEN), (1.0, CONTRADICTED)])
+def test_sizes_beside_the_best_cost_less_in_hybrids_or_more(hybrid: float, verdict: str) -> None:
+    noise = SAMPLES - 0.5
+    tested = _of_samples(dict.fromkeys("TH", noise), {"T": 2 * noise, "H": noise + hybrid})
+    assert [one.verdict for one in tested if one.number == 6] == [verdict]
+
+
+@pytest.mark.parametrize(
+    ("apart", "spread", "verdict"),
+    [(0.495, 0.01, CONSISTENT), (1.0, 0.01, CONTRADICTED), (0.0, 1.0, OPEN), (1.0, 1.0, CONTRADICTED)],
+)
+def test_exponents_are_contradicted_consistent_or_unknown(apart: float, spread: float, verdict: str) -> None:
+    """Of four architectures one may be apart by chance: a p-value of 0.01 alone is none of 0.025 for them."""
+    shared_B = -0.28 + 0.001 * (SAMPLES - 0.5)
+    c_B = {name: shared_B + spread * (SAMPLES - 0.5 + (apart if name == "T" else 0)) for name in "THRS"}
+    state = SimpleNamespace(shared=-0.28, shared_B=shared_B, c=dict.fromkeys(c_B, -0.28), c_B=c_B)
+    falls, same, as_printed = _of_samples({}, {}, state)
+    assert (falls.verdict, same.verdict, as_printed.verdict) == (SHOWN, verdict, CONSISTENT)
 
 
 def test_one_of_many_equals_is_hardly_ever_the_best() -> None:
@@ -407,6 +435,7 @@ def test_what_no_sample_shows_is_not_certain() -> None:
     assert 0.05 < p_value(difference_B) < 0.1
     assert p_value(difference_B - 2.05) > 0.9
     assert p_value(np.full(20, np.nan)) == 1
+    assert p_value(np.array([1.0, 1.1, *[np.nan] * 18])) == 1  # in two samples all groups have an optimum
 
 
 def test_equality_cannot_be_shown() -> None:
@@ -528,9 +557,9 @@ def test_most_runs_may_be_at_the_largest_budget(budgets: tuple[float, ...]) -> N
 def test_several_sequence_lengths_are_noted() -> None:
     runs = simulated(CHINCHILLA, Design(BUDGETS), 0.003, rng())
     columns: dict[str, list[Any]] = {n: getattr(runs, n).tolist() for n in ("flops", "params", "tokens", "loss")}
-    for lengths, told in (([256] * len(runs), False), ([128, *[256] * (len(runs) - 1)], True)):
+    for lengths, told in (([256] * len(runs), False), ([1024, None, *[256] * (len(runs) - 2)], True)):
         laws = fit_laws(runs_of(Table("runs", {**columns, "seq_len": lengths})), 1e22, draws=20)
-        assert any("sequence lengths (128, 256)" in note for note in notes(laws)) == told
+        assert any("sequence lengths (256, 1024)" in note for note in notes(laws)) == told
 
 
 def test_two_columns_cannot_be_one() -> None:

@@ -272,13 +272,32 @@ def test_a_fit_takes_the_runs_of_scale_run_and_says_what_else_there_is(tmp_path:
         assert "1 of 3 planned runs have no result" in told
         assert len(stored_runs(store, all_trainings=True).table) == 4
         assert len(stored_runs(store, all_texts=True).table) == 4
+        assert "1 of 5 planned runs have no result" in " ".join(stored_runs(store, all_texts=True).left_out)
         assert len(stored_runs(store, all_trainings=True, all_texts=True).table) == 6
     with pytest.raises(UserError, match=r"T: 2 runs; the surface has 5 unknowns.*2 trainings made by other commands"):
         plait.scale.fit(url, target=1e10)
+    with pytest.raises(UserError, match="T: 2 runs"):
+        plait.scale.fit(url, target=1e10, where=[f" data = {text}"])
     with pytest.raises(UserError, match="swiglu: 2 runs"):  # the others', named by their pattern
         plait.scale.fit(url, target=1e10, all_trainings=True)
     with pytest.raises(UserError, match="--all-trainings is for the runs of a store"):
         plait.scale.fit(text, target=1e10, all_trainings=True)
+
+
+def test_runs_on_a_text_that_was_edited_are_not_fitted_with_those_before(tmp_path: Path) -> None:
+    """Its name is the same, its entropy is not."""
+    from plait.scaling.run import stored_runs
+
+    url, text = f"sqlite:///{tmp_path}/plait.db", tmp_path / "text.txt"
+    for words in ("ab cd ab ef ", "xyz zq rs "):
+        text.write_text(words * 4000)
+        plan = tiny_plan(budgets=[1e6], params=["600", "2K"], data=str(text)).plan
+        last = plait.scale.run(plan, runs=tmp_path, store=url)
+    with plait.open_store(url) as store:
+        for all_texts in (False, True):
+            found = stored_runs(store, all_texts=all_texts)
+            assert sorted(found.table.column("key")) == sorted(one.key for one in last.outcomes)
+            assert found.left_out == ("left out: 2 trainings on the text as it was before it changed",)
 
 
 def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
@@ -498,6 +517,9 @@ def test_a_mixer_edited_between_plan_and_run_is_noticed(tmp_path: Path) -> None:
     again = run()
     assert "halve-planned was edited since the plan was made" in again.notes[0]
     assert {one.key for one in first.outcomes}.isdisjoint(one.key for one in again.outcomes)
+    file.write_text(text.replace("FACTOR", "2.0").replace("2 * seq * d", "3 * seq * d"))
+    with pytest.raises(UserError, match=r"halve-planned was edited.*FLOPs, planned with .*: plan again"):
+        run()
     file.write_text(
         text.replace("FACTOR", "2.0").replace("bias=False", "bias=True").replace("d * d}, fl", "d * d + d}, fl")
     )

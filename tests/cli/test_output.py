@@ -10,6 +10,7 @@ import time
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 from plait.cli import output
 from plait.cli.output import (
@@ -67,6 +68,37 @@ def test_a_table_breaks_no_number_and_no_word_in_a_narrow_terminal(width: int) -
     assert max(map(len, written.splitlines())) <= width
     words = [word for cell in (*cells, "params each", "fixed state", "mixer") for word in cell.split()]
     assert sorted(words) == sorted(word for word in written.split() if word != "at")
+
+
+def _printed(grid: Table, width: int) -> list[str]:
+    out = SafeConsole(file=io.StringIO(), width=width, force_terminal=True, color_system=None, highlight=False)
+    out.print(grid)
+    return [line.rstrip() for line in out.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+
+
+def test_a_broken_text_gets_the_room_there_is() -> None:
+    grid = table(what="left", count="right")
+    grid.add_row("words of four " * 6, "12")
+    lines = _printed(grid, 60)
+    assert len(lines) == 3
+    assert len(lines[1]) > 50
+
+
+def test_a_long_path_is_broken_rather_than_the_table() -> None:
+    grid = table(kind="left", file="left")
+    grid.add_row("train", "/runs" * 20)
+    lines = _printed(grid, 60)
+    assert lines[0].split() == ["kind", "file"]
+    assert "".join(lines[1:]).replace(" ", "") == "train" + "/runs" * 20
+
+
+def test_short_columns_beside_long_ones_are_not_broken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "console", lambda: Console(width=72, highlight=False))
+    limits = "within all limits but noisy in some"
+    print_rows({"limits": "left", "layers": "left"}, [{"limits": limits, "layers": "gla swiglu " * 9}], ("layers",))
+    assert limits in capsys.readouterr().out
 
 
 def test_a_table_in_a_pipe_is_one_line_per_row(capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,3 +76,9 @@ def test_every_flipped_bit_of_a_sealed_document_is_noticed_or_harmless() -> None
 
 def test_documents_of_before_have_no_checksum() -> None:
     assert unsealed({"step": 28}, "it") == {"step": 28}
+
+
+def test_a_byte_order_mark_before_an_object_is_skipped(tmp_path: Path) -> None:
+    """As some editors write it."""
+    (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf{"a": 1}')
+    assert read_object(tmp_path / "a.json") == {"a": 1}

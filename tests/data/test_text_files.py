@@ -154,3 +154,13 @@ def test_cutting_never_depends_on_the_size_of_pieces(tmp_path: Path, opened, mon
             pieces = reading.text_pieces(tmp_path / "a.txt")
             tokens[size][tokenizer] = [token for piece in pieces for token in corpus.tokenizer.encode(piece).tolist()]
     assert tokens[1 << 20] == tokens[64] == tokens[31]
+
+
+def test_only_the_first_mark_of_a_file_is_none_of_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from plait.data import text_files as reading
+
+    monkeypatch.setattr(reading, "PIECE", 7)
+    (tmp_path / "a.txt").write_text("\ufeffabc\n\ufeffdef\n")
+    assert list(reading.text_pieces(tmp_path / "a.txt")) == ["abc\n", "\ufeffdef\n"]
+    whole = "".join(reading.text_pieces(tmp_path / "a.txt", errors="surrogateescape"))
+    assert whole == "\ufeffabc\n\ufeffdef\n"  # a benchmark that counts bytes has all of them

@@ -104,3 +104,36 @@ def test_queries_at_some_positions_turn_by_them_where_one_kernel_splits_keys_and
     wanted = mixer(x_BTD).gather(1, at_BN[..., None].expand(-1, -1, 16))
     monkeypatch.setattr(Rotary, "split", split)
     torch.testing.assert_close(mixer.forward_at(x_BTD, at_BN)[0], wanted)
+
+
+@pytest.mark.parametrize("more", ["qkv_bias=true", "qk_norm=shared", "kv_shift=true,bias=true"])
+def test_queries_at_some_positions_have_their_biases_and_norms(more: str) -> None:
+    """A new model's biases are zero and its norms one."""
+    mixer = build(f"d=16 vocab=9 | attn[heads=4,kv_heads=2,{more}]").backbone.blocks[0].mixer
+    for parameter in mixer.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    x_BTD, at_BN = torch.randn(3, TOKENS, 16), torch.tensor([[1, 4, 11], [0, 2, 3], [5, 5, 7]])
+    wanted = mixer(x_BTD).gather(1, at_BN[..., None].expand(-1, -1, 16))
+    torch.testing.assert_close(mixer.forward_at(x_BTD, at_BN)[0], wanted)
+
+
+class Twice(torch.nn.Linear):
+    """Stands for an adapter, or for a part of the matrix whose gradients are summed over processes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_queries_at_some_positions_are_those_of_a_projection_that_is_more_than_a_matrix(replaced: bool) -> None:
+    """Its rows alone lacked the adapters and the scale of Zamba2, and the sums of tensor parallelism."""
+    spec, width = ("attn[heads=4]", 64) if replaced else ("zamba2[heads=4,lora=2,lora_attn=true]", 128)
+    mixer = build(f"d=64 vocab=9 | {spec}").backbone.blocks[0].mixer
+    attention = mixer if replaced else mixer.attention
+    if replaced:
+        mixer.qkv.__class__ = Twice
+    for parameter in attention.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    x_BTD, at_BN = torch.randn(3, TOKENS, width), torch.tensor([[1, 4, 11], [0, 2, 3], [5, 5, 7]])
+    wanted = attention(x_BTD).gather(1, at_BN[..., None].expand(-1, -1, 64))
+    torch.testing.assert_close(attention.forward_at(x_BTD, at_BN)[0], wanted)

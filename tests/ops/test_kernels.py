@@ -21,7 +21,7 @@ from torch import Tensor
 import plait.ops
 
 
-@pytest.mark.parametrize("files", CASES, ids=lambda files: CASES[files].__name__)
+@pytest.mark.parametrize("files", CASES, ids="+".join)
 def test_equals_its_definition(files: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.empty(3).isnan().all()  # as all memory that kernels are given to write
     watch = watched(monkeypatch) if INTERPRETED else None

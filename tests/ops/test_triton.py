@@ -256,6 +256,8 @@ def test_stacked_gradients_of_a_split_with_rotation_are_joined_by_the_kernel():
             return torch.func.vmap(torch.func.grad(loss))(packed, weights)
 
     torch.testing.assert_close(gradient(ours), gradient(definition), rtol=1e-5, atol=1e-5)
+    with recorded_ops():  # angles are of fp32, heads of the projection's type
+        assert [part.dtype for part in ours(packed[0].bfloat16())] == 3 * [torch.bfloat16]
 
 
 @pytest.mark.parametrize(("rows", "vocab", "wide"), [(1, 1, 64), (9, 100, 128), (5, 5000, 5056)])

@@ -57,5 +57,9 @@ def test_a_run_that_was_behind_does_not_count_even_if_the_best_one_fell_below_it
     behind = ReplicaRecord(Replica(1e-3, 0.0, 0), 40, "behind", [], [(40, 0.6, 1.0)], (0.61, 1.0))
     done = ReplicaRecord(Replica(1e-3, 0.0, 1), 100, "done", [], [(40, 0.9, 1.0), (100, 0.5, 1.0)], (0.51, 2.0))
     assert _selected([behind, done], [0, 1]) == (0.51, 2.0, 1)
-    assert _selected([behind], [0])[2] is None
+    diverged = ReplicaRecord(
+        Replica(3e-3, 0.0, 0), 60, "diverged", [], [(40, 0.9, 0.5), (60, 0.1, math.nan)], (0.1, 9.0)
+    )
+    assert _selected([behind, diverged], [0, 1]) == (0.61, 1.0, 0)  # the one ahead diverged later
+    assert _selected([diverged], [0])[2] is None
     assert math.isclose(_selected([done], [0])[0], 0.51)

@@ -86,6 +86,9 @@ def test_differences_are_shown_as_the_verdict_judges_them(pair: Comparison) -> N
     second = ranking(ComparisonResult.from_dict(document))[1]
     assert second.interval is not None
     assert second.interval[1] - second.interval[0] == pytest.approx(one["interval"][1] - one["interval"][0] + 2)
+    turned = {**one, "a": one["b"], "b": one["a"], "difference": -one["difference"]}
+    turned["corrected_interval"] = tuple(-end for end in reversed(one["corrected_interval"]))
+    assert ranking(ComparisonResult.from_dict({**document, "paired": [turned]}))[1] == second
     del one["corrected_interval"]
     former = ranking(ComparisonResult.from_dict(document))[1]
     assert sorted(map(abs, former.interval or ())) == sorted(map(abs, one["interval"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import shutil
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,7 +15,7 @@ import plait
 from plait.core.errors import UserError
 from plait.records import Record, open_store
 from plait.reporting import figure_files
-from plait.reporting.views import VIEWS, View, view_of
+from plait.reporting.views import VIEWS, View, plain_view, view_of
 
 ABOUT = {"started": "2026-03-04T05:06:07+00:00", "seconds": 3.0, "plait": "0.1", "cpu": "X"}
 TRAINED = Record.of(
@@ -74,6 +75,15 @@ def test_a_package_s_view_is_used_and_its_mistakes_are_told(monkeypatch: pytest.
     assert view_of(Record.of("theirs", {"protocol": 1}, {"x": 3}, {})).title == "seen 3"
     wrong = view_of(Record.of("theirs", {"protocol": 1}, {}, {}))
     assert "cannot be drawn" in "".join(part.text or "" for part in wrong.parts if not isinstance(part, str))
+
+
+def test_a_view_that_does_not_load_is_told_beside_the_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package whose view could not be imported ended the whole report."""
+    broken = EntryPoint("theirs", "no_such_module:view", "plait.views")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [broken])
+    shown = view_of(Record.of("theirs", {"protocol": 1}, {"x": 3}, {}))
+    assert "does not load" in "".join(part.text or "" for part in shown.parts if not isinstance(part, str))
+    assert shown.rows == plain_view(Record.of("theirs", {"protocol": 1}, {"x": 3}, {})).rows
 
 
 ODD: list[dict[str, Any]] = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -193,6 +194,16 @@ def test_a_replica_far_behind_the_best_on_its_data_set_stops(make_fleet):
     further = make_fleet(replicas, Plan(steps=40, batch=32, eval_every=10, behind=(0.5, 1.0)), sets=2)
     further.run()
     assert [r.stopped for r in further.records] == ["done"] * 3
+
+
+def test_none_is_behind_one_that_diverged():
+    """Its accuracy may be high still, as that of the weights before the step that was too large."""
+    records = [
+        ReplicaRecord(Replica(lr, 0.0, 0), 20, "running", [(20, loss)], [(20, accuracy, 1.0)])
+        for lr, loss, accuracy in ((1.0, float("nan"), 0.9), (1e-3, 2.0, 0.5), (1e-4, 2.0, 0.1))
+    ]
+    fleet = SimpleNamespace(records=records, alive=[0, 1, 2])
+    assert Fleet._behind(fleet, 0.3) == [2]
 
 
 def test_a_diverged_member_stops_alone(make_fleet):

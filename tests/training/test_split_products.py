@@ -36,6 +36,28 @@ def test_a_split_product_is_the_product(monkeypatch):
     assert "[24, 12, 5]" in graph.code  # 3 models × 8 parts
 
 
+def test_a_product_that_another_one_reads_is_split_too(monkeypatch):
+    monkeypatch.setattr(split_products, "TOKENS", 8)
+    k, v, q = (torch.randn(3, 96, width, dtype=torch.float64) for width in (5, 7, 5))
+
+    def read(k: torch.Tensor, v: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+        return torch.bmm(q, torch.bmm(k.mT, v))
+
+    graph = make_fx(read, tracing_mode="fake")(k, v, q)
+    assert split_long_products(graph.graph) == 1
+    graph.recompile()
+    torch.testing.assert_close(graph(k, v, q), read(k, v, q))
+
+
+def test_parts_in_half_precision_are_summed_in_single(monkeypatch):
+    monkeypatch.setattr(split_products, "TOKENS", 8)
+    graph = make_fx(gradient, tracing_mode="fake")(*(torch.empty(3, 96, n, dtype=torch.bfloat16) for n in (5, 7)))
+    assert split_long_products(graph.graph) == 1
+    graph.recompile()
+    assert "[1], dtype = torch.float32)" in graph.code
+    assert "torch.bfloat16)" in graph.code
+
+
 def test_products_over_other_dimensions_are_left_alone(monkeypatch):
     monkeypatch.setattr(split_products, "TOKENS", 8)
     x, weight = torch.randn(3, 96, 32), torch.randn(3, 5, 32)

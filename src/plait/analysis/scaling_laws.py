@@ -140,6 +140,7 @@ def subset(runs: Runs, places: Places) -> Runs:
 
 
 SHARED_LEVEL = 0.05
+LEAST_DRAWS = 20  # fewer samples say nothing
 CANNOT_SAY = "the data cannot say"
 
 
@@ -376,11 +377,11 @@ def p_value(difference_B: Floats) -> float:
     """Of a difference against 0, two-sided: twice the share of samples on the smaller side. No sample there does not
     mean that none could be, so then it is that of a normal distribution with the samples' mean and spread."""
     known_B = difference_B[np.isfinite(difference_B)]
-    if not len(known_B):
+    if len(known_B) < LEAST_DRAWS:
         return 1.0
     if share := min(float(np.mean(known_B <= 0)), float(np.mean(known_B >= 0))):
         return min(1.0, 2 * share)
     return math.erfc(abs(float(known_B.mean())) / max(float(known_B.std()), 1e-300) / math.sqrt(2))
 
 
-__all__ = ["CANNOT_SAY", "CONFIDENCE", "Comparison", "Estimate", "Law", "Laws", "fit_laws", "p_value"]
+__all__ = ["CANNOT_SAY", "CONFIDENCE", "LEAST_DRAWS", "Comparison", "Estimate", "Law", "Laws", "fit_laws", "p_value"]

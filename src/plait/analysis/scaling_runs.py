@@ -200,7 +200,8 @@ def _one_vocabulary(table: Table) -> None:
 
 
 def _lengths(table: Table) -> tuple[str, ...]:
-    seen = sorted({value for value in table.columns.get("seq_len", []) if value is not None}, key=str)
+    values = {value for value in table.columns.get("seq_len", []) if value is not None}
+    seen = sorted(values, key=lambda value: (isinstance(value, str), value))
     if len(seen) < 2:
         return ()
     lengths = ", ".join(map(str, seen[:4]))

@@ -88,13 +88,13 @@ def fit(
     `mixers`: files with mixers of your own that stored runs use. `svg`: a file for the figure; `page`: one for a
     self-contained HTML page. Without a file, or with a store's URL, the runs are those of `plait.scale.run`, on the
     text of the newest; `all_trainings`: those of other commands as well. Notes say what was left out."""
-    from plait.analysis.scaling_laws import fit_laws
+    from plait.analysis.scaling_laws import LEAST_DRAWS, fit_laws
     from plait.analysis.scaling_runs import rename_columns, runs_of
 
     load_mixers(mixers)
     flops = flops_of(target, "--target")
-    if draws < 20:
-        raise UserError(f"--draws {draws}: a bootstrap needs at least 20 draws; 1000 give stable intervals.")
+    if draws < LEAST_DRAWS:
+        raise UserError(f"--draws {draws}: a bootstrap needs at least {LEAST_DRAWS} draws; 1000 give stable intervals.")
     by_text = any(re.match(r"\s*data\s*[!<>=]", condition) for condition in where or [])
     stored = read_runs(file, all_trainings, by_text)
     table = rename_columns(stored.table, columns or {}).where(where or [])

@@ -93,9 +93,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 #: Error numbers for which nothing can be written.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
-#: Verbs of installed packages, as functions whose arguments are the options.
-VERBS: Table[Any] = Table("verb", {}, group="plait.verbs", accept=lambda verb, declared: _as_command(verb, declared))
-
 
 def _as_command(verb: Any, declared: Declared) -> Any:
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -104,6 +101,10 @@ def _as_command(verb: Any, declared: Declared) -> Any:
         return typer.main.get_command(alone)
     except Exception as wrong:
         raise UserError(f"{declared} cannot be a command: {type(wrong).__name__}: {wrong}") from wrong
+
+
+#: Verbs of installed packages, as functions whose arguments are the options.
+VERBS: Table[Any] = Table("verb", {}, group="plait.verbs", accept=_as_command)
 
 
 @cache

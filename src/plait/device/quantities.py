@@ -298,19 +298,18 @@ _LINES = (
         limit="of one sequence",
     ),
 )
-#: An installed package adds its line, a `Quantity`, under the quantity's name.
-QUANTITIES: Table[Quantity] = Table(
-    "quantity",
-    {line.name: line for line in _LINES},
-    group="plait.quantities",
-    accept=lambda thing, declared: _accept(thing, declared),
-)
 
 
 def _accept(thing: Any, declared: Declared) -> Quantity:
     if not isinstance(thing, Quantity):
         raise UserError(f"{declared} is not a plait.device.quantities.Quantity.")
     return thing
+
+
+#: An installed package adds its line, a `Quantity`, under the quantity's name.
+QUANTITIES: Table[Quantity] = Table(
+    "quantity", {line.name: line for line in _LINES}, group="plait.quantities", accept=_accept
+)
 
 
 def quantity(name: str) -> Quantity:

@@ -106,12 +106,17 @@ class Attention(CachedMixer):
     def forward_at(self, x_BTD: Tensor, at_BN: Tensor) -> tuple[Tensor, Tensor | None]:
         if not self._only_softmax() or at_BN.shape[1] > FEW_QUERIES:
             return super().forward_at(x_BTD, at_BN)
-        if self.canon is not None:  # convolved queries depend on those before
+        if not self._queries_apart():
             q, k, v, _ = self.heads_of(x_BTD)
             mixed = attention_at(take_tokens(q, at_BN), k, v, at_BN)
             return self._combine(take_tokens(x_BTD, at_BN), mixed), None
         x_BND = take_tokens(x_BTD, at_BN)
         return self._combine(x_BND, attention_at(*self._heads_at(x_BND, x_BTD, at_BN), at_BN)), None
+
+    def _queries_apart(self) -> bool:
+        """Whether some rows of the matrix make the queries of a token by itself: not if they are convolved, nor if
+        something else than the matrix makes them, such as an adapter or a part of it in each of several processes."""
+        return self.canon is None and type(self.qkv) is nn.Linear
 
     def _heads_at(self, x_BND: Tensor, x_BTD: Tensor, at_BN: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of some tokens, which are at these positions, and keys and values of all."""

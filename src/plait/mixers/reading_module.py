@@ -165,6 +165,9 @@ class BlockAttention(Attention):
         q, rest = flat.unflatten(-1, (3 * self.heads, self.width)).split([self.heads, 2 * self.heads], dim=-2)
         return torch.cat((math.sqrt(2) * q, rest), dim=-2)
 
+    def _queries_apart(self) -> bool:
+        return False
+
     def residual_weights(self) -> list[Tensor]:
         return []  # it ends inside the block
 

@@ -219,9 +219,11 @@ def result(trial: Trial, records: Sequence[ReplicaRecord]) -> TrialResult:
 
 def _selected(records: Sequence[ReplicaRecord], replicas: Sequence[int]) -> tuple[float, float | None, int | None]:
     """Test accuracy and loss of the best of these replicas, and its index; None if all diverged. One that was stopped
-    because it was behind is not the best, even if the best one was worse in the end than the other at its stop."""
-    out = ("diverged", "behind")
-    place = best([None if records[i].stopped in out else records[i].validation[-1][1:] for i in replicas])
+    because it was behind is not the best, even if the best one was worse in the end than the other at its stop, unless
+    all others diverged."""
+    alive = [i for i in replicas if records[i].stopped != "diverged"]
+    ahead = [i for i in alive if records[i].stopped != "behind"] or alive
+    place = best([records[i].validation[-1][1:] if i in ahead else None for i in replicas])
     if place is None:
         return 0.0, None, None
     accuracy, loss = records[replicas[place]].test or (0.0, math.nan)

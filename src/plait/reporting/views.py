@@ -86,11 +86,11 @@ VIEWS: Table[Callable[[Record, Context], View]] = Table(
 def view_of(record: Record, context: Context = ALONE) -> View:
     """The view for the record's kind; malformed records and unknown kinds are shown as fields."""
     known = record.kind in VIEWS.lines
-    if not known:
-        VIEWS.discover(record.kind)
-    if record.kind not in VIEWS:
-        return plain_view(record)
     try:
+        if not known:
+            VIEWS.discover(record.kind)
+        if record.kind not in VIEWS:
+            return plain_view(record)
         return VIEWS.load(record.kind)(record, context)
     except (UserError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as wrong:
         if known and not isinstance(wrong, UserError):

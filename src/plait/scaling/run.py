@@ -168,14 +168,16 @@ def stored_runs(store: Store, all_trainings: bool = False, all_texts: bool = Fal
     text = ours[-1].result["data"]
     same = [record for record in ours if all_texts or record.result["data"] == text]
     others = dict.fromkeys(str(record.result["data"]) for record in ours if record.result["data"] != text)
-    newest = _newest_sources(same, studied)
+    edited = _newest(same, _text, lambda record: record.config["data"]["fingerprint"])
+    newest = _newest(edited, lambda record: _name(record, studied), lambda record: record.config.get("sources"))
     reasons = {
         "made by other commands (--all-trainings includes them)": len(records) - len(ours),
         f"on other texts (--where data=NAME fits one: {', '.join(others)})": len(ours) - len(same),
-        "of an earlier source of your own mixer": len(same) - len(newest),
+        "on the text as it was before it changed": len(same) - len(edited),
+        "of an earlier source of your own mixer": len(edited) - len(newest),
     }
     told = [f"left out: {_trainings(count)} {why}" for why, count in reasons.items() if count]
-    planned = [key for key, run in studied.items() if run.text == text]
+    planned = [key for key, run in studied.items() if all_texts or run.text == text]
     if waiting := len(set(planned) - {record.key for record in records}):
         told.append(f"{waiting} of {len(planned)} planned runs have no result: not trained yet, diverged, or deleted")
     rows = [run_row(record, *_named(studied.get(record.key))) for record in newest]
@@ -208,10 +210,15 @@ def _named(run: Planned | None) -> tuple[str | None, float | None]:
     return (None, None) if run is None else (run.architecture, run.per_byte)
 
 
-def _newest_sources(records: list[Record], studied: Mapping[str, Planned]) -> list[Record]:
-    """Leave out runs of a user's own mixer that were trained before its file was last edited."""
-    sources = {_name(record, studied): record.config.get("sources") for record in records}  # the last is the newest
-    return [record for record in records if record.config.get("sources") == sources[_name(record, studied)]]
+def _newest(records: list[Record], of: Callable[[Record], Any], version: Callable[[Record], Any]) -> list[Record]:
+    """Leave out records of earlier versions of the same thing."""
+    newest = {of(record): version(record) for record in records}  # the last is the newest
+    return [record for record in records if version(record) == newest[of(record)]]
+
+
+def _text(record: Record) -> tuple[Any, ...]:
+    tokenizer = record.config["data"]["tokenizer"]
+    return record.result["data"], tokenizer["tokenizer"], tokenizer["vocab"]
 
 
 def _name(record: Record, studied: Mapping[str, Planned]) -> str:

@@ -43,6 +43,7 @@ def split_long_products(graph: fx.Graph) -> int:
             exact: dict[str, Any] = {"dtype": torch.promote_types(dtype, torch.float32)}
             whole = graph.call_function(aten.sum.dim_IntList, (apart, [1]), exact)
             rounded = graph.call_function(aten.to.dtype, (whole, dtype))
+        rounded.meta = node.meta  # another product may read it
         node.replace_all_uses_with(rounded)
         graph.erase_node(node)
         split += 1
