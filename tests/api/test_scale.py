@@ -300,6 +300,27 @@ def test_runs_on_a_text_that_was_edited_are_not_fitted_with_those_before(tmp_pat
             assert found.left_out == ("left out: 2 trainings on the text as it was before it changed",)
 
 
+def test_tokenizers_of_one_size_are_no_versions_of_a_text(tmp_path: Path) -> None:
+    from plait.scaling.run import stored_runs
+
+    url, text = f"sqlite:///{tmp_path}/plait.db", tmp_path / "text.txt"
+    keys = []
+    for words in ("ab cd ef gh ", "rs ab cd ef "):  # each learned from a text of its own, and then fixed
+        text.write_text(words * 4000)
+        learned = plait.train(
+            "d=8 | mlp", data=text, tokenizer="words:size=6", steps=1, runs=tmp_path / words[:2], store=url,
+            recipe_values={"batch": 2, "seq_len": 8},
+        )  # fmt: skip
+        keys.append(str(Path(learned.folder) / "tokenizer"))
+    for tokenizer in keys:
+        plan = tiny_plan(budgets=[1e6], params=["600", "2K"], data=str(text), tokenizer=tokenizer).plan
+        plait.scale.run(plan, runs=tmp_path, store=url)
+    with plait.open_store(url) as store:
+        found = stored_runs(store)
+        assert len(found.table) == 4
+        assert len(set(found.table.column("vocab"))) == 1
+
+
 def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="plait scale plan"):
         plait.scale.fit(f"sqlite:///{tmp_path}/plait.db", target=1e10)

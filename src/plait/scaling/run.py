@@ -216,9 +216,10 @@ def _newest(records: list[Record], of: Callable[[Record], Any], version: Callabl
     return [record for record in records if version(record) == newest[of(record)]]
 
 
-def _text(record: Record) -> tuple[Any, ...]:
-    tokenizer = record.config["data"]["tokenizer"]
-    return record.result["data"], tokenizer["tokenizer"], tokenizer["vocab"]
+def _text(record: Record) -> tuple[str, str]:
+    """Name and tokenizer: several fixed tokenizers of one text are no versions of it. One that was learned from an
+    edited text is another, too, but runs of two are not fitted as one architecture."""
+    return str(record.result["data"]), str(record.config["data"]["tokenizer"])
 
 
 def _name(record: Record, studied: Mapping[str, Planned]) -> str:
