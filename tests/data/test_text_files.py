@@ -11,6 +11,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.data import SPLITS
+from plait.data.text_files import begins_with_mark
 
 DOCUMENTS = [f"document {number}: {'grüße ' * (number % 7)}end" for number in range(200)]
 
@@ -164,3 +165,8 @@ def test_only_the_first_mark_of_a_file_is_none_of_its_text(tmp_path: Path, monke
     assert list(reading.text_pieces(tmp_path / "a.txt")) == ["abc\n", "\ufeffdef\n"]
     whole = "".join(reading.text_pieces(tmp_path / "a.txt", errors="surrogateescape"))
     assert whole == "\ufeffabc\n\ufeffdef\n"  # a benchmark that counts bytes has all of them
+
+
+def test_a_file_that_is_gone_when_its_mark_is_looked_for_has_a_message(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot read .*gone\.txt"):
+        begins_with_mark(tmp_path / "gone.txt")

@@ -38,8 +38,11 @@ def text_pieces(path: Path, start: int = 0, stop: int | None = None, *, errors: 
 
 
 def begins_with_mark(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(MARK)) == MARK
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MARK)) == MARK
+    except OSError as wrong:
+        raise UserError(f"cannot read {path}: {wrong.strerror or wrong}.") from wrong
 
 
 def cut_place(path: Path, wanted: int, limit: int) -> int:
