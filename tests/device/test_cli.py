@@ -52,6 +52,7 @@ def test_measure_stores_and_finds_again(tmp_path: Path, meter: Any, monkeypatch:
     assert model["latency"]["low"] <= model["latency"]["seconds"] <= model["latency"]["high"]
     assert model["memory"]["state"] == 2
     assert model["archai"]["memory"] > 0
+    assert "2e-06" in run(*arguments[:-1])  # MB of state, which were 0.0
     if not model["latency"]["noisy"]:
         assert json.loads(run(*arguments)) == first
     again = json.loads(run(*arguments, "--again"))["models"][0]
