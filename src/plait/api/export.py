@@ -34,7 +34,7 @@ class ExportResult(Result):
     length: int | None = None  # onnx: the longest input
     text_tokens_compared: int | None = None  # hf: tokens of a sample text, equal in both tokenizers
     tokenizer: bool | None = None  # gguf: whether the file includes it
-    load_with: str | None = None  # hf, native: the call that loads it
+    load_with: str | None = None  # the call; hf: import plait.interop.hf_model first, or trust_remote_code=True
 
     def as_dict(self) -> dict[str, Any]:
         return {name: value for name, value in super().as_dict().items() if value is not None}
