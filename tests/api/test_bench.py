@@ -10,6 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 import plait
+from plait.api.new import new_file
 from plait.cli.main import app
 from plait.device import kernel_bench
 from plait.device.kernel_bench import CASES, largest_error
@@ -96,3 +97,26 @@ def test_a_fleet_learns_what_the_plain_loop_learns():
 def test_an_unknown_fleet_is_one_message():
     with pytest.raises(plait.UserError, match="Did you mean 'mamba'"):
         plait.bench.fleet("mambo", device="cpu")
+
+
+@pytest.mark.parametrize("bench", ["train", "decode"])
+def test_a_wrong_spec_is_one_message_before_the_first_is_timed(bench, monkeypatch):
+    monkeypatch.setattr("plait.interop.train_bench.train_timings", None)
+    monkeypatch.setattr("plait.device.model_bench.decode_speed", None)
+    with pytest.raises(plait.UserError, match=r"unknown mixer 'glo'\. Did you mean 'gla'"):
+        getattr(plait.bench, bench)("d=16 | gla mlp", "d=16 | glo mlp", device="cpu")
+
+
+def test_your_own_mixer_is_timed(tmp_path):
+    new_file("mixer", tmp_path / "own_mixer.py")
+    given = ("bench", "train", "d=16 | own-mixer mlp", "--mixers", str(tmp_path / "own_mixer.py"))
+    ran = CliRunner().invoke(
+        app, [*given, "--vocab", "16", "--seq-len", "8", "--steps", "1", "--device", "cpu", "--json"]
+    )
+    (row,) = json.loads(ran.stdout)["models"]
+    assert row["failure"] == ""
+    assert row["tokens_per_second"] > 0
+    decoded = plait.bench.decode(
+        "d=16 | own-mixer mlp", positions=(4,), tokens=1, vocab=16, device="cpu", mixers=[tmp_path / "own_mixer.py"]
+    )
+    assert [row["generator"] for row in decoded.rows()] == ["plait"]

@@ -97,6 +97,8 @@ MISTAKES = {
         ("scale", "plan", "--arch", "x=d=16 | mlp", "--budgets", "1e8", "--tokens-per-param", "nan"),
         "--tokens-per-param nan above 0",
     ),
+    "a width of many digits": (("show", "d=99999999 | gla"), "expand_k = 99999999 is not a multiple of heads=4"),
+    "no such space to study": (("study", "proxies", "--space", "study-gtp2"), "Did you mean 'study-gpt2'?"),
     "nor for proxies": (("study", "proxies", "--device", "tpu"), "torch cannot compute on that here"),
 }
 

@@ -52,6 +52,7 @@ def test_hf(run, tmp_path):
     found = json.loads(plait("export", run, "--to", "hf", "-o", target, "--force", "--json").stdout)
     assert found["largest_difference"] <= 1e-5
     assert found["output"] == str(target)
+    assert found["load_with"] == f'AutoModelForCausalLM.from_pretrained("{target}")'
 
 
 @pytest.mark.slow
@@ -68,6 +69,22 @@ def test_onnx(run, tmp_path):
 def test_an_unknown_format_is_refused(run):
     with pytest.raises(UserError, match="known: hf, native, gguf, onnx"):
         plait("export", run, "--to", "ggml")
+
+
+@pytest.mark.parametrize(
+    ("to", "length", "message"),
+    [("onnx", 0, "at least 2"), ("hf", 5, "only an ONNX file has a longest input; leave it out with --to hf")],
+)
+def test_a_length_that_means_nothing_is_refused(run, tmp_path, to, length, message):
+    pytest.importorskip("onnxscript")
+    with pytest.raises(UserError, match=message):
+        plait("export", run, "--to", to, "--length", length, "-o", tmp_path / "out")
+
+
+def test_a_file_is_no_hugging_face_folder(tmp_path):
+    (tmp_path / "model.gguf").touch()
+    with pytest.raises(UserError, match=r"model\.gguf is not a Hugging Face folder: it has no config\.json\.$"):
+        plait("import", tmp_path / "model.gguf", "-o", tmp_path / "out")
 
 
 def test_import_makes_a_run(tmp_path):
@@ -89,3 +106,5 @@ def test_import_makes_a_run(tmp_path):
     torch.testing.assert_close(run.model()(tokens), theirs(tokens).logits, rtol=0, atol=1e-5)
     with pytest.raises(UserError, match="not empty"):
         plait("import", theirs_folder, "-o", target)
+    plait("import", theirs_folder, "-o", target, "--force")
+    assert open_run(str(target)).tokenizer().as_dict() == tokenizer.as_dict()

@@ -174,6 +174,7 @@ def test_an_overrun_of_the_time_given_is_told(
     for given, took, told in (
         ("60s", 60.9, ""),
         ("60s", 90.0, "1 m 30 s, 50 % more than the 1 m 0 s"),
+        ("10s", 269.0, "4 m 29 s, 27 times the 10 s given"),
         (None, 1e6, ""),
     ):
         with output.within_time(given):

@@ -34,3 +34,17 @@ def test_an_empty_folder_is_free_and_a_wrong_kind_is_not(tmp_path):
 def test_a_full_disk_is_said(tmp_path):
     with pytest.raises(UserError, match=r"cannot write .*No space"), filled_file(tmp_path / "out", force=False):
         raise OSError(28, "No space left on device")
+
+
+def test_a_folder_with_a_folder_in_it_is_overwritten_and_other_files_stay(tmp_path):
+    for text in ("old", "new"):
+        with filled_folder(tmp_path / "out", force=True) as scratch:
+            (scratch / "tokenizer").mkdir()
+            (scratch / "tokenizer" / "a").write_text(text)
+            (scratch / "run").write_text(text)
+        (tmp_path / "out" / "tokenizer" / "own").touch()
+    assert {path.name: path.read_text() for path in (tmp_path / "out").rglob("*") if path.is_file()} == {
+        "a": "new",
+        "run": "new",
+        "own": "",
+    }

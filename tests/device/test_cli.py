@@ -52,11 +52,29 @@ def test_measure_stores_and_finds_again(tmp_path: Path, meter: Any, monkeypatch:
     assert model["latency"]["low"] <= model["latency"]["seconds"] <= model["latency"]["high"]
     assert model["memory"]["state"] == 2
     assert model["archai"]["memory"] > 0
+    assert "2e-06" in run(*arguments[:-1])  # MB of state, which were 0.0
     if not model["latency"]["noisy"]:
         assert json.loads(run(*arguments)) == first
     again = json.loads(run(*arguments, "--again"))["models"][0]
     assert again["key"] == model["key"]
     assert again["latency"]["seconds"] != model["latency"]["seconds"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "message"),
+    [
+        ("d=16 | gla", ("--device", "cuda"), "device 'cuda' given, but torch finds no GPU here"),
+        ("d=16 pos=learned max_len=8 | gla", ("--seq", "8", "--mode", "both"), "but the model has max_len=8 positions"),
+    ],
+)
+def test_all_models_are_checked_before_the_first_is_measured(
+    spec: str, options: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its process was started first, which took ten seconds on a busy machine."""
+    monkeypatch.setattr(memory, "MemoryMeter", None)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UserError, match=message):
+        run("measure", "d=16 | mlp", spec, *options, "--store", f"sqlite:///{tmp_path}/runs.db")
 
 
 def test_predict(box: Path) -> None:
@@ -67,7 +85,10 @@ def test_predict(box: Path) -> None:
             low, high = model[name]["interval"]
             assert low < model[name]["mean"] < high
     assert document["profile"]["points"]["layer"] == 48
-    assert "ms interval" in run("predict", SPEC, "--profile", str(box))
+    setting, headings, _ = run("predict", SPEC, "--profile", str(box)).splitlines()
+    assert setting == "prefill of 192 tokens, batch 1; cpu, float32, 1 thread"
+    assert headings.split()[:6] == ["spec", "latency", "ms", "latency", "ms", "interval"]
+    assert headings.split()[6:] == ["memory", "MB", "memory", "MB", "interval"]
 
 
 def test_a_mixer_of_ones_own(box: Path, tmp_path: Path) -> None:

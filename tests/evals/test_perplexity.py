@@ -143,6 +143,8 @@ def test_settings_are_settled_before_they_are_stored(subject: Subject) -> None:
     }  # fmt: skip
     with pytest.raises(UserError, match="stride"):
         PerplexityEvaluation(stride=4, memory=8).resolved(subject)
+    with pytest.raises(UserError, match="length=700 given, but it must be less than the 700 tokens of the text"):
+        PerplexityEvaluation(length=700).resolved(subject)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def difficulty(
         for task in dict.fromkeys(curve.task for curve in curves):
             save(difficulty_figure(task, [curve for curve in curves if curve.task == task]), Path(svg) / f"{task}.svg")
     rows = [row for curve in curves for row in curve.rows()]
-    notes = ["test accuracy: mean, lowest and highest of the seeds", f"drawn: {svg}" if svg else ""]
+    notes = ["test accuracy: mean, lowest and highest of the seeds"]
     return analysis({"curves": rows}, "curves", notes=notes)
 
 
@@ -109,7 +109,7 @@ def accuracy(
         columns = [*tasks, *(["average"] if any(row["average"] is not None for row in rows) else [])]
         values = {name: [float("nan") if row[name] is None else row[name] for row in rows] for name in columns}
         save(accuracy_figure([m.model for m in models], [m.latency_ms for m in models], values), Path(svg))
-    notes = ["accuracy in %; average: over the ten short-context tasks", f"drawn: {svg}" if svg else ""]
+    notes = ["accuracy in %; average: over the ten short-context tasks"]
     return analysis({"models": rows}, "models", notes=notes)
 
 

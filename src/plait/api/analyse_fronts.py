@@ -239,7 +239,6 @@ def savings(
         f"factor at best: the baseline's cost over the front's, at the best {quality} that the front reaches",
         f"{quality} gain: at equal cost, on average; {direction(quality, lower, higher)}",
         left_out(missing + base_missing),
-        f"drawn: {svg}" if svg else "",
     ]
     return analysis({"savings": rows}, "savings", notes=notes)
 

@@ -49,7 +49,7 @@ def layers(
     # The statement contains the pattern only; the whole spec is shown if it differs.
     ready = spec if placement.fitted and spec != placement.fitted.chosen.spec else ""
     legend = _legend(placement) + ("; loss in nats per token" if any(row["loss"] is not None for row in rows) else "")
-    notes = [legend, placement.statement, ready or "", f"drawn: {svg}" if svg else ""]
+    notes = [legend, placement.statement, ready or ""]
     return Analysis(document, tables, tuple(notes))
 
 

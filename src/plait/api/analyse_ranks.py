@@ -67,7 +67,7 @@ def ranks(
         ],
         "bins": size_bins,
     }
-    ends = " [{:.3f}, {:.3f}]".format(*interval) if interval else ""
+    ends = " (95 % interval {:.3f} to {:.3f})".format(*interval) if interval else ""
     overall = f"SRC {rho:.3f}{ends}, Kendall {tau:.3f}, {len(table)} models"
     ways = "; ".join(direction(name, lower, higher) for name in (proxy, truth))
     return analysis(document, "top", "bins", notes=[overall, TOP_COLUMNS, ways, left_out(missing)])
@@ -113,7 +113,7 @@ def heatmap(
 
         save(src_figure(cells, subsets or ""), Path(svg))
     ways = "; ".join(direction(name, lower, higher) for name in (*names(proxies), *names(truths)))
-    return Analysis({"cells": cells}, {"rows": rows}, (ways, f"drawn: {svg}" if svg else ""))
+    return Analysis({"cells": cells}, {"rows": rows}, (ways,))
 
 
 def aspect(
@@ -158,7 +158,6 @@ def aspect(
         f"largest spread at equal size: {spreads}",
         left_out(study.alone, "without another of the same size"),
         left_out(missing),
-        f"drawn: {svg}" if svg else "",
     ]
     return analysis({"largest": largest, "alone": study.alone, "groups": groups}, "groups", notes=notes)
 

@@ -6,13 +6,16 @@ Results are checked first: a wrong kernel is not timed. All times and ratios of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
+from plait.model.architecture import load_mixers
 
 if TYPE_CHECKING:
     from plait.device.kernel_bench import KernelTiming
@@ -166,6 +169,7 @@ def train(
     device: str | None = None,
     compiled: bool | None = None,
     peers: bool = True,
+    mixers: Sequence[str | Path] = (),
     on_progress: OnProgress = ignore,
 ) -> TrainBenchResult:
     """Train these `models` (names of `plait.interop.train_bench.MODELS`, default all, or specs) for some steps of
@@ -173,6 +177,7 @@ def train(
     from plait.device.workload import bench_device, bench_size, bench_versions, device_name
     from plait.interop.train_bench import MODELS, spec_of, train_timings
 
+    load_mixers(mixers)
     place = bench_device(device)
     batch, seq_len = bench_size(place, batch, seq_len)
     wanted = [(model, spec_of(model, size)) for model in models or MODELS]
@@ -196,6 +201,7 @@ def decode(
     device: str | None = None,
     dtype: str | None = None,
     peers: bool = True,
+    mixers: Sequence[str | Path] = (),
     on_progress: OnProgress = ignore,
 ) -> DecodeBenchResult:
     """Generate with these `models` (as for `train`) at these context lengths, for these numbers of rows."""
@@ -205,6 +211,7 @@ def decode(
     from plait.device.workload import bench_device, bench_versions, device_name
     from plait.interop.train_bench import MODELS, spec_of
 
+    load_mixers(mixers)
     place = bench_device(device)
     named = dtype or ("bfloat16" if place.type == "cuda" else "float32")
     kind = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}.get(named)

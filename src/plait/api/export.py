@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ class ExportResult(Result):
     length: int | None = None  # onnx: the longest input
     text_tokens_compared: int | None = None  # hf: tokens of a sample text, equal in both tokenizers
     tokenizer: bool | None = None  # gguf: whether the file includes it
-    load_with: str = field(default="", repr=False)  # hf: the call that loads it
+    load_with: str | None = None  # the call; hf: import plait.interop.hf_model first, or trust_remote_code=True
 
     def as_dict(self) -> dict[str, Any]:
         return {name: value for name, value in super().as_dict().items() if value is not None}
@@ -73,6 +73,8 @@ def export(
 
     if to not in FORMATS:
         raise UserError(f"--to {to}: known: {', '.join(FORMATS)}.{did_you_mean(to, FORMATS)}")
+    if length is not None and to != "onnx":
+        raise UserError(f"--length {length}: only an ONNX file has a longest input; leave it out with --to {to}.")
     load_mixers(mixers)
     opened = run_of(run, runs)
     target = Path(out or (f"{opened.name}.{to}" if to in ("onnx", "gguf") else f"{opened.name}-{to}"))
@@ -126,7 +128,7 @@ def _onnx(
 ) -> ExportResult:
     from plait.interop.onnx import check_onnx, export_onnx
 
-    longest = length or run.seq_len or run.arch.header.max_len or 512
+    longest = (run.seq_len or run.arch.header.max_len or 512) if length is None else length
     export_onnx(model, target, longest, force=force)
     checking()
     return ExportResult(run.name, "onnx", str(target), check_onnx(model, target, longest), length=longest)

@@ -143,11 +143,15 @@ def measure(
     cannot be measured is an error. Stored results are reused unless noisy, or with `again`; `archai`: also memory as
     counted by LiteTransformerSearch's code."""
     from plait.device.measurements import Measurements, noisy
+    from plait.device.workload import check
 
     load_mixers(mixers)
     setting = Setting.of(mode, answer, seq=seq_len, batch=batch, device=device, dtype=dtype, threads=threads)
     require_measurable(needed, setting)
-    archs = read_architectures(specs)  # all of them are checked before the first is measured
+    archs = read_architectures(specs)
+    for arch in archs:  # all of them before the first is measured
+        for part in setting.parts:
+            check(arch, part)
     models = []
     title = archs[0].text if len(archs) == 1 else f"{len(archs)} models"
     with (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plait.cli.options import AsJson
+from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, plain, print_json, progress_bar, table
 from plait.core.errors import UserError
 from plait.core.units import percent
@@ -78,6 +78,7 @@ def train_command(
         typer.Option("--compile/--no-compile", help="Also benchmark compiled models. \\[default: on a GPU]"),
     ] = None,
     peers: Peers = True,
+    mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
     """Benchmark training: tokens per second, peak memory and MFU, eager, compiled, and of a peer library."""
@@ -86,7 +87,7 @@ def train_command(
     with progress_bar(quiet=as_json) as on_progress:
         result = train(
             *models or [], size=size, batch=batch, seq_len=seq, vocab=vocab, steps=steps, device=device,
-            compiled=compiled, peers=peers, on_progress=on_progress,
+            compiled=compiled, peers=peers, mixers=mixers or (), on_progress=on_progress,
         )  # fmt: skip
     print_json(result.as_dict()) if as_json else _print_training(result)
     if any(row.failure for row in result.models if row.trainer.startswith("plait")):
@@ -127,6 +128,7 @@ def decode_command(
     device: Device = None,
     dtype: Annotated[str | None, typer.Option(help="\\[default: bfloat16 on a GPU, float32 on a CPU]")] = None,
     peers: Peers = True,
+    mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
     """Benchmark generation with a long context: tokens per second, next to Hugging Face's generate."""
@@ -135,7 +137,8 @@ def decode_command(
     with progress_bar(quiet=as_json) as on_progress:
         result = decode(
             *models or [], size=size, batches=_numbers(batch, "--batch"), positions=_numbers(position, "--position"),
-            vocab=vocab, tokens=tokens, device=device, dtype=dtype, peers=peers, on_progress=on_progress,
+            vocab=vocab, tokens=tokens, device=device, dtype=dtype, peers=peers, mixers=mixers or (),
+            on_progress=on_progress,
         )  # fmt: skip
     print_json(result.as_dict()) if as_json else _print_decoding(result)
 

@@ -52,11 +52,11 @@ def command(
         out.print(f"[green]checked[/]: {result.text_tokens_compared} tokens of a sample text, all equal")
         alone = result.to == "native" or "trust_remote_code" in result.load_with
         first = "" if alone else "import plait.interop.hf_model, then "
-        out.print(f"{first}{result.load_with}")
+        out.print(f"{first}{result.load_with}", markup=False, soft_wrap=True)
 
 
 def import_command(
-    folder: Annotated[Path, typer.Argument(help="A folder with config.json and safetensors (gpt2, llama).")],
+    folder: Annotated[Path, typer.Argument(help="A folder with config.json and safetensors.")],
     output: Annotated[Path, typer.Option("-o", "--out", "--output", help="The run's folder.")],
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     as_json: AsJson = False,

@@ -18,15 +18,23 @@ from plait.device.quantities import on_device
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rich.console import Console
+
     from plait.api.measure import LengthsResult, MeasuredModel, MeasureResult
-    from plait.device.quantities import Quantity
+    from plait.device.quantities import Quantity, Setting
+
+Specs = Annotated[
+    list[str],
+    typer.Argument(
+        help="Specs, presets or files; a mixer file (my_mixer.py) is loaded for them, or alone means two blocks of it.",
+        metavar="SPEC",
+    ),
+]
 
 
 @needed_options(after="svg")
 def command(
-    specs: Annotated[
-        list[str], typer.Argument(help="Specs, presets or files; also mixer files (my_mixer.py).", metavar="SPEC")
-    ],
+    specs: Specs,
     seq: Annotated[
         int, typer.Option("--seq-len", "--seq", min=1, help="Tokens: new ones in prefill, context in decode.")
     ] = 192,
@@ -86,8 +94,8 @@ def _check_lengths_alone(*, archai: bool, again: bool, store: str | None, answer
 
 
 def _print(result: MeasureResult, archai: bool) -> None:
-    out, setting = console(), result.setting
-    out.print(f"{setting.words}, batch {setting.batch}; {setting.where}", style="dim")
+    out = console()
+    _print_setting(out, result.setting)
     rows = [
         {name: cell for quantity in on_device().values() for name, cell in _cells(quantity, model)}
         for model in result.models
@@ -109,6 +117,14 @@ def _print(result: MeasureResult, archai: bool) -> None:
             out.print(f"{plain(model.spec)}: {speed:,.0f} tokens per second in each answer", style="dim")
 
 
+def _print_setting(out: Console, setting: Setting) -> None:
+    out.print(f"{setting.words}, batch {setting.batch}; {setting.where}", style="dim")
+
+
+def _heading(quantity: Quantity) -> str:
+    return f"{quantity.name}_{quantity.unit}"
+
+
 def _cells(quantity: Quantity, model: MeasuredModel) -> Iterator[tuple[str, str]]:
     """The columns of one quantity, if it was measured: value, uncertainty, components."""
     result = model.result.get(quantity.name)
@@ -116,11 +132,12 @@ def _cells(quantity: Quantity, model: MeasuredModel) -> Iterator[tuple[str, str]
         return
 
     def text(entry: str) -> str:
-        return f"{quantity.scale * result[entry]:.{quantity.decimals}f}"
+        value, decimals = quantity.scale * result[entry], quantity.decimals
+        return f"{value:.{decimals}f}" if not 0 < value < 10**-decimals else f"{value:.1g}"
 
-    yield quantity.heading, text(quantity.value)
+    yield _heading(quantity), text(quantity.value)
     if "low" in result:
-        yield f"{quantity.heading}_interval", f"{text('low')} to {text('high')}"
+        yield f"{_heading(quantity)}_interval", f"{text('low')} to {text('high')}"
     yield from ((f"{part}_{quantity.unit}", text(part)) for part in quantity.parts)
 
 
@@ -167,9 +184,7 @@ def _power(value: float | None) -> str:
 
 
 def predict_command(
-    specs: Annotated[
-        list[str], typer.Argument(help="Specs, presets or files; also mixer files (my_mixer.py).", metavar="SPEC")
-    ],
+    specs: Specs,
     profile: Annotated[
         Path | None, typer.Option(help="A file of `plait profile`. \\[default: this machine's, stored with the runs]")
     ] = None,
@@ -203,9 +218,12 @@ def predict_command(
         print_json(result.as_dict())
         return
     shown = in_rows(result.rows()).values()
-    grid = table(spec="left", **{name: "right" for of in shown for name in (of.heading, f"{of.heading}_interval")})
+    headings = [name for of in map(_heading, shown) for name in (of, f"{of}_interval")]
+    grid = table(spec="left", **dict.fromkeys(headings, "right"))
     for model in result.models:
         estimates = [model.quantities[of.column] for of in shown]
         cells = [(f"{estimate.mean:.1f}", "{:.1f} to {:.1f}".format(*estimate.interval)) for estimate in estimates]
         grid.add_row(plain(model.spec), *(cell for both in cells for cell in both))
-    console().print(grid)
+    out = console()
+    _print_setting(out, result.setting)
+    out.print(grid)

@@ -67,7 +67,8 @@ def within_time(limit: str | None) -> Iterator[None]:
     took = time.perf_counter() - began
     allowed = parse_duration(limit) if limit else math.inf
     if took > OVERRUN * allowed:
-        over = f"{percent(took / allowed - 1)} more than the {duration(allowed)} given"
+        over = f"{took / allowed:.0f} times" if took > 2 * allowed else f"{percent(took / allowed - 1)} more than"
+        over += f" the {duration(allowed)} given"
         console(stderr=True).print(f"it took {duration(took)}, {over}", style="yellow", markup=False)
 
 

@@ -24,7 +24,10 @@ def command(
         Path, typer.Option("-o", "--out", "--output", help="Profile to write; extended if it exists.")
     ] = Path("box.json"),
     time: Annotated[str, typer.Option(help="Time to spend, such as 90s or 3m.")] = "3m",
-    space: Annotated[list[str] | None, typer.Option(help="Spaces whose layers to measure: names or files.")] = None,
+    space: Annotated[
+        list[str] | None,
+        typer.Option(help="Spaces whose layers to measure: names or files. \\[default: lts-gpt2 and hybrid]"),
+    ] = None,
     seq: Annotated[
         list[int] | None, typer.Option("--seq-len", "--seq", min=1, help="Sequence lengths. \\[default: 192]")
     ] = None,
@@ -78,6 +81,7 @@ def compare(
 ) -> None:
     """Compare two machines: the time of each kind of layer on the second relative to the first."""
     from plait.api.profile import compare_profiles
+    from plait.device.features import EMBEDDING_AND_HEAD
 
     result = compare_profiles(first, second)
     if as_json:
@@ -89,7 +93,8 @@ def compare(
     grid = table(layer="left", mode="left", parts="right", second_over_first="right", range="right")
     for ratio in result.ratios:
         cells = (str(ratio.parts), f"{ratio.median:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}")
-        grid.add_row(ratio.kind, ratio.mode, *cells)
+        layer = "embedding and head" if ratio.kind == EMBEDDING_AND_HEAD else ratio.kind
+        grid.add_row(layer, ratio.mode, *cells)
     out.print(grid)
 
 

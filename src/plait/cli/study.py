@@ -203,8 +203,8 @@ def verdict(
         typer.Option(
             parser=read_count,
             metavar="<count>",
-            help="Training tokens per architecture and seed, such as 2M.",
-            show_default="200k",
+            help="Training tokens per architecture and seed, such as 2M. \\[default: 200K]",
+            show_default=False,
         ),
     ] = 2e5,
     seeds: Annotated[int, typer.Option(min=2, help="Seeds per architecture.")] = 2,

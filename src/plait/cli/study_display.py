@@ -30,7 +30,7 @@ def study_progress(*, quiet: bool) -> Iterator[OnProgress]:
 
     try:
         with progress_bar(quiet=quiet) as bar:
-            yield lambda what, done, total: bar(f"{what:14} {done:.1f} of {total} models", done, total)
+            yield lambda what, done, total: bar(f"{what:14} {int(done)} of {total} models", done, total)
     except Interrupted as stopped:
         console(stderr=True).print(f"interrupted; {stopped.run.name} is saved. The same command resumes.")
         raise typer.Exit(130) from None

@@ -119,8 +119,10 @@ def filled_folder(target: Path, *, force: bool) -> Iterator[Path]:
         with suppress(PermissionError):
             scratch.chmod(_mode_of_a_new_file() | 0o111)  # mkdtemp's folders are private to their owner
         if target.is_symlink() or (target.is_dir() and any(target.iterdir())):
-            for file in sorted(scratch.iterdir()):
-                os.replace(file, target / file.name)
+            for file in sorted(path for path in scratch.rglob("*") if path.is_file()):
+                place = target / file.relative_to(scratch)
+                place.parent.mkdir(exist_ok=True)
+                os.replace(file, place)
         else:
             os.replace(scratch, target)  # atomic: if interrupted before, there is nothing
 

@@ -177,6 +177,7 @@ class PerplexityEvaluation(Evaluation):
         self.require(self.memory == 0 or self.stride == 0, "stride", "not used with a memory, which replaces it")
         length = self.length or subject.trained_length
         tokens = min(self.tokens or len(subject.tokens), len(subject.tokens))
+        self.require(self.length < tokens, "length", f"less than the {tokens:,} tokens of the text")
         return replace(self, length=length, stride=0 if self.memory else self.stride or length, tokens=tokens)
 
     def measure(self, subject: Subject, progress: OnCount = silent) -> dict[str, Any]:

@@ -185,7 +185,7 @@ def read_config(folder: Path) -> Config:
     path = folder / "config.json"
     try:
         config = loads(path.read_text(encoding="utf-8"), constants=True)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         hub = " Names on the hub are not looked up: download the model first and give its folder."
         raise UserError(
             f"{folder} is not a Hugging Face folder: it has no config.json.{hub if not folder.exists() else ''}"

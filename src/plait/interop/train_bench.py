@@ -53,10 +53,11 @@ class TrainTiming:
 
 
 def spec_of(model: str, size: str) -> str:
-    """A model of the table at a size; anything else is a spec."""
+    """A model of the table at a size; anything else is a spec, checked here before the first is timed."""
     if size not in SIZES:
         raise UserError(f"size {size}: known: {', '.join(SIZES)}.{did_you_mean(size, list(SIZES))}")
     if model not in MODELS:
+        architecture(model)
         return model
     return SIZES[size].format(model) if model in _MIXERS else f"{MODELS[model]}-{size}"
 

@@ -84,7 +84,7 @@ class GatedDeltaNetOptions(MixerOptions):
             raise UserError(f"gated-deltanet: d={d} is not a multiple of head_dim={self.head_dim}; or also give heads.")
         heads, width = self.head_count(d), d * self.expand_v
         if width % heads or width < heads:
-            raise UserError(f"gated-deltanet: d × expand_v = {width:g} is not a multiple of the {heads} heads.")
+            raise UserError(f"gated-deltanet: d × expand_v = {width:.15g} is not a multiple of the {heads} heads.")
 
     def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
         heads, keys, values = self.head_count(d), self.key_width(d), self.value_width(d)

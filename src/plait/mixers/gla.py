@@ -82,7 +82,7 @@ class GlaOptions(MixerOptions):
         for option_name, factor in (("expand_k", self.expand_k), ("expand_v", self.expand_v)):
             width = d * factor
             if width % self.heads or width < self.heads:
-                raise UserError(f"gla: d × {option_name} = {width:g} is not a multiple of heads={self.heads}.")
+                raise UserError(f"gla: d × {option_name} = {width:.15g} is not a multiple of heads={self.heads}.")
 
     def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
         keys, values = self.key_width(d), self.value_width(d)
@@ -185,7 +185,7 @@ class RetNetOptions(MixerOptions):
             raise UserError(f"retnet: pos=rope needs an even head width, not {self.key_width(d) // self.heads}.")
         width = self.key_width(d) * self.expand_v
         if width % self.heads or width < self.heads:
-            raise UserError(f"retnet: a value width of {width:g} is not a multiple of heads={self.heads}.")
+            raise UserError(f"retnet: a value width of {width:.15g} is not a multiple of heads={self.heads}.")
 
     def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
         keys, values = self.key_width(d), self.value_width(d)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -139,8 +140,9 @@ SPACES: Table[type[Space]] = Table(
 names = SPACES.names
 
 
-def load_space(name: str) -> Space:
-    """A space of the table, of a text file in the format above, or of a Python file: `my_space.py[:Class]`."""
+def load_space(name: str, others: Sequence[str] = ()) -> Space:
+    """A space of the table, of a text file in the format above, or of a Python file: `my_space.py[:Class]`. `others`:
+    names that the caller knows beyond the table, for the message."""
     if name in SPACES:
         return SPACES.load(name)()
     file = split_path(name)
@@ -159,8 +161,9 @@ def load_space(name: str) -> Space:
     SPACES.discover(name)
     if name in SPACES:
         return SPACES.load(name)()
-    near = did_you_mean(name, SPACES)
-    raise UserError(f"there is no space or file '{name}'.{near} Known: {', '.join(SPACES)}; or give a file.")
+    known = [*others, *SPACES]
+    near = did_you_mean(name, known)
+    raise UserError(f"there is no space or file '{name}'.{near} Known: {', '.join(known)}; or give a file.")
 
 
 SEQUENCE_MIXERS = (

@@ -206,7 +206,7 @@ def study_space(name: str) -> Space:
     """One of the two spaces made for studies, or any space that a search takes."""
     if name in SHIPPED:
         return read_space(files("plait.space").joinpath(f"{name}.txt").read_text(encoding="utf-8"), name)
-    return load_space(name)
+    return load_space(name, SHIPPED)
 
 
 def drawn(space: Space, models: int, seed: int) -> list[Genes]:
