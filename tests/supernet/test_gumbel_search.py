@@ -208,8 +208,11 @@ def test_retraining_trains_each_once_and_tells_how_far_it_is(job: SupernetJob, t
     assert all(0 < loss < 10 for (loss,) in found.losses.values())
     assert found.as_dict() == {"seeds": 1, "noise": None, "best": found.compared.best}
     assert "noise between seeds is unknown" in found.statement
-    assert sorted(set(told)) == [0.5, 1.0, 1.5, 2.0]
+    # Of two trainings: steps and the last validation count.
+    assert {1.0, 2.0} <= set(told)
     assert told == sorted(told)
+    assert 0 < told[0] < 1
+    assert told[-1] == 2.0
 
 
 def test_retraining_with_several_seeds_tells_the_noise_and_calls_nothing_below_it_a_difference(
