@@ -30,6 +30,7 @@ from plait.device.kernel_guard import Setting, guard
 from plait.ops import (
     channel_delta_triton,
     delta_triton,
+    few_queries_triton,
     gla_triton,
     narrow_attention_triton,
     scan,
@@ -132,7 +133,7 @@ def few() -> Family:
         (256, 8, 1),
     ):  # fmt: skip
         tile = {"COLUMNS": columns, "num_warps": warps, "num_stages": stages}
-        tiles[f"{columns} keys, {warps} warps, {stages} stages"] = put(narrow_attention_triton, "AT", tile)
+        tiles[f"{columns} keys, {warps} warps, {stages} stages"] = put(few_queries_triton, "TILE", tile)
     lengths = [Setting(BF16, T, "", members) for T, members in ((65, 1), (256, 1), (200, 3))]
     case = CASES["attn-few"]
     timed = {f"{n} x 128 x {T}": (case, 128, T, BF16, n) for n, T in ((6, 256), (6, 1024))}

@@ -58,7 +58,7 @@ def test_the_scan(N, L, kept):
 @in_another_process
 @pytest.mark.parametrize(("even", "causal", "D"), [(True, True, 8), (False, False, 8), (True, True, 16)])
 def test_attention_of_narrow_heads(even, causal, D):
-    from plait.ops import narrow_attention_triton
+    from plait.ops import few_queries_triton, narrow_attention_triton
 
     constants = {"H": 2, "D": D, "WIDE": 16, "ROWS": 64, "COLUMNS": 64, "EVEN": even, "CAUSAL": causal, "FOLD": D == 8}
     few = {"HEADS": 16 // D, "ROWS": 16}
@@ -68,8 +68,8 @@ def test_attention_of_narrow_heads(even, causal, D):
         (narrow_attention_triton.forward, {}),
         (narrow_attention_triton.backward, {}),
         (narrow_attention_triton.backward, {"ROWS": 32}),
-        (narrow_attention_triton.forward_at, few),
-        (narrow_attention_triton.backward_at, few),
+        (few_queries_triton.forward_at, few),
+        (few_queries_triton.backward_at, few),
     ):
         others = {"T": "i32", "N": "i32", "at": "*i32", "scale": "fp32", "natural": "fp32"}
         sizes = {name: value for name, value in (constants | more).items() if name in kernel.arg_names}

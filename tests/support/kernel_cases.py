@@ -300,9 +300,8 @@ CASES: dict[tuple[str, ...], Callable[[torch.dtype], Iterator[Case]]] = {
     ("delta_forward_triton", "delta_backward_triton"): delta_rule,
     ("channel_delta_kernels_triton",): delta_rule_with_a_decay_per_channel,
     ("forgetting_forward_triton", "forgetting_backward_triton", "forgetting_sharp_triton"): forgetting,
-    ("narrow_attention_triton",): lambda dtype: itertools.chain(
-        attention_of_narrow_heads(dtype), attention_of_few_queries(dtype)
-    ),
+    ("narrow_attention_triton",): attention_of_narrow_heads,
+    ("few_queries_triton",): attention_of_few_queries,
     ("scan_triton",): selective_scan,
     ("shortconv_triton",): short_convolution,
     ("elementwise_triton",): lambda dtype: itertools.chain(elementwise(dtype), cross_entropy(dtype)),

@@ -91,7 +91,7 @@ class _NarrowAttention(torch.autograd.Function):
 
 @torch.library.custom_op("plait::narrow_attention_at", mutates_args=())
 def _narrow_at(q_SNHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, at_SN: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    from plait.ops.narrow_attention_triton import narrow_forward_at
+    from plait.ops.few_queries_triton import narrow_forward_at
 
     return narrow_forward_at(q_SNHD, k_STHD, v_STHD, at_SN, scale)
 
@@ -100,7 +100,7 @@ def _narrow_at(q_SNHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, at_SN: Tensor, sc
 def _narrow_at_backward(
     grad_o: Tensor, q_SNHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, at_SN: Tensor, o: Tensor, lse: Tensor, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    from plait.ops.narrow_attention_triton import narrow_backward_at
+    from plait.ops.few_queries_triton import narrow_backward_at
 
     return narrow_backward_at(grad_o, q_SNHD, k_STHD, v_STHD, at_SN, o, lse, scale)
 

@@ -15,12 +15,7 @@ are put to use, which is free, because products run over all channels anyway:
 
 Base-2 exponentials throughout: `lse` is the logarithm to base 2 of a row's sum.
 
-Few queries at arbitrary positions form one tile of rows, which stays in registers while the kernel loops over keys;
-every key's gradient is written once. Narrow heads share a program, so that it reads whole sectors of memory: rows of
-one head have zeros in the channels of the other, and products leave them apart.
-
-Letters: S sequences, T time, N queries at positions of their own, H heads, D head width (padded to a power of two, at
-least 16, as matrix units want it).
+Letters: S sequences, T time, H heads, D head width (padded to a power of two, at least 16, as matrix units want it).
 """
 
 from __future__ import annotations
@@ -38,8 +33,6 @@ PARTS = tl.constexpr(3)  # half-precision parts of an fp32 number
 #: tokens. A backward tile has a multiple of its rows as columns.
 FORWARD = {"ROWS": 64, "COLUMNS": 64, "num_warps": 4, "num_stages": 1}
 BACKWARD = {"ROWS": 64, "COLUMNS": 64, "num_warps": 4, "num_stages": 1, "maxnreg": 128}
-AT = {"COLUMNS": 32, "num_warps": 2, "num_stages": 3}
-MOST_ROWS = 64  # few queries of several heads: more of one
 
 
 @triton.jit
@@ -277,80 +270,10 @@ def backward(
         )  # fmt: skip
 
 
-@triton.jit
-def load_few(x, head, n, N, stride_n, D: tl.constexpr, WIDE: tl.constexpr):
-    """The rows n of a pack of heads, of which x is the first: a row has zeros in the channels of other heads."""
-    d = tl.arange(0, WIDE)
-    own = (d // D)[None, :] == head[:, None]
-    return tl.load(x + n[:, None] * stride_n + d[None, :], mask=(n < N)[:, None] & own, other=0.0)
-
-
-@triton.jit
-def put_few(x, rows, head, n, N, stride_n, D: tl.constexpr, WIDE: tl.constexpr):
-    d = tl.arange(0, WIDE)
-    own = (d // D)[None, :] == head[:, None]
-    tl.store(x + n[:, None] * stride_n + d[None, :], rows.to(x.dtype.element_ty), mask=(n < N)[:, None] & own)
-
-
-@triton.jit
-def forward_at(
-    q, k, v, at, o, lse, q_s, q_t, k_s, k_t, v_s, v_t, N, T, scale, H: tl.constexpr, D: tl.constexpr,
-    WIDE: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
-):  # fmt: skip
-    h, s = tl.program_id(0) * HEADS, tl.program_id(1).to(tl.int64)
-    q, k, v, o = q + s * q_s + h * D, k + s * k_s + h * D, v + s * v_s + h * D, o + (s * N * H + h) * D
-    head, n = tl.arange(0, HEADS * ROWS) // ROWS, tl.arange(0, HEADS * ROWS) % ROWS
-    position = tl.load(at + s * N + n, mask=n < N, other=0)
-    query = load_few(q, head, n, N, q_t, D, WIDE)
-    most = tl.full((HEADS * ROWS,), -float("inf"), tl.float32)
-    total = tl.zeros((HEADS * ROWS,), tl.float32)
-    out = tl.zeros((HEADS * ROWS, WIDE), tl.float32)
-    for start in range(0, tl.max(position, 0) + 1, COLUMNS):  # every row sees the first key, so no maximum is −∞
-        column = start + tl.arange(0, COLUMNS)
-        most, total, out = forward_tile(
-            query, k, v, position, column, most, total, out, T, k_t, v_t, scale, HEADS * D, WIDE, EVEN, True, True,
-            False,
-        )  # fmt: skip
-    put_few(o, out / total[:, None], head, n, N, H * D, D, WIDE)
-    tl.store(lse + (s * H + h + head) * N + n, most + tl.log2(total), mask=n < N)
-
-
-@triton.jit
-def backward_at(
-    q, k, v, at, o, lse, grad_o, grad_q, grad_k, grad_v, q_s, q_t, k_s, k_t, v_s, v_t, g_s, g_t, N, T, scale, natural,
-    H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr, EVEN: tl.constexpr,
-):  # fmt: skip
-    h, s = tl.program_id(0) * HEADS, tl.program_id(1).to(tl.int64)
-    q, k, v, grad_o = q + s * q_s + h * D, k + s * k_s + h * D, v + s * v_s + h * D, grad_o + s * g_s + h * D
-    of_queries, of_keys = (s * N * H + h) * D, (s * T * H + h) * D
-    head, n = tl.arange(0, HEADS * ROWS) // ROWS, tl.arange(0, HEADS * ROWS) % ROWS
-    position = tl.load(at + s * N + n, mask=n < N, other=0)
-    query = load_few(q, head, n, N, q_t, D, WIDE)
-    grad = load_few(grad_o, head, n, N, g_t, D, WIDE)  # rows beyond the end have no gradient and so add nothing
-    out = load_few(o + of_queries, head, n, N, H * D, D, WIDE)
-    row_lse = tl.load(lse + (s * H + h + head) * N + n, mask=n < N, other=0.0)
-    delta = tl.sum(grad.to(tl.float32) * out.to(tl.float32), 1)
-    sum_q = tl.zeros((HEADS * ROWS, WIDE), tl.float32)
-    for start in range(0, T, COLUMNS):
-        column = start + tl.arange(0, COLUMNS)
-        key = load_rows(k, column, T, k_t, HEADS * D, WIDE, EVEN)
-        value = load_rows(v, column, T, v_t, HEADS * D, WIDE, EVEN)
-        score = scale * tl.dot(key, tl.trans(query)) - row_lse[None, :]  # keys × queries
-        p = tl.where(column[:, None] > position[None, :], 0.0, tl.exp2(score))
-        share_v = tl.dot(p.to(grad.dtype), grad)
-        grad_score = (p * (tl.dot(value, tl.trans(grad)) - delta[None, :])).to(query.dtype)
-        share_k = natural * tl.dot(grad_score, query)
-        sum_q = tl.dot(tl.trans(grad_score), key, sum_q)
-        put_rows(grad_k + of_keys, share_k.to(grad_k.dtype.element_ty), column, T, H * D, HEADS * D, WIDE, EVEN)
-        put_rows(grad_v + of_keys, share_v.to(grad_v.dtype.element_ty), column, T, H * D, HEADS * D, WIDE, EVEN)
-    put_few(grad_q + of_queries, natural * sum_q, head, n, N, H * D, D, WIDE)
-
-
 def narrow_forward(q_STHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
     """(o, lse as (S, H, T) in fp32)."""
     S, T, H, _ = q_STHD.shape
-    q, k, v = (_dense_rows(x) for x in (q_STHD, k_STHD, v_STHD))
+    q, k, v = (dense_rows(x) for x in (q_STHD, k_STHD, v_STHD))
     o = q.new_empty(q.shape)
     lse = q.new_empty(S, H, T, dtype=torch.float32)
     sizes = _sizes(FORWARD, q, causal)
@@ -364,7 +287,7 @@ def narrow_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v."""
     S, T, H, D = q_STHD.shape
-    q, k, v, g = (_dense_rows(x) for x in (q_STHD, k_STHD, v_STHD, grad_o))
+    q, k, v, g = (dense_rows(x) for x in (q_STHD, k_STHD, v_STHD, grad_o))
     sizes = _sizes(BACKWARD, q, causal)
     added_q = q.new_empty(S, H, T, D, dtype=torch.float32)  # sums over tiles in fp32
     kept_q, kept_g = (q.new_empty(S, H, T, sizes["WIDE"]) if sizes["FOLD"] else q for _ in range(2))
@@ -379,49 +302,9 @@ def narrow_backward(
     return grad_q, grad_k, grad_v
 
 
-def narrow_forward_at(
-    q_SNHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, at_SN: Tensor, scale: float
-) -> tuple[Tensor, Tensor]:
-    """(o, lse as (S, H, N) in fp32). `at_SN` is of int32."""
-    S, N, H, _ = q_SNHD.shape
-    q, k, v = (_dense_rows(x) for x in (q_SNHD, k_STHD, v_STHD))
-    o, lse = q.new_empty(q.shape), q.new_empty(S, H, N, dtype=torch.float32)
-    strides = [n for x in (q, k, v) for n in x.stride()[:2]]
-    sizes = _sizes_at(q, k)
-    forward_at[H // sizes["HEADS"], S](
-        q, k, v, at_SN.contiguous(), o, lse, *strides, N, k.shape[1], scale * math.log2(math.e), **sizes
-    )
-    return o, lse
-
-
-def narrow_backward_at(
-    grad_o: Tensor, q_SNHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, at_SN: Tensor, o: Tensor, lse: Tensor, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of q, k and v."""
-    S, N, H, _ = q_SNHD.shape
-    q, k, v, g = (_dense_rows(x) for x in (q_SNHD, k_STHD, v_STHD, grad_o))
-    grads = tuple(x.new_empty(x.shape) for x in (q, k, v))
-    strides = [n for x in (q, k, v, g) for n in x.stride()[:2]]
-    sizes = _sizes_at(q, k)
-    backward_at[H // sizes["HEADS"], S](
-        q, k, v, at_SN.contiguous(), o.contiguous(), lse.contiguous(), g, *grads, *strides, N, k.shape[1],
-        scale * math.log2(math.e), scale, **sizes,
-    )  # fmt: skip
-    return grads[0], grads[1], grads[2]
-
-
-def _dense_rows(x_STHD: Tensor) -> Tensor:
+def dense_rows(x_STHD: Tensor) -> Tensor:
     """With the heads of a token side by side."""
     return x_STHD if x_STHD.stride()[2:] == (x_STHD.shape[3], 1) else x_STHD.contiguous()
-
-
-def _sizes_at(q_SNHD: Tensor, k_STHD: Tensor) -> dict[str, Any]:
-    _, N, H, D = q_SNHD.shape
-    wide, rows = (max(16, triton.next_power_of_2(n)) for n in (D, N))
-    heads = wide // D if wide % D == 0 else 1
-    heads = heads if H % heads == 0 and heads * rows <= MOST_ROWS else 1
-    sizes = {"H": H, "D": D, "WIDE": wide, "HEADS": heads, "ROWS": rows}
-    return {**AT, **sizes, "EVEN": k_STHD.shape[1] % AT["COLUMNS"] == 0}
 
 
 def _sizes(tile: dict[str, int], q_STHD: Tensor, causal: bool) -> dict[str, Any]:
