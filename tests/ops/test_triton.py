@@ -162,7 +162,16 @@ def test_short_convolution_with_its_activation(tokens, width, given):
 
 @pytest.mark.parametrize(
     ("tokens", "width", "causal"),
-    [(7, 8, True), (64, 8, True), (128, 8, True), (150, 8, True), (150, 16, True), (150, 8, False), (130, 16, False)],
+    [
+        (7, 8, True),
+        (64, 8, True),
+        (128, 8, True),
+        (150, 8, True),
+        (150, 16, True),
+        (150, 8, False),
+        (130, 16, False),
+        (320, 8, True),
+    ],
 )
 @pytest.mark.parametrize(
     ("dtype", "near"), [(torch.float32, 1e-5), (torch.float16, 2e-3)] if INTERPRETED else [(torch.bfloat16, 2e-2)]
