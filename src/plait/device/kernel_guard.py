@@ -97,6 +97,7 @@ def settings(case: KernelCase, *, longest: int = LONG[-1]) -> list[Setting]:
     wanted += [(tokens, "strong", 1, 0) for tokens in LONG if tokens <= longest and "strong" in decays]
     wanted += [(65, usual, REPLICAS, 0)]
     wanted += [(min(200, longest), usual, replicas, width) for width in case.narrow for replicas in (1, REPLICAS)]
+    wanted += [(tokens, usual, 1, min(case.narrow)) for tokens in LONG if tokens <= longest and case.narrow]
     return [Setting(dtype, *rest) for rest in wanted for dtype in DTYPES]
 
 
