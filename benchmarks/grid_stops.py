@@ -1,20 +1,22 @@
 """Would a run of the probe's grid that is stopped for being behind have won in the end? The rule, replayed on complete
 learning curves.
 
-    python benchmarks/grid_stops.py RECORDS.jsonl [--out PAGE.md] [--stopped STOPPED.jsonl]
+    python benchmarks/grid_stops.py RECORDS.jsonl [--cut RECORDS.jsonl] [--out PAGE.md] [--stopped STOPPED.jsonl]
 
 RECORDS are the records of settings whose runs were not stopped by the rule (a line of JSON each, as
-`benchmarks/probe_sittings.py --records` writes them). For every fraction of the steps and every margin: in how many
-settings the run that won would have been stopped, how much accuracy on the validation split that would have cost, and
-which part of the optimizer steps the rule saves. `--stopped` writes the records as the protocol's own rule leaves
-them, under the keys that `plait probe --full` looks for; a stopped run then has no score on the test split, which
-nobody computed at that step.
+`benchmarks/probe_sittings.py --records` writes them); `--cut` adds settings trained with the protocol's own rule, on
+which stricter ones can be replayed. For every fraction of the steps and every margin: in how many settings the run
+that won would have been stopped, how much accuracy on the validation split that would have cost, and which part of the
+optimizer steps the rule saves (of the complete settings). `--stopped` writes the records as the protocol's own rule
+leaves them, under the keys that `plait probe --full` looks for; a stopped run then has no score on the test split,
+which nobody computed at that step.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,20 +32,23 @@ MARGINS = (0.1, 0.2, 0.3)
 
 @dataclass(frozen=True)
 class Curves:
-    """Validation accuracies of all runs of a setting's grid, by step."""
+    """Validation accuracies of all runs of a setting's grid, by step; −∞ where a run had stopped."""
 
     name: str
     planned: int  # steps
     accuracy: Mapping[int, Sequence[float]]
     chosen: int
+    complete: bool = True  # no run was stopped for being behind
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Curves:
         task, replicas = record["config"]["task"], record["result"]["replicas"]
-        steps = [step for step, _, _ in replicas[0]["validation"]]
-        accuracy = {step: [replica["validation"][i][1] for replica in replicas] for i, step in enumerate(steps)}
+        curves = [{step: accuracy for step, accuracy, _ in replica["validation"]} for replica in replicas]
+        accuracy = {step: [curve.get(step, -math.inf) for curve in curves] for step in max(curves, key=len)}
         name = f"{task['task']}, {task['length']} tokens, vocabulary {task['vocab']}, {task['train_size']:,} examples"
-        return cls(name, record["config"]["training"]["steps"], accuracy, record["result"]["seeds"][0]["chosen"])
+        complete = all(replica["stopped"] != "behind" for replica in replicas)
+        planned, chosen = record["config"]["training"]["steps"], record["result"]["seeds"][0]["chosen"]
+        return cls(name, planned, accuracy, chosen, complete)
 
     @property
     def ended(self) -> int:
@@ -73,30 +78,33 @@ class Curves:
 
 
 def page(settings: Sequence[Curves]) -> str:
-    early = len(settings) - len([c for c in settings if c.ended >= min(FRACTIONS) * c.planned])
+    complete = [curves for curves in settings if curves.complete]
+    early = len([curves for curves in complete if curves.ended < min(FRACTIONS) * curves.planned])
     lines = [
         "# Runs of the probe's grid that are stopped because they are behind, replayed on complete curves",
         "",
-        f"{len(settings)} settings of the full MAD protocol, attention and SwiGLU, six runs each, in which no run was",
-        f"stopped for being behind ({early} were solved before a tenth of their steps, where no rule applies).",
-        "`python benchmarks/grid_stops.py RECORDS.jsonl --out PAGE.md`. The rule: from a fraction of the steps on, a",
-        "run stops whose validation accuracy is lower by more than a margin than the best run's. A setting's score is",
-        "that of its best run.",
+        f"{len(complete)} settings of the full MAD protocol, attention and SwiGLU, six runs each, in which no run was",
+        f"stopped for being behind ({early} were solved before a tenth of their steps, where no rule applies), and",
+        f"{len(settings) - len(complete)} that were trained with the protocol's rule, on which rules at least as strict are",
+        "replayed. `python benchmarks/grid_stops.py RECORDS.jsonl --cut RECORDS.jsonl --out PAGE.md`. The rule: from a",
+        "fraction of the steps on, a run stops whose validation accuracy is lower by more than a margin than the best",
+        "run's. A setting's score is that of its best run.",
         "",
         "| from this fraction on | margin | settings whose winner is stopped | accuracy lost at most | steps saved |",
         "|-|-|-|-|-|",
     ]
-    trained = sum(curves.trained for curves in settings)
+    trained = sum(curves.trained for curves in complete)
     for fraction in FRACTIONS:
         for margin in MARGINS:
-            stopped = [curves.stops(fraction, margin) for curves in settings]
-            lost = [curves.lost(some) for curves, some in zip(settings, stopped, strict=True)]
-            saved = sum(curves.saved(some) for curves, some in zip(settings, stopped, strict=True))
-            wrong = sum(curves.chosen in some for curves, some in zip(settings, stopped, strict=True))
+            replayed = settings if fraction <= BEHIND[0] and margin <= BEHIND[1] else complete
+            stopped = [curves.stops(fraction, margin) for curves in replayed]
+            lost = [curves.lost(some) for curves, some in zip(replayed, stopped, strict=True)]
+            saved = sum(curves.saved(curves.stops(fraction, margin)) for curves in complete)
+            wrong = sum(curves.chosen in some for curves, some in zip(replayed, stopped, strict=True))
             rule = (
                 f"| {fraction} | {margin} |" if (fraction, margin) != BEHIND else f"| **{fraction}** | **{margin}** |"
             )
-            lines.append(f"{rule} {wrong} | {max(lost):.3f} | {100 * saved / trained:.0f} % |")
+            lines.append(f"{rule} {wrong} of {len(replayed)} | {max(lost):.3f} | {100 * saved / trained:.0f} % |")
     return "\n".join([*lines, "", f"The protocol's rule is {BEHIND[1]} from {BEHIND[0]} on.", ""])
 
 
@@ -124,14 +132,21 @@ def _cut(replica: Mapping[str, Any], step: int | None) -> dict[str, Any]:
     return {**replica, "steps": step, "stopped": "behind", **short, "test": None}
 
 
+def _read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=Path)
+    parser.add_argument("--cut", type=Path, help="records that were trained with the protocol's rule")
     parser.add_argument("--out", type=Path, help="write the table as a page")
     parser.add_argument("--stopped", type=Path, help="write the records as the protocol's rule would have left them")
     asked = parser.parse_args()
-    records = [json.loads(line) for line in asked.records.read_text(encoding="utf-8").splitlines()]
-    text = page([Curves.of(record) for record in records])
+    records = _read(asked.records)
+    known = [record["config"]["task"] for record in records]
+    cut = _read(asked.cut) if asked.cut is not None else []
+    text = page([Curves.of(x) for x in [*records, *(x for x in cut if x["config"]["task"] not in known)]])
     print(text)
     if asked.out is not None:
         asked.out.write_text(text, encoding="utf-8")

@@ -53,6 +53,30 @@ def test_a_record_is_cut_where_the_rule_would_have_stopped_a_run():
         stops.as_stopped(record)
 
 
+def test_stricter_rules_are_replayed_on_settings_that_the_protocol_cut():
+    """A run that was stopped is behind from there on; rules that would have stopped it later are not judged by it."""
+
+    def record(task: str, *runs: tuple[str, tuple[float, ...]]):
+        rows = [[[20 * (i + 1), x, 1.0] for i, x in enumerate(accuracies)] for _, accuracies in runs]
+        return {
+            "config": {"task": {"task": task, "length": 8, "vocab": 4, "train_size": 8}, "training": {"steps": 100}},
+            "result": {
+                "seeds": [{"chosen": 0}],
+                "replicas": [{"stopped": stopped, "validation": x} for (stopped, _), x in zip(runs, rows, strict=True)],
+            },
+        }
+
+    late = stops.Curves.of(record("late", ("done", (0.1, 0.4, 0.9, 0.9, 0.9)), ("behind", (0.5, 0.5, 0.4))))
+    whole = stops.Curves.of(record("whole", ("done", (0.5, 0.6, 0.7, 0.8, 0.9)), ("done", (0.5, 0.6, 0.6, 0.7, 0.8))))
+    assert (late.complete, whole.complete) == (False, True)
+    assert late.stops(0.2, 0.3) == {0: 20}  # the winner
+    assert late.lost({0: 20}) == math.inf  # all that is left had stopped
+    assert late.stops(0.4, 0.2) == {1: 60}
+    rows = stops.page([late, whole]).splitlines()
+    assert any(row.startswith("| 0.2 | 0.3 | 0 of 1 ") for row in rows)  # a wider margin: by the complete one alone
+    assert any(row.startswith("| **0.4** | **0.2** | 0 of 2 ") for row in rows)
+
+
 def test_a_run_that_was_behind_does_not_count_even_if_the_best_one_fell_below_it():
     behind = ReplicaRecord(Replica(1e-3, 0.0, 0), 40, "behind", [], [(40, 0.6, 1.0)], (0.61, 1.0))
     done = ReplicaRecord(Replica(1e-3, 0.0, 1), 100, "done", [], [(40, 0.9, 1.0), (100, 0.5, 1.0)], (0.51, 2.0))
