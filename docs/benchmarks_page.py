@@ -7,8 +7,6 @@ from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
 PLACE = "../benchmarks/results"
-#: A result that compares with a peer in a table of its own says so by this heading; the section is shown as it is.
-HEADING = "## Beside peers"
 
 
 def tables(text: str) -> list[list[list[str]]]:
@@ -35,11 +33,6 @@ def peers() -> str:
     rows = [*_forgetting(), *_kernels(), *_training()]
     lines = ["| what | peer | forward | forward + backward | measured |", "|---|---|---:|---:|---|"]
     lines += [f"| {' | '.join(row)} |" for row in rows]
-    for path in sorted(RESULTS.glob("*.md")):
-        text = path.read_text(encoding="utf-8")
-        if HEADING in text:
-            section = text.split(HEADING, 1)[1].split("\n## ")[0].strip()
-            lines += ["", f"### {_title(text)}", "", f"[{path.stem}]({PLACE}/{path.name})", "", section]
     return "\n".join(lines)
 
 
@@ -75,11 +68,20 @@ def _kernels() -> list[tuple[str, ...]]:
 
 
 def _training() -> list[tuple[str, ...]]:
-    name, text = newest("h200-training")
-    head, *rows = next(table for table in tables(text) if "ratio" in table[0])
-    peer, at = re.search(r"flash-linear-attention \d+\.\d+\.\d+", text), head.index("ratio")
-    assert peer is not None
-    return [(f"training {row[0]}, {row[1]}", peer[0], "", row[at], _where(name)) for row in rows if row[at]]
+    """The newest ratio of every model and size, the small ones first."""
+    rows: dict[tuple[str, str], tuple[str, ...]] = {}
+    for path in sorted(RESULTS.glob("*-h200-*.md")):
+        text = path.read_text(encoding="utf-8")
+        peer = re.search(r"flash-linear-attention \d+\.\d+\.\d+", text)
+        for head, *body in tables(text):
+            if peer is None or "ratio" not in head or "flash-linear-attention, tokens/s" not in head:
+                continue
+            at = head.index("ratio")
+            for row in body:
+                if row[at]:
+                    what = f"training {row[0]}, {row[1]}"
+                    rows[row[1], row[0]] = (what, peer[0], "", row[at].strip("*"), _where(path.name))
+    return [rows[key] for key in sorted(rows, key=lambda key: key[0])]
 
 
 def _where(name: str) -> str:
