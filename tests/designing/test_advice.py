@@ -74,6 +74,15 @@ def test_where_none_can_be_told_from_another_the_headline_says_so() -> None:
     assert points(pair)[""].endswith("cannot distinguish it from attn×2.")
 
 
+def test_an_interval_that_alone_would_rule_out_is_explained() -> None:
+    """The reader sees that it excludes zero."""
+    given = clear(equals=["gla+attn", "attn×2", "gla×2"])
+    assert "attn×2 +0.200 nats (0.150 to 0.250)" in points(given)["Undecided"]
+    assert points(given)["Undecided"].endswith("as several would be together or by less than the noise.")
+    given["race"]["verdict"] = "not distinguishable after so few steps; gla+attn has the lowest forecast"
+    assert points(given)["Undecided"].endswith("; such intervals are too narrow, so nothing is ruled out by them.")
+
+
 def test_who_diverged_is_rejected_as_that() -> None:
     given = clear()
     for pair in given["race"]["paired"]:

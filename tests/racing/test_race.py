@@ -168,6 +168,7 @@ def test_a_target_of_few_steps_is_said_to_be_one() -> None:
         tokens = dict.fromkeys(CURVES, float(found.target))
         notes = race_result(found, found.prediction_at(tokens), tokens).notes
         assert [("4 of them warm-up" in note) for note in notes] == [True] * said
+        assert "has 4 steps, no more than the 4 of its warm-up:" in COURSE.few_steps(1.0, "")
         assert not any("--batch" in note for note in notes)  # of a design, that is what models are measured with
 
 

@@ -30,6 +30,7 @@ from plait.core.errors import UserError
 from plait.core.units import PREFIXES, probability
 
 LEVEL = 0.9  # probability of the credible intervals
+SO_FEW_STEPS = "after so few steps"  # in the verdict of a blind forecast
 
 
 def _shares_of_best(loss_DC: Floats) -> Floats:
@@ -46,7 +47,7 @@ class Prediction:
     tokens: float
     loss_DC: Floats
     noise: float  # relative standard deviation between seeds
-    blind: bool = False  # the trainings were too short to say which candidate will be best
+    blind: bool = False  # the trainings were too short to say which is best; intervals are too narrow
     #: (D, 1 or C), in ln loss: an error common to all candidates of a draw. Included in losses and intervals, not in
     #: comparisons of candidates.
     shift_DC: Floats | None = None

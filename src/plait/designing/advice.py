@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from plait.analysis.forecast import count
+from plait.analysis.forecast import SO_FEW_STEPS, count
 from plait.core.units import percent, probability, short
 from plait.designing.document import DesignDocument, Row
 from plait.device.quantities import Quantity, quantity
@@ -80,8 +80,14 @@ def _rejected(d: DesignDocument) -> str:
 
 
 def _undecided(d: DesignDocument) -> str:
+    """The others, and why those stay whose interval alone would rule them out."""
     pairs = [pair for pair in d["race"]["paired"] if pair["verdict"] != pair["a"]]
-    return _above(pairs) if pairs else ""
+    if not any(pair["interval"] and pair["interval"][1] < 0 for pair in pairs):
+        return _above(pairs) if pairs else ""
+    if SO_FEW_STEPS in d["race"]["verdict"]:
+        return f"{_above(pairs)}; such intervals are too narrow, so nothing is ruled out by them"
+    why = "not every interval above zero rules out, as several would be together or by less than the noise"
+    return f"{_above(pairs)}; {why}"
 
 
 def _above(pairs: Sequence[Row]) -> str:

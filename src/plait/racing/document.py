@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from plait.analysis.forecast import Foresight, Prediction
+from plait.analysis.forecast import SO_FEW_STEPS, Foresight, Prediction
 from plait.analysis.paired import NOT_DISTINGUISHABLE
 from plait.core.units import probability
 from plait.racing.comparison import Comparison
@@ -191,7 +191,7 @@ def _verdict(prediction: Prediction, pick: str) -> str:
         return "all diverged"
     others = _not_ruled_out(prediction, pick)
     if prediction.blind and others:
-        return f"not distinguishable after so few steps; {pick} has the lowest forecast"
+        return f"{NOT_DISTINGUISHABLE} {SO_FEW_STEPS}; {pick} has the lowest forecast"
     chance = f"P(best) {probability(prediction.p_best[pick])}"
     if not others:
         return f"{pick} is best ({chance})" if len(prediction.names) > 1 else f"{pick} alone"

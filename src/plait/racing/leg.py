@@ -60,8 +60,9 @@ class Course:
         steps, warm = self.steps(tokens), round(self.recipe.warmup)
         if warm < WARM_SHARE * steps:
             return ""
+        of_them = f"{warm} of them warm-up" if warm < steps else f"no more than the {warm} of its warm-up"
         return (
-            f"the longest training has {steps} steps, {warm} of them warm-up: after so few, learning rate and seed "
+            f"the longest training has {steps} steps, {of_them}: after so few, learning rate and seed "
             f"matter as much as the architecture, and late learners are missed; {remedy}"
         )
 
