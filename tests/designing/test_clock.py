@@ -134,6 +134,12 @@ def test_a_training_is_shortened_where_it_would_take_far_longer(
         slow = Clock(config, store, 0.0, ["b"])
         assert slow.tokens(1e6, 4.0) == pytest.approx(0.25e6)
         assert list(slow.cut.values()) == ["the training got 25 % of its tokens"]
+        short = Clock(config, store, 0.0, ["b"])
+        assert short.tokens(1e6, 4.0, least=0.5e6) == 0.5e6
+        assert list(short.cut.values()) == ["the training got 50 % of its tokens"]
+        shortest = Clock(config, store, 0.0, ["b"])
+        assert shortest.tokens(1e6, 4.0, least=1.4e6) == 1e6  # trained for 1.4 times as many: nothing is cut
+        assert not shortest.cut
         fake.now = 0.0  # resumed
         assert Clock(config, store, 0.0, ["b"]).tokens(1e6, 4.0) == pytest.approx(0.25e6)
         fake.now = GIVEN  # late

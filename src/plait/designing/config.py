@@ -202,16 +202,18 @@ class Clock:
         """Seconds of the race: all that is left before the training."""
         return self._decided("race", max(LEAST * self.config.share("race"), self.left))
 
-    def tokens(self, planned: float, slowdown: float) -> float:
-        """Tokens of the training: as `planned`, or fewer if it would take far longer than the remaining time.
-        `slowdown`: how much longer trainings take now than when they were timed."""
+    def tokens(self, planned: float, slowdown: float, least: float = 0.0) -> float:
+        """Tokens of the training: as `planned`, or fewer if it would take far longer than the remaining time, but not
+        fewer than `least`. `slowdown`: how much longer trainings take now than when they were timed."""
         share = self.config.share("train")
         if self.config.train_for is not None:
             return planned
         room = self._decided("train", max(LEAST * share, self.config.seconds - self.elapsed))
         if share * slowdown <= LATE * room:
             return planned
-        tokens = planned * room / (share * slowdown)
+        tokens = max(least, planned * room / (share * slowdown))
+        if tokens >= planned:
+            return planned
         self.cut["train"] = f"the training got {tokens / planned:.0%} of its tokens".replace("%", " %")
         return tokens
 

@@ -95,6 +95,10 @@ VALIDATION_TOKENS = 2**15  # a quarter of the usual number: these trainings are 
 LEAST_STEPS = 20  # of the training, however short the budget
 
 
+def least_tokens(recipe: Recipe) -> int:
+    return LEAST_STEPS * recipe.batch * recipe.seq_len
+
+
 def train(
     config: DesignConfig,
     spec: str,
@@ -115,7 +119,7 @@ def train(
         on_progress("train", NEARLY * now.step / now.steps, words)
 
     on_progress("train", None, "building the model")
-    budget = Budget(tokens=max(tokens, LEAST_STEPS * recipe.batch * recipe.seq_len))
+    budget = Budget(tokens=max(tokens, least_tokens(recipe)))
     job = Job(fitted(spec, corpus), corpus, recipe, budget, config.seed, validation_tokens=VALIDATION_TOKENS)
     with processes(config.device, "ddp") as dist:
         trained = fit(job, dist, store, Options(config.runs, log=config.log), report=report)

@@ -25,7 +25,7 @@ from plait.designing.compositions import pattern_name, probe_candidate
 from plait.designing.config import NEARLY, Clock, DesignConfig, OnProgress, with_vocab
 from plait.designing.document import Ahead, DesignDocument, NextStep, ProbedCandidate, ProbeDocument, Row
 from plait.designing.finding import SearchFindings, find
-from plait.designing.racing import hold_race, train
+from plait.designing.racing import hold_race, least_tokens, train
 from plait.device.quantities import Setting, in_rows, quantity
 from plait.model.architecture import require_sound_layers
 from plait.model.user_mixers import mixers_option, sources_option
@@ -155,7 +155,7 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
         stage_clock.cut["race"] = (
             f"trainings of the race took {raced.race.slowdown:.1f} times as long as timed before it"
         )
-    tokens = stage_clock.tokens(raced.tokens[pick], raced.race.slowdown)
+    tokens = stage_clock.tokens(raced.tokens[pick], raced.race.slowdown, least_tokens(raced.recipe))
     trained = train(config, rows[pick]["spec"], corpus, raced.recipe, tokens, store, on_progress)
     seconds["train"] = time.perf_counter() - begun
     plain = pattern_name(findings.plain["spec"]) if findings.plain else None
