@@ -157,6 +157,9 @@ def main() -> None:
     parser.add_argument("--against", type=Path, metavar="SRC", help="compare training with another source of plait")
     asked = parser.parse_args()
     torch.set_num_threads(1)
+    unknown = set(asked.only or ()) - {m.partition("[")[0] for m in [*MAD_LAB, *OTHERS]}
+    if unknown:
+        parser.error(f"--only {' '.join(sorted(unknown))}: the names are those before the options, such as gla")
 
     def chosen(mixers: list[str]) -> list[str]:
         return [m for m in mixers if not asked.only or m.partition("[")[0] in asked.only]
