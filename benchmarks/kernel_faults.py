@@ -83,7 +83,7 @@ def exact(K: int, V: int, decay: str) -> str:
 def step(spec: str, replicas: int, batch: int, tokens: int, device: torch.device = CUDA) -> str:
     """What of a stacked ensemble's step ran through, and its loss."""
     from plait.model.architecture import architecture
-    from plait.training.ensemble_step import precision
+    from plait.ops.paths import autocast_on
     from plait.training.recipe import Recipe
     from plait.training.track import Replica, Text, Track, track_recipe
 
@@ -103,7 +103,7 @@ def step(spec: str, replicas: int, batch: int, tokens: int, device: torch.device
     track = Track(arch, members, [cut], recipe, device=device)
     stepper, rows = track._stepper, track._starts(0)
     step = stepper.prepared(rows) if on_gpu else stepper._advance
-    with precision(device):
+    with autocast_on(device):
         ran("recorded", stepper._gradients(track.params, *track.batch(rows))[1])
     ran("compiled", step(*track.batch(rows)))
     ran("compiled, twice more", [step(*track.batch(rows)) for _ in range(2)][-1])
@@ -113,7 +113,7 @@ def step(spec: str, replicas: int, batch: int, tokens: int, device: torch.device
         ran("replayed", track.advance_to(20))
     ran("scored", track.score())
     one_by_one = Track(arch, members[:1], [cut], recipe, device=device, compiled=False)
-    with precision(device):
+    with autocast_on(device):
         ran("one replica", one_by_one._stepper._one_by_one(one_by_one.params, *one_by_one.batch(rows[:1]))[1])
     return "ran"
 

@@ -197,7 +197,8 @@ def proxy_track(
     kernels."""
     import torch
 
-    from plait.training.ensemble_step import precision, record_gradients
+    from plait.ops.paths import autocast_on
+    from plait.training.ensemble_step import record_gradients
     from plait.training.track import Track
 
     track = Track(arch, replicas, texts, recipe, device=device, compiled=False)
@@ -207,7 +208,7 @@ def proxy_track(
     tokens, targets = track.batch(track._starts(0))
     together = torch.func.vmap(torch.func.grad_and_value(stepper._loss))
     try:
-        with precision(track.device):
+        with autocast_on(track.device):
             expected, _ = stepper._one_by_one(
                 track.params, tokens, targets
             )  # also fills what modules keep: rotary angles
@@ -243,7 +244,7 @@ def score(track: Any, held_out: list[HeldOut], kinds: int) -> list[dict[str, flo
     """For every replica: mean losses of the parts of its text's windows."""
     import torch
 
-    from plait.training.ensemble_step import precision
+    from plait.ops.paths import autocast_on
 
     found: list[dict[str, float]] = []
     with torch.no_grad():
@@ -254,7 +255,7 @@ def score(track: Any, held_out: list[HeldOut], kinds: int) -> list[dict[str, flo
                 rows = slice(begin, begin + SCORED_AT_ONCE)
                 inputs = torch.from_numpy(windows.inputs_NT[rows]).to(track.device)
                 targets = torch.from_numpy(windows.targets_NT[rows]).to(track.device)
-                with precision(track.device):
+                with autocast_on(track.device):
                     logits = track._forward(params, inputs).float()
                 losses.append(-logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0].cpu().numpy())
             loss_NT = np.concatenate(losses)

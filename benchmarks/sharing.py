@@ -14,7 +14,7 @@ import torch
 
 from plait.model import build
 from plait.model.decoding import Decoder
-from plait.training.ensemble_step import precision
+from plait.ops.paths import autocast_on
 
 BLOCK = "zamba2[head_dim=32,state=32,heads=4,lora=8,lora_attn"
 SPECS = {
@@ -32,7 +32,7 @@ def compared(spec: str, device: torch.device) -> str:
     found = []
     for exact in (True, False):
         model = build(spec, device=device)
-        with torch.autocast(device.type, enabled=False) if exact else precision(device):
+        with torch.autocast(device.type, enabled=False) if exact else autocast_on(device):
             loss = model.loss(tokens, tokens.roll(-1, 1))
         loss.backward()
         norm = sum(float(p.grad.double().square().sum()) for p in model.parameters() if p.grad is not None) ** 0.5

@@ -34,7 +34,7 @@ class Calls(TorchDispatchMode):
 
 def take_kernels(monkeypatch):
     """Here, too, where there may be no GPU."""
-    monkeypatch.setattr(mlp_module, "_on_gpu", lambda x: True)
+    monkeypatch.setattr(mlp_module, "has_kernels", lambda x: True)
     monkeypatch.setattr(mlp_module, "swiglu_path", lambda x, down: "triton")
 
 
@@ -74,7 +74,7 @@ def path(width: int = 128, inner: int = 512, dtype: torch.dtype = BF16, rows: in
 
 @pytest.fixture
 def on_hopper(monkeypatch):
-    monkeypatch.setattr(swiglu_mlp, "_is_hopper", lambda device: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda gpu: (9, 0))
 
 
 @pytest.mark.usefixtures("on_hopper")
@@ -87,7 +87,7 @@ def test_what_was_measured_takes_the_kernels_and_nothing_else_does(monkeypatch):
         assert path(**other) == "products", other
     with plain_ops():
         assert path() == "products"
-    monkeypatch.setattr(swiglu_mlp, "_is_hopper", lambda device: False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda gpu: (10, 0))
     assert path() == "products"
 
 

@@ -46,12 +46,12 @@ def kernels(
     """Check and time the kernels of these `ops` (default: all) at the shapes of 125M models, next to other libraries'.
     Default device: a GPU if there is one; default dtype: bfloat16 on a GPU, float32 on a CPU."""
     from plait.device.kernel_bench import TOLERANCES, bench_case, cases
-    from plait.device.workload import bench_device, bench_size, bench_versions, device_name
+    from plait.device.workload import bench_device, bench_dtype, bench_size, bench_versions, device_name
 
     chosen = cases(ops)
     place = bench_device(device)
     batch, seq_len = bench_size(place, batch, seq_len)
-    named = dtype or ("bfloat16" if place.type == "cuda" else "float32")
+    named = dtype or bench_dtype(place)
     known = {str(torch_dtype).removeprefix("torch."): torch_dtype for torch_dtype in TOLERANCES}
     if named not in known:
         raise UserError(f"dtype {named} is not one of {', '.join(known)}.")
@@ -176,6 +176,7 @@ def train(
     batch × seq_len random tokens: eager, compiled (by default on a GPU) and with a peer library."""
     from plait.device.workload import bench_device, bench_size, bench_versions, device_name
     from plait.interop.train_bench import MODELS, spec_of, train_timings
+    from plait.ops.gpu import compiler_on
 
     load_mixers(mixers)
     place = bench_device(device)
@@ -186,7 +187,7 @@ def train(
         on_progress(f"training {model}", done, len(wanted))
         rows += train_timings(
             model, spec, batch=batch, seq_len=seq_len, vocab=vocab, steps=steps, device=str(place),
-            compiled=place.type == "cuda" if compiled is None else compiled, peers=peers,
+            compiled=compiler_on(place) if compiled is None else compiled, peers=peers,
         )  # fmt: skip
     return TrainBenchResult(device_name(place), batch, seq_len, vocab, bench_versions(), tuple(rows))
 
@@ -208,12 +209,12 @@ def decode(
     import torch
 
     from plait.device.model_bench import decode_speed, hugging_face_speed
-    from plait.device.workload import bench_device, bench_versions, device_name
+    from plait.device.workload import bench_device, bench_dtype, bench_versions, device_name
     from plait.interop.train_bench import MODELS, spec_of
 
     load_mixers(mixers)
     place = bench_device(device)
-    named = dtype or ("bfloat16" if place.type == "cuda" else "float32")
+    named = dtype or bench_dtype(place)
     kind = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}.get(named)
     if kind is None:
         raise UserError(f"dtype {named} is not one of bfloat16, float16, float32.")

@@ -142,6 +142,9 @@ def _compiler() -> Iterator[Finding]:
 def _gpu() -> Iterator[Finding]:
     import torch
 
+    from plait.ops.gpu import why_no_kernels
+    from plait.ops.paths import precision_on
+
     if not torch.cuda.is_available():
         mps = torch.backends.mps.is_available()
         detail = "Apple's, by --device mps" if mps else "none that torch can use: everything runs on the CPU"
@@ -153,9 +156,11 @@ def _gpu() -> Iterator[Finding]:
         yield Finding(
             f"GPU {place}", "good", f"{about.name}, {about.total_memory / 1e9:.0f} GB, capability {capability}"
         )
-    yield Finding(
-        "triton", "good" if _version("triton") else "missing", _version("triton") or "no kernels of plait's own"
-    )
+    yield Finding("triton", "good" if _version("triton") else "missing", _version("triton") or "nothing is compiled")
+    if reason := why_no_kernels(0):
+        slower = f"ops run in torch's own operations and trainings in {precision_on('cuda')}, which is slower"
+        yield Finding("kernels", "missing", f"{reason}: {slower}")
+        return
     wrong = _wrong_kernels()
     detail = (
         f"differ from their references: {', '.join(wrong)}"
@@ -190,7 +195,7 @@ def _wrong_kernels() -> list[str]:
                 with plain_ops():
                     plain = model(tokens).float()
             agrees = bool((ours - plain).norm() <= KERNEL_ERROR * plain.norm())
-        except RuntimeError:
+        except Exception:  # any: a compiler's, a launch's
             agrees = False
         if not agrees:
             wrong.append(name)

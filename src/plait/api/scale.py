@@ -195,10 +195,10 @@ def plan(
     `mixers`: files with mixers of your own that the specs use. `out`: a file for `plait.scale.run`.
     """
     from plait.data import open_corpus
+    from plait.ops.paths import precision_on
     from plait.papers.recipes import mad_recipe
     from plait.scaling.plan import budgets_of, given_speed, make_plan, price, tokens_per_byte, warnings
     from plait.scaling.sizes import Rate, family
-    from plait.training.distributed import precision_on
 
     load_mixers(mixers)
     if sum(budget is not None for budget in (budgets, total, time)) > 1:

@@ -73,8 +73,9 @@ def proxies(
     """Train models of a space and measure how well every proxy (or only `proxies`; () for counts only) ranks them."""
     from plait.algorithms.proxies import PROXIES
     from plait.data import open_corpus
+    from plait.ops.paths import precision_on
     from plait.studies.proxies import RECIPE, Study, study_space
-    from plait.training.distributed import precision_on, usable
+    from plait.training.distributed import usable
 
     load_mixers(mixers)
     chosen = tuple(PROXIES) if proxies is None else tuple(proxies)
@@ -112,8 +113,9 @@ def placement(
     """Train patterns with more and less attention (`p`: layers per attention block of the PAR pattern; `k` of the
     sandwich; any further `specs`) and compare them."""
     from plait.data import open_corpus
+    from plait.ops.paths import precision_on
     from plait.studies.placement import RECIPE, PlacementStudy, Shape, patterns_of
-    from plait.training.distributed import precision_on, usable
+    from plait.training.distributed import usable
 
     load_mixers(mixers)
     usable(device)  # before a long text is read

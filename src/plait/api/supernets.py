@@ -38,9 +38,9 @@ def supernet_job(
     asked: Supernets, corpus: Corpus | None, device: str, method: str, tokenizer: str | None
 ) -> SupernetJob | None:
     """The job of a differentiable search; None for other methods."""
+    from plait.ops.paths import precision_on
     from plait.papers.recipes import recipe
     from plait.supernet.settings import PAR, Settings, SupernetJob
-    from plait.training.distributed import precision_on
     from plait.training.recipe import Recipe
 
     if corpus is None or method != GUMBEL:

@@ -106,7 +106,8 @@ def train(
     (2, 64, True)
     """
     started = clock.perf_counter()
-    from plait.training.distributed import precision_on, processes
+    from plait.ops.paths import precision_on
+    from plait.training.distributed import processes
     from plait.training.fit import Options, fit
     from plait.training.resume import require_same_tokens, start_of
     from plait.training.run import Run, open_run

@@ -141,7 +141,7 @@ def race_loss(folder: Path, corpus: Corpus, recipe: Recipe, device: str) -> floa
     more than architectures do. None if the run folder of an earlier training is gone."""
     import torch
 
-    from plait.training.ensemble_step import precision
+    from plait.ops.paths import autocast_on
     from plait.training.run import open_run
     from plait.training.track import Text
 
@@ -149,7 +149,7 @@ def race_loss(folder: Path, corpus: Corpus, recipe: Recipe, device: str) -> floa
         return None
     text, model = Text.of(corpus, recipe.seq_len, HELD_OUT), open_run(folder).model(device)
     losses = []
-    with torch.no_grad(), precision(torch.device(device)):
+    with torch.no_grad(), autocast_on(torch.device(device)):
         for begin in range(0, len(text.inputs_NT), recipe.batch):
             rows = slice(begin, begin + recipe.batch)
             inputs, targets = (torch.from_numpy(part[rows]).to(device) for part in (text.inputs_NT, text.targets_NT))

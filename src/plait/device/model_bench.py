@@ -29,6 +29,7 @@ from plait.model import build
 from plait.model.architecture import Architecture, architecture
 from plait.model.decoding import Decoder, decodes
 from plait.model.language_model import LanguageModel
+from plait.ops.paths import autocast_on
 from plait.training.ensemble import Fleet, Plan, Replica, Split, data_order
 from plait.training.optimizer import decayed_parameters
 from plait.training.recipe import Recipe, rate
@@ -203,7 +204,7 @@ def plain_loop(name: str, split: Split, steps: int, batch: int, device: torch.de
         rows = order[(i * batch) % examples :][:batch]
         for group in optimizer.param_groups:
             group["lr"] = replica.lr * rate(recipe, i, STEPS)
-        with torch.autocast(device.type, torch.bfloat16, enabled=cuda):
+        with autocast_on(device):
             loss: Tensor = model.loss(split.inputs_DNT[0, rows].long(), split.targets_DNT[0, rows].long())
         optimizer.zero_grad()
         loss.backward()

@@ -24,6 +24,7 @@ from plait.model import Model, build
 from plait.model.architecture import Architecture
 from plait.model.backbone import Block, ModelState
 from plait.model.language_model import LanguageModel
+from plait.ops.paths import precision_on
 from plait.spec import Header
 
 
@@ -159,6 +160,11 @@ def bench_size(device: torch.device, batch: int | None, seq_len: int | None) -> 
     seconds."""
     usual = (8, 4096) if device.type == "cuda" else (1, 256)
     return batch or usual[0], seq_len or usual[1]
+
+
+def bench_dtype(device: torch.device) -> str:
+    """bfloat16 on a GPU that multiplies it, else float32."""
+    return {"bf16": "bfloat16", "fp32": "float32"}[precision_on(device)]
 
 
 def device_name(device: torch.device) -> str:

@@ -17,7 +17,7 @@ from plait.core.errors import UserError, did_you_mean
 from plait.interop.fla_models import PeerTraining
 from plait.model import model_cost
 from plait.model.architecture import architecture
-from plait.training.distributed import precision_on
+from plait.ops.paths import precision_on
 from plait.training.speed import WarmTraining, peak_of
 
 SIZES = {"125m": "d=768 | ({} swiglu[inner=2048])x12", "360m": "d=1024 | ({} swiglu[inner=2816])x24"}

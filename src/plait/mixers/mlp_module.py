@@ -21,7 +21,7 @@ from plait.mixers.canon_module import INNER_TAIL, Canon, crop_tail, inner_canon
 from plait.mixers.mixer import ChannelMixer, Cut, Draw, State, only_present, trimmed
 from plait.mixers.mlp import IdentityOptions, MlpOptions, MoeOptions, SwigluOptions
 from plait.ops.elementwise import swiglu
-from plait.ops.paths import took
+from plait.ops.paths import has_kernels, took
 from plait.ops.swiglu_mlp import swiglu_mlp, swiglu_path
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -114,7 +114,7 @@ class Swiglu(DenseMixer):
     def forward(self, x_BTD: Tensor) -> Tensor:
         # Linear maps that are split for tensor parallelism, or replaced by others, do more than multiply by their
         # weights.
-        ours = _on_gpu(x_BTD) and self.canon is None and type(self.gate_up) is type(self.down) is nn.Linear
+        ours = has_kernels(x_BTD) and self.canon is None and type(self.gate_up) is type(self.down) is nn.Linear
         if took("swiglu", swiglu_path(x_BTD, self.down.weight) if ours else "products") == "triton":
             return swiglu_mlp(x_BTD, self.gate_up.weight, self.down.weight)
         return super().forward(x_BTD)
@@ -129,10 +129,6 @@ class Swiglu(DenseMixer):
     def narrow(self, inner_BTW: Tensor) -> Tensor:
         y: Tensor = self.down(swiglu(inner_BTW))
         return y
-
-
-def _on_gpu(x: Tensor) -> bool:
-    return x.is_cuda
 
 
 class Identity(ChannelMixer):

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from plait.ops.elementwise import fused_takes, rotary_angles, rotate, split_recorded, split_rotated
-from plait.ops.paths import in_graph
+from plait.ops.paths import has_kernels, in_graph
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Rotary(nn.Module):
     def split(self, packed_BTAP: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor] | None:
         """Rotated queries and keys, and values, of a joint projection by one fused kernel; None if it is not
         available."""
-        if not packed_BTAP.is_cuda or packed_BTAP.shape[-1] != self.head_dim:
+        if not has_kernels(packed_BTAP) or packed_BTAP.shape[-1] != self.head_dim:
             return None
         if not fused_takes(packed_BTAP) and not split_recorded(packed_BTAP):
             return None

@@ -16,7 +16,7 @@ from plait.mixers.options import MixerOptions
 from plait.mixers.reading_module import standing_alone
 from plait.model.architecture import Architecture
 from plait.model.language_model import seed_mixer
-from plait.ops.paths import watched_paths
+from plait.ops.paths import autocast_on, watched_paths
 
 WIDTHS = (64, 128, 192, 256, 512, 1024)
 
@@ -31,13 +31,13 @@ class MixerPaths:
 
 
 def mixer_paths(arch: Architecture, device: torch.device, seq_len: int) -> list[MixerPaths]:
-    """The implementations used in training: forward with gradients, on a GPU in bf16."""
+    """The implementations used in training: forward with gradients, on a GPU in its precision."""
     paths = []
     for text, options in {str(options.to_layer()): options for options in arch.layers}.items():
         mixer = standing_alone(options, arch.header.d)
         seed_mixer(mixer, seed=0)
         x_BTD = torch.randn(1, seq_len, arch.header.d, device=device)
-        with watched_paths() as taken, torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with watched_paths() as taken, autocast_on(device):
             mixer.to(device)(x_BTD)
         paths.append(MixerPaths(text, dict(taken)))
     return paths

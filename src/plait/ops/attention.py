@@ -27,9 +27,10 @@ from torch import Tensor
 from plait.core.errors import UserError
 from plait.ops.elementwise import take_tokens
 from plait.ops.forgetting_attention import forgetting_attention, forgetting_takes
+from plait.ops.gpu import has_cudnn_attention
 from plait.ops.narrow_attention import FEW_QUERIES as FEW_QUERIES
 from plait.ops.narrow_attention import narrow_attention, narrow_attention_at, takes
-from plait.ops.paths import in_graph, plain_asked, took
+from plait.ops.paths import has_kernels, in_graph, plain_asked, took
 from plait.ops.tiled_attention import mask_value, tiled_attention
 
 SINK_BLOCK = 256  # queries per block, with sinks
@@ -108,18 +109,18 @@ def attention_path(
     plain = log_f_BNH is None and slopes_H is None and pad_B is None and not 0 < window < N
     # Fused attention aligns its causal mask with the first key, ours with the last: they agree when M = N.
     expressible = plain and (M == N or not causal)
-    on_gpu = q_BMHD.is_cuda
-    if on_gpu and expressible and M == N and q_BMHD.shape[2] == k_BNGD.shape[2] and takes(q_BMHD):
+    kernels = has_kernels(q_BMHD)
+    if kernels and expressible and M == N and q_BMHD.shape[2] == k_BNGD.shape[2] and takes(q_BMHD):
         widest, longest = NARROW_IN_GRAPH
         wins = widest >= D and longest >= N
         return "narrow" if wins or not torch.compiler.is_compiling() else "sdpa"
     # For the tiles, stacked replicas (vmap) are a larger batch; torch's own op would loop over them on a CPU.
     stacked = not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(q_BMHD)
-    tiles_win = not on_gpu and (D < NARROW_HEAD or 256 < N <= 512 or stacked)
+    tiles_win = not q_BMHD.is_cuda and (D < NARROW_HEAD or 256 < N <= 512 or stacked)
     if expressible and not tiles_win:
         return "cudnn" if not stacked and _cudnn_wins(q_BMHD, k_BNGD) else "sdpa"
     short_in_graph = torch.compiler.is_compiling() and N <= LONGEST_PLAIN
-    if on_gpu and causal and not 0 < window < N and forgetting_takes(q_BMHD) and not short_in_graph:
+    if kernels and causal and not 0 < window < N and forgetting_takes(q_BMHD) and not short_in_graph:
         return "forgetting"
     # A compiled vmap (a fleet) cannot trace the tiles' autograd Function; the compiler fuses short scores itself.
     return "plain" if in_graph() and N <= LONGEST_PLAIN else "tiled"
@@ -180,7 +181,7 @@ def attention(
 def attention_at(q_BMHD: Tensor, k_BNGD: Tensor, v_BNGD: Tensor, at_BM: Tensor) -> Tensor:
     """Causal softmax attention for queries at some positions only: query i sees the keys up to `at_BM[:, i]`. Returns
     o_BMHD. At most `FEW_QUERIES`, because all scores are materialised (except for narrow heads on a GPU)."""
-    narrow = q_BMHD.is_cuda and takes(q_BMHD) and q_BMHD.shape[2] == k_BNGD.shape[2] and not plain_asked()
+    narrow = has_kernels(q_BMHD) and takes(q_BMHD) and q_BMHD.shape[2] == k_BNGD.shape[2] and not plain_asked()
     if took("attention", "narrow" if narrow else "plain") == "narrow":
         return narrow_attention_at(q_BMHD, k_BNGD, v_BNGD, at_BM, q_BMHD.shape[-1] ** -0.5)
     return attention_reference(q_BMHD, k_BNGD, v_BNGD, at_BM=at_BM)
@@ -278,15 +279,7 @@ def _cudnn_wins(q_BMHD: Tensor, k_BNGD: Tensor) -> bool:
     taken = half and q_BMHD.shape[1] == N and q_BMHD.shape[2] == G and D % 8 == 0 and max(CUDNN_FROM) >= D
     if not taken or CUDNN_FROM[min(width for width in CUDNN_FROM if width >= D)] > N:
         return False
-    return _has_fast_cudnn(q_BMHD.device.index or 0)
-
-
-def _has_fast_cudnn(device: int) -> bool:
-    return torch.backends.cudnn.is_available() and torch.cuda.get_device_capability(device) >= (9, 0)
-
-
-# Like `torch.compiler.assume_constant_result`, whose import of the compiler takes as long as importing torch.
-_has_fast_cudnn._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return has_cudnn_attention(q_BMHD.device.index or 0)
 
 
 def _half(dtype: torch.dtype) -> torch.dtype:

@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from plait.ops.gla import HeadDecay, chunk_length, empty_state, join_chunks, split_chunks
-from plait.ops.paths import LONGEST_IN_GRAPH, autocast_dtype, full_precision, plain_asked, took
+from plait.ops.paths import LONGEST_IN_GRAPH, autocast_dtype, full_precision, has_kernels, plain_asked, took
 from plait.ops.stacking import dense, in_batch_slices, in_reach, register_stacked, with_dense_rows
 
 WIDEST_KEY = 128
@@ -179,7 +179,7 @@ def delta_kernels(
 
 def delta_takes(k_BTHK: Tensor, v_BTHV: Tensor, dtype: torch.dtype) -> bool:
     """Whether the kernels support these keys and values after conversion to this dtype."""
-    supported = k_BTHK.is_cuda and k_BTHK.shape[1] > 0 and k_BTHK.shape[3] <= WIDEST_KEY and dtype in DTYPES
+    supported = has_kernels(k_BTHK) and k_BTHK.shape[1] > 0 and k_BTHK.shape[3] <= WIDEST_KEY and dtype in DTYPES
     return supported and in_reach(k_BTHK, v_BTHV)
 
 

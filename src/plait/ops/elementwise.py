@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.paths import cache_blocks, plain_asked, plain_wanted, recording
+from plait.ops.paths import cache_blocks, has_kernels, plain_asked, plain_wanted, recording
 from plait.ops.stacking import StackedFunction, fold_replicas, unfold_replicas
 
 
@@ -151,7 +151,7 @@ def swiglu_reference(gate_up: Tensor) -> Tensor:
 
 def swiglu(gate_up: Tensor) -> Tensor:
     """The same, fast."""
-    if gate_up.is_cuda and fused_takes(gate_up):
+    if has_kernels(gate_up) and fused_takes(gate_up):
         return fused_swiglu(gate_up)
     if plain_wanted() or gate_up.is_cuda:
         return swiglu_reference(gate_up)

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from plait.ops.gpu import has_large_shared_memory
+from plait.ops.paths import autocast_dtype
 from plait.ops.stacking import dense, register_stacked, with_dense_rows
 
 WIDEST_HEAD = 128
@@ -47,8 +49,11 @@ def forgetting_attention(
 
 
 def forgetting_takes(q_BMHD: Tensor) -> bool:
-    """Whether the kernels support these queries, which are on a GPU."""
-    return q_BMHD.shape[3] <= WIDEST_HEAD and q_BMHD.dtype in DTYPES
+    """Whether the kernels support these queries, which are on a GPU. Tiles of wide heads in fp32 take 160 KiB."""
+    if q_BMHD.shape[3] > WIDEST_HEAD or q_BMHD.dtype not in DTYPES:
+        return False
+    large = q_BMHD.shape[3] > WIDEST_HEAD // 2 and autocast_dtype(q_BMHD) == torch.float32
+    return not large or has_large_shared_memory(q_BMHD.device.index or 0)
 
 
 @torch.library.custom_op("plait::forgetting_attention", mutates_args=())

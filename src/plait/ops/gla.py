@@ -39,7 +39,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from plait.core.errors import UserError
-from plait.ops.paths import LONGEST_IN_GRAPH, full_precision, plain_asked, step_kernels_take, took
+from plait.ops.paths import LONGEST_IN_GRAPH, full_precision, has_kernels, plain_asked, step_kernels_take, took
 from plait.ops.stacking import dense, in_batch_slices, in_reach, register_stacked, with_dense_rows
 
 
@@ -295,7 +295,7 @@ def gla_takes(q_BTGK: Tensor, v_BTHV: Tensor, g: Tensor) -> bool:
     (_, _, _, K), (H, V) = q_BTGK.shape, v_BTHV.shape[2:]
     grouped = g.dim() == 3 or q_BTGK.shape[2] == H
     narrow = torch.float64 not in (q_BTGK.dtype, v_BTHV.dtype, g.dtype)
-    return q_BTGK.is_cuda and narrow and grouped and max(K, V) <= WIDEST and in_reach(q_BTGK, v_BTHV)
+    return has_kernels(q_BTGK) and narrow and grouped and max(K, V) <= WIDEST and in_reach(q_BTGK, v_BTHV)
 
 
 @torch.library.custom_op("plait::gated_linear_attention", mutates_args=())

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.ops.paths import plain_asked, recording
+from plait.ops.paths import has_kernels, plain_asked, recording
 
 #: Targets with this value are not scored.
 IGNORE = -100
@@ -133,7 +133,7 @@ def _chunks(tokens: int, wide: int, chunk: int, gpu: bool) -> Iterator[slice]:
 
 def _score_rows(logits_CW: Tensor, targets_C: Tensor, nll_C: Tensor, vocab: int, gradients: bool) -> None:
     """Losses of a chunk's rows, and the logits replaced by softmax − one-hot (zero where not scored)."""
-    if logits_CW.is_cuda and logits_CW.dtype != torch.float64:
+    if has_kernels(logits_CW) and logits_CW.dtype != torch.float64:
         from plait.ops.elementwise_triton import cross_entropy_rows  # Triton comes with CUDA builds of torch
 
         cross_entropy_rows(logits_CW, targets_C, nll_C, vocab, IGNORE, gradients)

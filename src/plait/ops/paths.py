@@ -23,6 +23,8 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from plait.ops.gpu import multiplies_bf16, runs_kernels
+
 LONGEST_IN_GRAPH = 256  # longest sequence whose ops the compiler may fuse itself, including stacked ones (a fleet's)
 
 _plain: ContextVar[bool] = ContextVar("plait_plain_ops", default=False)
@@ -93,11 +95,16 @@ def plain_wanted(*, operator: bool = False) -> bool:
     return _recorded.get() and not operator
 
 
+def has_kernels(x: Tensor) -> bool:
+    """Whether our kernels run where x is."""
+    return x.is_cuda and runs_kernels(x.device.index or 0)
+
+
 def step_kernels_take(*tensors: Tensor) -> bool:
     """Whether one token of generation may use the kernels of `plait.ops.step_triton`: on a GPU, without gradients and
     not while a graph is compiled."""
     wanted = torch.is_grad_enabled() or in_graph() or plain_asked()
-    return not wanted and all(x.is_cuda and x.dtype != torch.float64 for x in tensors)
+    return not wanted and all(has_kernels(x) and x.dtype != torch.float64 for x in tensors)
 
 
 Params = ParamSpec("Params")
@@ -128,6 +135,18 @@ def full_precision(op: Callable[Params, Result]) -> Callable[Params, Result]:
 def outside_autocast(x: Tensor) -> AbstractContextManager[object]:
     """A context in which operations keep the dtypes of their inputs."""
     return torch.autocast(x.device.type, enabled=False) if _under_autocast(x) else nullcontext()
+
+
+def precision_on(device: str | torch.device) -> str:
+    """The precision of trainings on a device: bf16 on a GPU that multiplies it, otherwise fp32."""
+    place = torch.device(device)
+    return "bf16" if place.type == "cuda" and multiplies_bf16(place.index or 0) else "fp32"
+
+
+def autocast_on(device: torch.device) -> torch.autocast:
+    """Matrix products in that precision; ops that need full precision ensure it themselves."""
+    half = device.type == "cuda" and multiplies_bf16(device.index or 0)
+    return torch.autocast(device.type, torch.bfloat16, enabled=half)
 
 
 def _under_autocast(x: Tensor) -> bool:

@@ -26,7 +26,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.ops.paths import LONGEST_IN_GRAPH, cache_blocks, outside_autocast, plain_asked, plain_wanted, took
+from plait.ops.paths import (
+    LONGEST_IN_GRAPH,
+    cache_blocks,
+    has_kernels,
+    outside_autocast,
+    plain_asked,
+    plain_wanted,
+    took,
+)
 from plait.ops.scan_operator import kernel_chunk, scan_kernels
 from plait.ops.stacking import StackedFunction
 
@@ -109,7 +117,7 @@ def scan_path(u_BTE: Tensor) -> str:
     """The path that `selective_scan` takes for this input: "triton" on a GPU, otherwise "chunks", or "plain" for a
     compiler and for second derivatives."""
     fused_by_compiler = torch.compiler.is_compiling() and u_BTE.shape[1] <= LONGEST_IN_GRAPH
-    if u_BTE.is_cuda and not plain_asked() and not fused_by_compiler:
+    if has_kernels(u_BTE) and not plain_asked() and not fused_by_compiler:
         return "triton"
     return "plain" if plain_wanted() else "chunks"
 

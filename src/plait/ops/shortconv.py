@@ -28,6 +28,7 @@ from plait.ops.paths import (
     LONGEST_IN_GRAPH,
     cache_blocks,
     full_precision,
+    has_kernels,
     plain_asked,
     plain_wanted,
     step_kernels_take,
@@ -209,7 +210,7 @@ def short_conv_kernels(
 
 def short_conv_takes(x_BTC: Tensor) -> bool:
     """Whether the kernels support this input."""
-    return x_BTC.is_cuda and x_BTC.dtype in DTYPES and x_BTC.shape[1] > 0
+    return has_kernels(x_BTC) and x_BTC.dtype in DTYPES and x_BTC.shape[1] > 0
 
 
 @torch.library.custom_op("plait::short_conv", mutates_args=())

@@ -20,7 +20,8 @@ from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 from plait.ops.elementwise import swiglu_reference
-from plait.ops.paths import autocast_dtype, outside_autocast, plain_asked
+from plait.ops.gpu import is_hopper
+from plait.ops.paths import autocast_dtype, has_kernels, outside_autocast, plain_asked
 from plait.ops.stacking import register_stacked
 
 #: Widths with tiles of 128 channels, which were measured: wider ones do not fit on the chip.
@@ -34,20 +35,12 @@ def swiglu_mlp_reference(x: Tensor, gate_up_VD: Tensor, down_DW: Tensor) -> Tens
 def swiglu_path(x: Tensor, down_DW: Tensor) -> str:
     """The path that a SwiGLU with these inputs and this last matrix should take: kernels in bf16, on the kind of GPU on
     which they were measured, if rows of all matrices are aligned to 16 bytes."""
-    if not x.is_cuda or plain_asked():
+    if not has_kernels(x) or plain_asked():
         return "products"
     D, W = down_DW.shape
     fits = D in WIDTHS and W % 8 == 0 and x.numel() // D * 2 * W < 2**31  # offsets within a model have 32 bits
-    taken = fits and autocast_dtype(x) == torch.bfloat16 and _is_hopper(x.device.index or 0)
+    taken = fits and autocast_dtype(x) == torch.bfloat16 and is_hopper(x.device.index or 0)
     return "triton" if taken and _differentiated_once() else "products"
-
-
-def _is_hopper(device: int) -> bool:
-    return torch.version.hip is None and torch.cuda.get_device_capability(device) == (9, 0)
-
-
-# Like `torch.compiler.assume_constant_result`, whose import of the compiler takes as long as importing torch.
-_is_hopper._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _differentiated_once() -> bool:

@@ -117,6 +117,8 @@ class Trial:
     def config(self) -> Mapping[str, Any]:
         """Everything that determines the result. fp32 and bf16 differ in the third digit, so the precision is
         included."""
+        from plait.ops.paths import precision_on
+
         return {
             "protocol": VERSION,
             "spec": self.spec,
@@ -124,7 +126,7 @@ class Trial:
             "task": self.task.as_dict(),
             "seeds": list(self.seeds),
             "training": self.training.as_dict(),
-            "precision": "fp32" if self.device == "cpu" else "bf16",
+            "precision": precision_on(self.device),
         }
 
     @cached_property

@@ -29,11 +29,6 @@ def usable(device: str) -> str:
     return device
 
 
-def precision_on(device: str) -> str:
-    """The default training precision on a device."""
-    return "bf16" if device.startswith("cuda") else "fp32"
-
-
 SHARDINGS = ("ddp", "fsdp")
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 

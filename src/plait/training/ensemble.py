@@ -25,7 +25,8 @@ from torch import Tensor
 from plait.model import build
 from plait.model.architecture import Architecture
 from plait.model.language_model import IGNORE, LanguageModel
-from plait.training.ensemble_step import AdamW, Batch, Stepper, Tensors, WithLoss, precision, zeros_like
+from plait.ops.paths import autocast_on
+from plait.training.ensemble_step import AdamW, Batch, Stepper, Tensors, WithLoss, zeros_like
 from plait.training.optimizer import decayed_parameters
 
 COMPILED_STEPS = 1000  # trainings of at least this many steps are compiled, which takes half a minute or more
@@ -304,7 +305,7 @@ class Fleet:
         predicted: list[Tensor] = []
         for rows in torch.arange(data.inputs_DNT.shape[1], device=self.device).split(self._scored_at_once(data)):
             tokens, targets = data.inputs_DNT[which_M][:, rows], data.targets_DNT[which_M][:, rows]
-            with precision(self.device):
+            with autocast_on(self.device):
                 logits_MBTV = torch.func.vmap(self._forward)(self.params, tokens.long()).float()
             counted = targets != IGNORE
             wanted = targets.long().clamp(min=0)

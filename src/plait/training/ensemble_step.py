@@ -27,7 +27,8 @@ import torch
 from torch import Tensor, nn
 
 from plait.model.compiled_blocks import remember_angles
-from plait.ops.paths import recorded_ops
+from plait.ops.gpu import compiler_on
+from plait.ops.paths import autocast_on, recorded_ops
 from plait.training.split_products import split_long_products
 
 Tensors = dict[str, Tensor]
@@ -185,7 +186,8 @@ class Stepper:
     def __init__(self, stacked: Stacked, *, vectorised: bool = True, compiled: bool = True) -> None:
         """Without `vectorised`, replicas run one after the other, each as if it were alone. Without `compiled`, the
         step is eager, and on a GPU captured without compiling."""
-        self.captured, self._compiled = stacked.device.type == "cuda", compiled
+        self.captured = stacked.device.type == "cuda"
+        self._compiled = compiled = compiled and (not self.captured or compiler_on(stacked.device))
         self._stacked = stacked
         replicas, device = stacked.replicas, stacked.device
         self._lr_M = torch.tensor([m.lr for m in replicas], device=device)
@@ -217,7 +219,7 @@ class Stepper:
     def _advance(self, *batch: Tensor) -> Tensor:
         """The step itself: gradients, then AdamW at the step's learning rate. Mutates the stacked tensors."""
         stacked = self._stacked
-        with precision(stacked.device):
+        with autocast_on(stacked.device):
             grads, loss_M = self._gradients(stacked.params, *batch)
         rate = stacked.rate(self._step)
         self._step.add_(1)
@@ -248,11 +250,11 @@ class Stepper:
         batch = stacked.batch(rows_MB)
         remember_angles(stacked.template, batch[0].shape[-1], torch.get_autocast_dtype(stacked.device.type))
         # An eager pass fills other caches of modules, which the graph then reads.
-        with precision(stacked.device), torch.no_grad():
+        with autocast_on(stacked.device), torch.no_grad():
             self._loss({name: p[0] for name, p in stacked.params.items()}, *(x[0, :1] for x in batch))
         if not self._compiled:
             return self._advance
-        with precision(stacked.device):
+        with autocast_on(stacked.device):
             self._gradients = record_gradients(self._gradients, stacked.params, batch)
         # Torch recompiles a function for at most eight models. Earlier ones are already captured or finished.
         torch._dynamo.eval_frame.remove_from_cache(self._advance)
@@ -280,8 +282,3 @@ class Stepper:
                 stack[name].copy_(saved[name])
         self._step.copy_(step)
         self._graph.replay()
-
-
-def precision(device: torch.device) -> torch.autocast:
-    """bf16 matrix products on a GPU, fp32 everywhere else; ops that need full precision ensure it themselves."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")

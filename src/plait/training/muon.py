@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from plait.core.errors import UserError
+from plait.ops.paths import precision_on
 
 if TYPE_CHECKING:
     from plait.training.recipe import Groups, Recipe
@@ -116,7 +117,7 @@ def orthogonal(x_KRC: Tensor) -> Tensor:
     """Approximately orthogonalise each matrix (singular values near one); in bf16 on a GPU."""
     rows, columns = x_KRC.shape[-2:]
     a, b, c = COEFFICIENTS
-    x = x_KRC.to(torch.bfloat16) if x_KRC.is_cuda else x_KRC
+    x = x_KRC.to(torch.bfloat16) if precision_on(x_KRC.device) == "bf16" else x_KRC
     x = x.mT if rows > columns else x  # the smaller product
     x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)
     for _ in range(ITERATIONS):

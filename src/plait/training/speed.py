@@ -24,7 +24,9 @@ from plait.data import Corpus
 from plait.data.tokenizers import Ids
 from plait.model.architecture import Architecture, architecture
 from plait.model.compiled_blocks import repeated_pattern
-from plait.training.distributed import Processes, precision_on, usable
+from plait.ops.gpu import compiler_on
+from plait.ops.paths import precision_on
+from plait.training.distributed import Processes, usable
 from plait.training.recipe import Budget, Job, Recipe
 from plait.training.run import Run
 from plait.training.trainer import Trainer
@@ -140,6 +142,8 @@ class CompileDecision:
 
     def _at_start(self, left: float) -> bool | None:
         before: bool | None = self._dist.broadcast(self._run.about.get("compiled") if self._dist.first else None)
+        if not compiler_on(self._dist.device):
+            return False
         if before is not None or self._job.budget.seconds is None:
             return before
         return self._keep(GAIN * left > compile_seconds(self._job.arch))

@@ -28,7 +28,8 @@ from plait.data import Corpus
 from plait.data.stream import Windows, require_validation
 from plait.model import build
 from plait.model.architecture import Architecture
-from plait.training.ensemble_step import AdamW, Batch, Stepper, Tensors, WithLoss, precision, zeros_like
+from plait.ops.paths import autocast_on
+from plait.training.ensemble_step import AdamW, Batch, Stepper, Tensors, WithLoss, zeros_like
 from plait.training.optimizer import decayed_parameters
 from plait.training.recipe import Recipe
 
@@ -180,7 +181,7 @@ class Track:
             rows = slice(begin, min(count, begin + self.recipe.batch))
             tokens = torch.from_numpy(np.stack([text.inputs_NT[rows] for text in texts])).to(self.device)
             targets = torch.from_numpy(np.stack([text.targets_NT[rows] for text in texts])).to(self.device)
-            with precision(self.device):
+            with autocast_on(self.device):
                 logits_MBTV = self._forward_all(tokens).float()
             nll_MBT = -logits_MBTV.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
             if weights_MNT is None:
