@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,8 +14,9 @@ from plait.mixers.table import MIXERS
 from plait.model import build
 from plait.model.architecture import architecture
 from plait.model.compiled_blocks import compile_blocks, repeated_pattern
+from plait.training import speed
 from plait.training.distributed import Processes
-from plait.training.speed import compile_seconds, repays
+from plait.training.speed import EAGER_STEPS, CompileDecision, compile_seconds, repays
 from plait.training.trainer import Trainer
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -77,3 +80,47 @@ def test_compiling_is_for_runs_that_repay_it() -> None:
     assert compile_seconds(arch) == compile_seconds(architecture("d=16 vocab=5 | (attn[heads=2] mlp)x24"))
     assert not repays(0.2, 100, arch)
     assert repays(0.2, 10_000, arch)
+
+
+class Decisions:
+    """A run whose description is kept between two of its sessions."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.about: dict[str, object] = {}
+        self.job = SimpleNamespace(budget=SimpleNamespace(seconds=seconds), arch=architecture("d=16 | attn mlp"))
+        self.dist = SimpleNamespace(first=True, broadcast=lambda mine: mine, device=torch.device("cuda"))
+
+    def write_about(self, about: dict[str, object]) -> None:
+        self.about = about
+
+    def decide(self, left: float = math.inf) -> CompileDecision:
+        return CompileDecision(self.job, self, self.dist, left)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def compiler(monkeypatch):
+    monkeypatch.setattr(speed, "compiler_on", lambda device: True)
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize(("steps_left", "worth"), [(10, False), (100_000, True)])
+def test_a_run_times_a_few_steps_and_decides_for_its_later_sessions_too(steps_left, worth):
+    run = Decisions(None)
+    deciding = run.decide()
+    assert deciding.pending
+    compiled = [deciding.after_step(0.05, steps_left) for _ in range(EAGER_STEPS) if deciding.pending]
+    assert compiled == [False] * (EAGER_STEPS - 1) + [worth]
+    assert not deciding.pending
+    assert run.decide().at_start is worth
+
+
+@pytest.mark.usefixtures("compiler")
+def test_with_a_time_budget_it_is_decided_at_once():
+    assert Decisions(10.0).decide(left=10.0).at_start is False
+    assert Decisions(1e5).decide(left=1e5).at_start is True
+
+
+def test_nothing_is_compiled_where_the_compiler_does_not_work(monkeypatch):
+    monkeypatch.setattr(speed, "compiler_on", lambda device: False)
+    assert Decisions(None).decide().at_start is False
+    assert Decisions(1e5).decide(left=1e5).at_start is False
