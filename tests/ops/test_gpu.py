@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
+from plait.core.errors import UserError
 from plait.mixers.table import MIXERS, load
 from plait.model import build
 from plait.model.mixer_runs import fitting_width
@@ -69,6 +70,8 @@ def test_precision_and_compiler(found, capability, more, precision, compiles):
 def test_a_training_planned_where_there_is_no_gpu_is_in_bf16(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert precision_on("cuda") == "bf16"
+    with pytest.raises(UserError, match=r"^device banana: known: cpu, mps, cuda"):
+        precision_on("banana")
 
 
 def test_in_a_graph_what_the_gpu_can_do_is_a_constant(monkeypatch):

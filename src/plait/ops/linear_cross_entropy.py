@@ -156,7 +156,7 @@ def _add_product(sum_WD: Tensor, a_WC: Tensor, b_CD: Tensor) -> None:
     """Add a product in the precision of the sum, whatever that of the factors."""
     if a_WC.dtype == sum_WD.dtype:
         sum_WD.addmm_(a_WC, b_CD)
-    elif a_WC.is_cuda:
+    elif has_kernels(a_WC):
         torch.ops.aten.addmm.dtype_out(sum_WD, a_WC, b_CD, sum_WD.dtype, out=sum_WD)
     else:
         sum_WD += a_WC @ b_CD

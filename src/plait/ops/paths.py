@@ -23,6 +23,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from plait.core.errors import UserError
 from plait.ops.gpu import multiplies_bf16, runs_kernels
 
 LONGEST_IN_GRAPH = 256  # longest sequence whose ops the compiler may fuse itself, including stacked ones (a fleet's)
@@ -139,7 +140,10 @@ def outside_autocast(x: Tensor) -> AbstractContextManager[object]:
 
 def precision_on(device: str | torch.device) -> str:
     """The precision of trainings on a device: bf16 on a GPU that multiplies it, otherwise fp32."""
-    place = torch.device(device)
+    try:
+        place = torch.device(device)
+    except RuntimeError:
+        raise UserError(f"device {device}: known: cpu, mps, cuda, or one GPU of several, such as cuda:1.") from None
     return "bf16" if place.type == "cuda" and multiplies_bf16(place.index or 0) else "fp32"
 
 
