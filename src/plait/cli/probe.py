@@ -34,6 +34,10 @@ def command(
         str, typer.Option(help="A set of architectures, mad21; or of tasks: tracking, recall, language, all.")
     ] = "",
     full: Annotated[bool, typer.Option("--full", help="The paper's protocol: 396 runs per architecture.")] = False,
+    patience: Annotated[
+        int | None,
+        typer.Option(help="With --full: stop runs whose validation accuracy has not risen for so many epochs."),
+    ] = None,
     budget: Annotated[str, typer.Option("--time", help=f"Total time: 90s, 10m, 2h.  \\[default: {DEFAULT_TIME}]")] = "",
     plan: Annotated[
         bool, typer.Option("--plan", help="Print what would run, and how long it would take here.")
@@ -64,9 +68,10 @@ def command(
     with within_time(allowed), Display(quiet=as_json) as display:
         try:
             result = (plan_probe if plan else probe)(
-                architectures or [], suite=suite, full=full, time=budget or None, seeds=seeds, tasks=named,
-                variant=variant, baselines=baselines, match=match, device=device, workers=workers, cluster=cluster,
-                gpus_per_training=gpus_per_training, mixers=mixers or (), store=store, on_progress=display.update,
+                architectures or [], suite=suite, full=full, patience=patience, time=budget or None, seeds=seeds,
+                tasks=named, variant=variant, baselines=baselines, match=match, device=device, workers=workers,
+                cluster=cluster, gpus_per_training=gpus_per_training, mixers=mixers or (), store=store,
+                on_progress=display.update,
             )  # fmt: skip
         except KeyboardInterrupt:
             display.stop()
