@@ -88,6 +88,7 @@ def finetune_command(
     out: Annotated[Path | None, typer.Option(help="Folder for the predictions, in submission format.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     mixers: Mixers = None,
+    runs: Runs = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """Fine-tune a trained model on a GLUE task or on SQuAD v1.1, and score it on the dev files. If interrupted in any
@@ -99,7 +100,7 @@ def finetune_command(
         with progress_bar(quiet=as_json) as on_progress:
             result = finetune(
                 run, task, data, epochs=epochs, lr=lr, batch=batch, max_len=max_len, seeds=seeds, out=out,
-                device=device, mixers=mixers or (), on_progress=on_progress,
+                device=device, mixers=mixers or (), runs=runs, on_progress=on_progress,
             )  # fmt: skip
     except Stopped as stopped:
         console(stderr=True).print(f"interrupted; {stopped}. The same command resumes from there.")
@@ -146,6 +147,7 @@ def harness_command(
     trust: Annotated[bool, typer.Option("--trust", help="Allow task files to run their own code (!function).")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     mixers: Mixers = None,
+    runs: Runs = Path("runs"),
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -156,7 +158,7 @@ def harness_command(
         on_progress("reading tasks", 0, None)
         result = harness(
             run, tasks, shots=shots, limit=limit, max_length=max_length, trust=trust, device=device,
-            mixers=mixers or (), store=store, on_progress=on_progress,
+            mixers=mixers or (), runs=runs, store=store, on_progress=on_progress,
         )  # fmt: skip
     if as_json:
         print_json(result.as_dict())
