@@ -78,7 +78,9 @@ def test_a_short_time_still_covers_every_kind() -> None:
 def test_what_is_needed_at_least_is_not_waited_for_without_end() -> None:
     """A slow machine is refused, with its points kept; resumed, or with few whole models, the profile is made."""
     profile, told, least = Profile.here(SETTING), [], []
-    with pytest.raises(UserError, match=r"too slow or too busy for that time: .* at least \d+ more\. They are kept"):
+    with pytest.raises(
+        UserError, match=r"too slow or too busy for that time: .* at least \d+ more, about \d+ s\. They are kept"
+    ):
         extend_profile(
             profile, [COMPONENTS], [SETTING], seconds=0.5, most=2.0, on_start=least.append,
             on_progress=lambda point, over: told.append(over),

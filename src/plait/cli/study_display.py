@@ -106,10 +106,10 @@ def print_placement(result: PlacementFindings) -> None:
             short(row.flops),
         )
     out.print(grid)
-    given = [row.pattern for row in result.rows if row.pattern.name.startswith("given ")]
-    letters = "s attention" if not given else "s attention or another sequence mixer"
+    own = [row.pattern for row in result.rows if row.pattern.name.startswith("given ")]
+    letters = "s attention" if not own else "s attention or another sequence mixer"
     out.print(f"layers: {letters}, f feed-forward; p: layers per attention block", style="dim")
-    for pattern in given:
+    for pattern in own:
         out.print(f"{pattern.name}: {pattern.arch.text}", style="dim", markup=False, soft_wrap=not out.is_terminal)
     if result.noise is not None:
         note = f"standard deviation between seeds {result.noise:.4f} nats; smaller differences are not distinguishable"

@@ -254,11 +254,12 @@ def extend_profile(
 
     def require_time() -> None:
         if too_late():
+            passed, missing = time.monotonic() - begun, max(1, needed - added)
             raise UserError(
-                f"this machine is too slow or too busy for that time: {len(profile.points)} measurements for its "
-                f"profile took {duration(time.monotonic() - begun)}, and predictions need at least "
-                f"{max(1, needed - added)} more. They are kept: run the "
-                "same command again, with a longer --time, or when the machine is quiet."
+                f"this machine is too slow or too busy for that time: {added} measurements for its "
+                f"profile took {duration(passed)}, and predictions need at least {missing} more, about "
+                f"{duration(missing * passed / max(1, added))}. They are kept: run the same command again, with a "
+                "longer --time, or when the machine is quiet."
             )
 
     def check(meter: PartMeter) -> None:
