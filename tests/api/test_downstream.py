@@ -14,7 +14,7 @@ from plait.records import open_store
 
 def test_a_record_says_how_long_the_harness_took(plait_json, monkeypatch: pytest.MonkeyPatch) -> None:
     run = SimpleNamespace(name="mine", arch=plait.architecture("d=8 vocab=8 | mlp"), model=str, tokenizer=str)
-    monkeypatch.setattr(downstream, "run_of", lambda given: run)
+    monkeypatch.setattr(downstream, "run_of", lambda given, root: run)
 
     def evaluate(*_: object, **__: object) -> dict[str, object]:
         time.sleep(0.2)

@@ -35,6 +35,32 @@ def test_what_starting_takes_is_part_of_the_time(tmp_path, monkeypatch):
     from plait.space.table import load_space
 
     monkeypatch.setattr(table, "load_space", opened)
-    monkeypatch.setattr(profiling, "extend_profile", lambda *given, seconds, **_: asked.append(seconds))
+    monkeypatch.setattr(profiling, "extend_profile", lambda *given, seconds, most, **_: asked.append((seconds, most)))
     plait.profile(tmp_path / "box.json", time="30s", spaces=["small-hybrid"])
-    assert asked == [20.0]
+    assert asked == [(20.0, 50.0)]  # the minimum may take twice the time
+
+
+def test_the_minimum_is_said_first_and_counted(tmp_path, monkeypatch):
+    """A profile of 10 s took minutes for the minimum, which only its last line told."""
+    from types import SimpleNamespace
+
+    from plait.device import profiling
+
+    def extend(growing, *_, on_start, on_progress, **__):
+        on_start(2)
+        for _ in range(3):
+            growing.points.append(SimpleNamespace(what="layer", spec="attn"))
+            on_progress(growing.points[-1], 0.5)
+        growing.points.clear()
+
+    told = []
+    monkeypatch.setattr(profiling, "extend_profile", extend)
+    plait.profile(
+        tmp_path / "box.json", time="10s", spaces=["small-hybrid"], on_progress=lambda what, *_: told.append(what)
+    )
+    assert told[1:] == [
+        "at least 2 measurements",
+        "1 of at least 2, layer attn",
+        "2 of at least 2, layer attn",
+        "layer attn",
+    ]

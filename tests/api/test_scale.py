@@ -284,20 +284,35 @@ def test_a_fit_takes_the_runs_of_scale_run_and_says_what_else_there_is(tmp_path:
         plait.scale.fit(text, target=1e10, all_trainings=True)
 
 
-def test_runs_on_a_text_that_was_edited_are_not_fitted_with_those_before(tmp_path: Path) -> None:
-    """Its name is the same, its entropy is not."""
+@pytest.mark.parametrize("tokenizer", [None, "words", "bpe:size=270"])
+def test_runs_on_a_text_that_was_edited_are_not_fitted_with_those_before(tokenizer: str | None, tmp_path: Path) -> None:
+    """Its name is the same, its entropy is not, and a tokenizer that is learned from it is another one, too: runs of
+    two of these were fitted together, or refused together."""
     from plait.scaling.run import stored_runs
 
     url, text = f"sqlite:///{tmp_path}/plait.db", tmp_path / "text.txt"
     for words in ("ab cd ab ef ", "xyz zq rs "):
         text.write_text(words * 4000)
-        plan = tiny_plan(budgets=[1e6], params=["600", "2K"], data=str(text)).plan
+        plan = tiny_plan(budgets=[1e6], params=["600", "2K"], data=str(text), tokenizer=tokenizer).plan
         last = plait.scale.run(plan, runs=tmp_path, store=url)
     with plait.open_store(url) as store:
         for all_texts in (False, True):
             found = stored_runs(store, all_texts=all_texts)
             assert sorted(found.table.column("key")) == sorted(one.key for one in last.outcomes)
             assert found.left_out == ("left out: 2 trainings on the text as it was before it changed",)
+
+
+def test_a_text_that_changed_between_plan_and_run_is_said(tmp_path: Path) -> None:
+    url, text, written = f"sqlite:///{tmp_path}/plait.db", tmp_path / "text.txt", tmp_path / "plan.json"
+    text.write_text("ab cd ab ef " * 4000)
+    tiny_plan(budgets=[1e6], params=["600"], data=str(text), out=written)
+    assert plait.scale.run(written, runs=tmp_path, store=url).notes == ()
+    text.write_text("rs ab cd ef " * 4000)
+    (note,) = plait.scale.run(written, runs=tmp_path, store=url).notes
+    assert note.endswith(
+        "text.txt has changed since the plan was made: its runs are trained on the text as it is now, and a fit leaves "
+        "earlier ones out"
+    )
 
 
 def test_tokenizers_of_one_size_are_no_versions_of_a_text(tmp_path: Path) -> None:

@@ -185,3 +185,21 @@ def test_a_front_is_scored_by_a_comparison(machine, monkeypatch):
     for spec, row in zip(shown, asked["rows"], strict=True):  # the same model but for the vocabulary
         assert plait.cost(spec).decoder_params == row.params
         assert spec != row.spec
+
+
+def test_a_limit_that_nothing_keeps_is_refused_before_a_supernet_is_trained(plait_json, tmp_path, monkeypatch) -> None:
+    """It was found out only after the training, which may take hours."""
+    from plait.supernet.training import SupernetTraining
+
+    def trained(*_: object) -> None:
+        raise AssertionError("trained in vain")
+
+    monkeypatch.setattr(SupernetTraining, "advance", trained)
+    space = tmp_path / "choices.txt"
+    space.write_text("layers: 2\nd: 32\nheader: vocab=32\nmixers: [attn[heads=2], mlp[inner=64], none]\nseq: 32\n")
+    profile_of(load_space(str(space)), Setting(seq=32)).save(tmp_path / "box.json")
+    asked = {"method": "gumbel", "data": "builtin:language", "profile": "box.json", "validate": False}
+    with pytest.raises(plait.UserError, match=r"no candidate of choices satisfies every constraint:\n.*latency_high"):
+        plait.search(space, **asked, latency="0.01us")
+    with pytest.raises(AssertionError, match="in vain"):
+        plait.search(space, **asked, latency="1s")

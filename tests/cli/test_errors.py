@@ -230,3 +230,12 @@ def test_a_mistake_in_a_users_mixer_is_one_message(plait: Any, tmp_path: Path, w
     assert ran.returncode == 2, ran.stderr
     assert len(ran.stderr.splitlines()) == 1
     assert re.match(f"plait: {message}", ran.stderr), ran.stderr
+
+
+@pytest.mark.parametrize("verb", ["finetune", "harness"])
+def test_a_run_is_looked_for_in_the_folder_given(verb: str, plait) -> None:
+    """Other commands that take a run have `--runs`; these two knew only runs/."""
+    options = {"finetune": ("--task", "sst2", "--data", "SST-2"), "harness": ("--tasks", "animals.yaml")}
+    ran = plait(verb, "latest", *options[verb], "--runs", "elsewhere")
+    assert ran.returncode == 2, ran.stderr
+    assert "elsewhere" in ran.stderr

@@ -149,6 +149,27 @@ def test_the_last_validation_is_a_part_of_what_is_shown(monkeypatch):
     assert re.search(r"train-0123456789 .* 62% .* validating on 131,072 tokens", written.getvalue())
 
 
+def test_before_the_first_step_it_says_what_it_does(monkeypatch, tmp_path):
+    from plait import train as train_model
+
+    """It said "opening" until the first step had ended, also while it compiled."""
+    written = io.StringIO()
+    terminal = Console(file=written, width=120, force_terminal=True, color_system=None, highlight=False)
+    monkeypatch.setattr(train, "console", lambda stderr=False: terminal)
+    monkeypatch.chdir(tmp_path)
+    with train.Display("builtin:language", quiet=False) as display:
+
+        def begin(doing):
+            display.begin(doing)
+            display._bar.refresh()
+
+        small = {"data": "builtin:language", "batch": 2, "seq_len": 16, "steps": 1}
+        train_model("d=16 | gla[heads=2] swiglu", **small, on_progress=display.update, on_start=begin)
+    shown = written.getvalue()
+    places = [shown.index(doing) for doing in ("opening builtin:language", "building the model", "the first step")]
+    assert places == sorted(places)
+
+
 def test_in_a_pipe_the_last_validation_has_lines(monkeypatch):
     written = io.StringIO()
     monkeypatch.setattr(sys, "stderr", written)

@@ -77,12 +77,16 @@ def test_a_short_time_still_covers_every_kind() -> None:
 @pytest.mark.usefixtures("clock")
 def test_what_is_needed_at_least_is_not_waited_for_without_end() -> None:
     """A slow machine is refused, with its points kept; resumed, or with few whole models, the profile is made."""
-    profile, told = Profile.here(SETTING), []
-    with pytest.raises(UserError, match=r"too slow or too busy for that time: .* They are kept"):
+    profile, told, least = Profile.here(SETTING), [], []
+    with pytest.raises(
+        UserError, match=r"too slow or too busy for that time: .* at least \d+ more, about \d+ s\. They are kept"
+    ):
         extend_profile(
-            profile, [COMPONENTS], [SETTING], seconds=0.5, most=2.0, on_progress=lambda point, over: told.append(over)
-        )
+            profile, [COMPONENTS], [SETTING], seconds=0.5, most=2.0, on_start=least.append,
+            on_progress=lambda point, over: told.append(over),
+        )  # fmt: skip
     assert 0 < len(profile.points) < 4 * LEAST
+    assert least == [4 * LEAST + LEAST_CHECKS]  # said before anything is measured
     assert max(told) < 0.9  # of what is needed, although the time is up
     before = len(profile.points)
     extend_profile(profile, [COMPONENTS], [SETTING], seconds=0.5, most=2.0)

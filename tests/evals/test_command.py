@@ -138,3 +138,25 @@ def test_mistakes(folder: Path, arguments: list[str], message: str) -> None:
     make_run()
     with pytest.raises(UserError, match=message):
         plait_eval("latest", *arguments)
+
+
+def test_a_text_that_changed_since_the_training_is_said(folder: Path) -> None:
+    """Its test split may hold what was the training split."""
+    run = make_run()
+    assert "has changed" not in plait_eval(run.name, "--data", "story.txt")
+    (folder / "story.txt").write_text("Snow lay on the hills. " * 300 + STORY)
+    said = plait_eval(run.name, "--data", "story.txt")
+    assert f"story.txt has changed since {run.name} was trained on it: its test split may hold text that was" in said
+    assert documents(run.name, "--data", "story.txt")[0]["data"]["changed"]
+
+
+def test_several_tokenizers_of_one_text_are_said(folder: Path) -> None:
+    """Such as one learned before an edit of the text and one learned after it."""
+    first = make_run()
+    learned = open_corpus("story.txt", "words").tokenizer
+    second = make_run(SPEC.replace("d=16", f"d=16 vocab={max(256, learned.vocab)}"), seed=1)
+    both = (first.name, second.name, "--data", "story.txt")
+    assert "different tokenizers" not in plait_eval(*both)
+    learned.save(second.folder / "tokenizer")
+    said = plait_eval(*both)
+    assert "the runs read story.txt with different tokenizers: compare bits per byte, not losses per token" in said

@@ -112,6 +112,21 @@ def script(tokenizer=None):
     return Script(tokenizer, tokenizer.encode(NOISE))
 
 
+def test_progress_counts_tokens_batch_by_batch(monkeypatch):
+    """Equal shares of all lengths, told at the end of each, said "about 5 s left" at a fifth of the time."""
+    told = []
+    monkeypatch.setattr("plait.evals.long_context.rows_at_once", lambda length: 2)
+    reader = oracle(Letters(), solved)
+    curve_of("vt", QUESTIONS["vt"], reader, script(), [64, 512], samples=3, progress=lambda *now: told.append(now))
+    whole = 3 * (64 + 512)
+    assert told == [(3 * 64, whole), (3 * 64 + 2 * 512, whole), (whole, whole)]
+
+
+def test_the_number_of_questions_is_said_in_advance():
+    assert RulerEvaluation(tasks="vt,cwe", samples=10, times="1,4").amount == "40 questions"
+    assert PhonebookEvaluation().amount == "200 questions"
+
+
 @pytest.mark.parametrize("task", [*QUESTIONS, "phonebook"])
 def test_who_reads_the_question_finds_every_answer(task):
     asks, lengths = {**QUESTIONS, "phonebook": phonebook}[task], [2048, 4096]

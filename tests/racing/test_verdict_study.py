@@ -39,6 +39,24 @@ def test_signals_are_held_against_the_truth(tmp_path: Path) -> None:
     assert again.as_dict() == document
 
 
+def test_it_says_what_limits_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes that could not be made equal and trainings of a few steps were not told, one that diverged disappeared."""
+    from plait.studies import verdict
+
+    kept = {"runs": tmp_path, "store": f"sqlite:///{tmp_path}/plait.db"}
+    lost = "d=16 | mamba2[head_dim=8,state=4] swiglu"
+    loss_of = verdict.loss_of
+    monkeypatch.setattr(
+        verdict, "loss_of", lambda record: float("nan") if "mamba2" in record.config["spec"] else loss_of(record)
+    )
+    found = plait.study.verdict([*SPECS[:2], "d=64 | (hyena[state=4])x9", lost], **SMALL, **kept)
+    notes = " ".join(found.as_dict()["notes"])
+    assert "the longest training has 40 steps" in notes
+    assert "give more --tokens" in notes
+    assert "(hyena)x9: params not matched" in notes
+    assert "mamba2 swiglu diverged and is left out" in notes
+
+
 def test_too_few_to_rank(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="at least 3 architectures"):
         plait.study.verdict(SPECS[:2], **SMALL, runs=tmp_path, store=f"sqlite:///{tmp_path}/plait.db")

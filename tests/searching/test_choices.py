@@ -21,6 +21,7 @@ def test_values() -> None:
     [
         ("9..3", "is empty"),
         ("1..9 step 0", "is empty"),
+        ("32..64:16", r"'32\.\.64:16' is not a range: write LOW\.\.HIGH or LOW\.\.HIGH step N"),
         ("2|4|2", "twice"),
         ("1..900000", "at most 20,000"),
     ],

@@ -70,6 +70,21 @@ def test_the_best_rate_of_each_and_the_ranking_at_one(corpus: Corpus) -> None:
     )
 
 
+def test_a_best_rate_at_the_end_of_those_tried_is_noted(corpus: Corpus) -> None:
+    """All that did best at the largest rate might do better beyond it."""
+    ends = made_up(corpus, [(3.0, 2.9), (2.8, 2.7), (2.5, None)]).statement()
+    assert ends.endswith(
+        ". The best rate is for 1 the smallest and for 2 the largest of those tried, so better ones may lie beyond: "
+        "add to --rates"
+    )
+    rows = [
+        {"spec": spec, "lr": lr, "seed": 0, "loss": abs(place - 1.0), "decoder_params": n}
+        for n, spec in enumerate(SPECS)
+        for place, lr in enumerate((1e-3, 1e-2, 1e-1))
+    ]
+    assert "beyond" not in SweepFindings(sweep(corpus, (1e-3, 1e-2, 1e-1)), rows).statement()
+
+
 def test_seeds_are_averaged(corpus: Corpus) -> None:
     rows = [
         {"spec": SPECS[0], "lr": 1e-3, "seed": seed, "loss": loss, "decoder_params": 1}

@@ -165,6 +165,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "10 trainings of 2 steps on builtin:language" in shown.output
     assert "par p=4" in shown.output
     assert "against interleaved" in shown.output
+    assert "s attention or another sequence mixer, f feed-forward" in shown.output
+    assert "given 1: d=16 vocab=32 | attn[heads=2] (mlp)x3" in " ".join(shown.output.split())
     drawn = Path("p.svg").read_text()
     assert all(f">{name}<" in drawn for name in ("interleaved", "par", "given 1", "attention blocks"))
     document = json.loads(CliRunner().invoke(group, [*given, "--json"], catch_exceptions=False).stdout)

@@ -103,7 +103,7 @@ def _layers(space: Space, row: np.ndarray) -> Any:
 
 
 def made_up(study: Study, **columns: list[float]) -> Findings:
-    """Four models whose losses are 1, 2, 3, 4, so the first is the best."""
+    """As many models as a column has values (4 without one), with losses 1, 2, 3, …, so the first is the best."""
     names = (*COUNTS, *study.proxies)
     rows = [
         {
@@ -115,7 +115,7 @@ def made_up(study: Study, **columns: list[float]) -> Findings:
             "seconds": 1.0,
         }
         | {name: values[i] for name, values in columns.items()}
-        for i in range(4)
+        for i in range(len(next(iter(columns.values()), range(4))))
     ]
     return Findings(study, rows)
 
@@ -190,10 +190,22 @@ def test_words(study: Study) -> None:
         study, grad_norm=[4, 3, 2, 1], grad_norm_flops=[30] * 4, width=[3, 4, 2, 1], decoder_params=[1, 2, 3, 4]
     )
     assert best(found.rankings) == (
-        "grad_norm ranks models best (SRC 1.00) at 3 % of the training FLOPs; of the free ones, width does (SRC 0.80). "
+        "grad_norm ranks models best (SRC 1.00) at 3 % of the training FLOPs, which may be chance with so few models: "
+        "give more --models; of the free ones, width does (SRC 0.80). "
         "Decoder parameters are number 3 of 8 (SRC -1.00)."
     )
     assert [cost_text(cost) for cost in (0.0025, 0.17, 8.37)] == ["0.25 %", "17 %", "837 %"]
+
+
+def test_what_may_be_chance_is_called_that(study: Study) -> None:
+    """With four models even a perfect order may be chance; with ten it is not. Equal scores rank nothing."""
+    order = list(range(10, 0, -1))
+    sure = made_up(study, grad_norm=order, decoder_params=[1] * 10)
+    assert best(sure.rankings) == (
+        "grad_norm ranks models best (SRC 1.00) at 0 % of the training FLOPs. Decoder parameters are the same for all."
+    )
+    equal = made_up(study, decoder_params=[1] * 10)
+    assert best(equal.rankings) == "Every proxy gives all of these models the same score, so none ranks them."
 
 
 def test_the_spaces_made_for_studies() -> None:

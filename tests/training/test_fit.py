@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from plait.records import open_store
 from plait.training import checkpoint
 from plait.training.distributed import Processes
 from plait.training.fit import Interrupted, Options, _Fit, fit, fit_alone
-from plait.training.recipe import Recipe
+from plait.training.recipe import Budget, Recipe
 from plait.training.run import folder_of, open_run
 from plait.training.trainer import Diverged
 
@@ -59,6 +60,18 @@ def test_result_weights_and_record(tmp_path):
     assert sorted(path.name for path in opened.folder.iterdir() if not path.name.startswith(".")) == [
         "log.jsonl", "result.json", "run.json", "tokenizer", "weights.safetensors",
     ]  # fmt: skip
+
+
+def test_before_the_first_step_it_tells_what_it_does(tmp_path):
+    """Not as progress: that is called after every step."""
+    told, steps = [], []
+    run(small_job(steps=2), tmp_path, report=lambda now: steps.append(now.step), on_start=told.append)
+    assert told == ["building the model", "the first step"]
+    assert 0 not in steps
+    job, timed = replace(small_job(), budget=Budget(seconds=60)), []
+    with pytest.raises(Interrupted):
+        run(job, tmp_path, on_start=timed.append, stopping=lambda: True)
+    assert timed == ["timing a few steps", *told]
 
 
 def test_alone_it_tells_its_share_and_gives_the_same(tmp_path):

@@ -50,6 +50,7 @@ def finetune(
     out: str | Path | None = None,
     device: str = "cpu",
     mixers: Sequence[str | Path] = (),
+    runs: str | Path = "runs",
     on_progress: OnProgress = ignore,
 ) -> FinetuneResult:
     """Fine-tune a trained model on a GLUE task or on SQuAD v1.1, and score it on the dev files.
@@ -62,12 +63,13 @@ def finetune(
     max_len  tokens per row; default: 128, squad 384
     seeds    repeat with seeds 0 to N - 1
     out      folder for the predictions, in submission format
+    runs     folder of the trained models
     """
     from plait.evals.finetune import finetune as tune
     from plait.evals.finetune_loop import Plan
 
     load_mixers(mixers)
-    opened = run_of(run)
+    opened = run_of(run, runs)
     model = opened.model(device)
     longest = max_len or min(model.arch.header.max_len or 1 << 30, 384 if task == "squad" else 128)
     plan = Plan(epochs=epochs, lr=lr, batch=batch, max_len=longest)
@@ -146,6 +148,7 @@ def harness(
     trust: bool = False,
     device: str = "cpu",
     mixers: Sequence[str | Path] = (),
+    runs: str | Path = "runs",
     store: str | Store | None = None,
     on_progress: OnProgress = ignore,
 ) -> HarnessResult:
@@ -155,6 +158,7 @@ def harness(
     shots       examples before each item; default: the task's own number
     limit       only the first items of each task
     max_length  context in tokens; default: the model's, or 2048
+    runs        folder of the trained models
     trust       let task files run code: `!function`, templates without a sandbox, scripts of metrics
     """
     from plait.evals.harness import evaluate
@@ -164,7 +168,7 @@ def harness(
     with open_store(store) as records:
         records.require_writable()  # before any long work
     started = time.time()
-    opened = run_of(run)
+    opened = run_of(run, runs)
     evaluated = evaluate(
         opened.model(device),
         opened.tokenizer(),

@@ -30,6 +30,7 @@ class EvaluatedText:
     name: str = ""
     fingerprint: str = ""
     split: str = ""
+    changed: bool = False  # since the run was trained on it
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,8 @@ def evaluate(
         for run in opened:
             subject, text = _subject(run, data, split, device, text=any(evaluation.needs_text for evaluation in chosen))
             for evaluation in chosen:
-                what = f"{evaluation.name}, {run.name}"
+                what = ", ".join(filter(None, (evaluation.name, run.name, evaluation.amount)))
+                report(what, 0, None)
                 record, stored = evaluated(
                     evaluation,
                     subject,
@@ -187,7 +189,14 @@ def _subject(run: Run, data: str, split: str, device: str, *, text: bool) -> tup
     assert trained_length is not None
     counts = corpus.characters(split), corpus.bytes(split)
     subject = Subject(model, tokens, trained_length, tokenizer, *counts, corpus.entropy)
-    return subject, EvaluatedText(corpus.name, corpus.fingerprint, split)
+    changed = bool(data) and _trained_on(run, data) and run.config["data"].get("fingerprint") != corpus.fingerprint
+    return subject, EvaluatedText(corpus.name, corpus.fingerprint, split, changed)
+
+
+def _trained_on(run: Run, data: str) -> bool:
+    """Whether the run was trained on a text of this name, which may have changed since."""
+    name = run.about.get("data")
+    return name is not None and (name == data or os.path.abspath(name) == os.path.abspath(data))
 
 
 def _corpus(data: str, tokenizer: Path) -> Corpus:

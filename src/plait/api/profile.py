@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SPACES = ("lts-gpt2", "hybrid")
 SAVE_EVERY = 20  # points
+AT_MOST, GRACE = 2.0, 30.0  # times the given time, and seconds, after which an unfinished minimum is refused
 SHARES = 1000  # progress is reported in thousandths of the time
 
 
@@ -66,7 +67,8 @@ def profile(
     on_progress: OnProgress = ignore,
 ) -> ProfileResult:
     """Measure layers of every kind in these `spaces` on this machine for the given time, choosing those with the most
-    uncertain predictions, and write them to `out`; an existing profile is extended."""
+    uncertain predictions, and write them to `out`; an existing profile is extended. Where the minimum that predictions
+    need takes over twice the time (and over 30 s), what was measured is kept and the rest refused."""
     from plait.device.features import Components
     from plait.device.quantities import Setting
     from plait.records.jobs import published
@@ -91,7 +93,7 @@ def profile(
             store = stack.enter_context(opened_store(None))
             if store.file is None or store.file.exists():
                 report = stack.enter_context(published(store, "profile", str(path))).alongside(on_progress)
-        _extend(begun, component_sets, settings, started + seconds, path, report)
+        _extend(begun, component_sets, settings, started, seconds, path, report)
     return ProfileResult(str(path), begun)
 
 
@@ -130,21 +132,45 @@ def _begun(path: Path, setting: Setting) -> Profile:
 
 
 def _extend(
-    growing: Profile, component_sets: Any, settings: list[Setting], until: float, path: Path, on_progress: OnProgress
+    growing: Profile,
+    component_sets: Any,
+    settings: list[Setting],
+    started: float,
+    seconds: float,
+    path: Path,
+    on_progress: OnProgress,
 ) -> None:
     from plait.device.features import EMBEDDING_AND_HEAD
     from plait.device.profiling import extend_profile
 
+    before = len(growing.points)
+    least = 0
+
+    def begin(needed: int) -> None:
+        nonlocal least
+        least = needed
+        on_progress(f"at least {needed} measurements", 0, SHARES)
+
     def report(point: Point, over: float) -> None:
         what = "embedding and head of" if point.what == EMBEDDING_AND_HEAD else point.what
-        on_progress(f"{what} {point.spec}", round(SHARES * min(1.0, over)), SHARES)
+        done = len(growing.points) - before
+        count = f"{done} of at least {least}, " if done <= least else ""
+        on_progress(f"{count}{what} {point.spec}", round(SHARES * min(1.0, over)), SHARES)
         if len(growing.points) % SAVE_EVERY == 0:
             growing.save(path)
 
     on_progress("starting", 0, SHARES)
     try:
-        left = until - clock.perf_counter()  # importing torch and opening spaces is part of the time
-        extend_profile(growing, component_sets, settings, seconds=max(1.0, left), on_progress=report)
+        spent = clock.perf_counter() - started  # importing torch and opening spaces is part of the time
+        extend_profile(
+            growing,
+            component_sets,
+            settings,
+            seconds=max(1.0, seconds - spent),
+            most=max(AT_MOST * seconds, GRACE) - spent,
+            on_start=begin,
+            on_progress=report,
+        )
     finally:
         if growing.points:
             growing.save(path)

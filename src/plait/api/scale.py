@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +92,7 @@ def run(
     corpus = open_corpus(read.data, tokenizer=read.tokenizer)
     models = [architecture(run.spec) for run in read.runs]
     require_sound(models)
-    notes = notes_on_edits(read)
+    notes = notes_on_edits(read, corpus)
     sources = {source.hash: source for model in models for source in model.mixer_sources.values()}
     names = f"{len(read.runs):,} trainings on {read.data}"
     with opened_store(store) as opened, published(opened, "scale run", names) as job:
@@ -221,11 +221,12 @@ def plan(
         return mad_recipe(active, flops, seq)
 
     def plan_at(at: Sequence[float]) -> Plan:
-        return make_plan(
+        plan = make_plan(
             families, at, paper, data=data, seq_len=length, sizes=sizes, span=span, per_parameter=tokens_per_param,
             explicit=explicit, batch=batch, rate=rate, values=recipe_values, seeds=seeds, tokenizer=tokenizer,
             precision=kept, validation_tokens=validation_tokens,
         )  # fmt: skip
+        return replace(plan, text=corpus.fingerprint)
 
     def prices_of(at: Plan) -> list[Price]:
         return price(at, corpus, device) if speed is None else given_speed(at, flops_of(speed, "--speed"), devices)

@@ -268,7 +268,10 @@ def _predictor(
                 runs,
                 on_progress=lambda point, over: on_progress(what, round(SHARES * min(1.0, over)), SHARES),
             )
-        return DevicePredictor(predictor_of(profile, request.setting))
+        predictor = DevicePredictor(predictor_of(profile, request.setting))
+        if request.supernet is not None:
+            request.check_predicted(predictor)
+        return predictor
     return None
 
 

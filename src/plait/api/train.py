@@ -88,6 +88,7 @@ def train(
     runs: str | Path = "runs",
     store: str | Store | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    on_start: Callable[[str], None] | None = None,
 ) -> TrainResult:
     """Train a model on `data` for a number of `steps`, `tokens` or `flops`, or for a `time` ("10m"); exactly one.
 
@@ -98,7 +99,7 @@ def train(
     `validation_tokens`: the most that are read of the validation text; default 131,072.
     `log`: also log to tensorboard, wandb or mlflow. With several processes (torchrun), groups of
     `tensor_parallel` share every layer; the batch is split among such groups. `on_progress` is called after every step
-    and every batch of the last validation.
+    and every batch of the last validation, `on_start` with what is being done before the first step.
     If stopped by a signal it raises `plait.training.fit.Interrupted`, after saving everything.
 
     >>> trained = plait.train("d=16 | gla[heads=2] swiglu", data="builtin:language", steps=2, batch=2, seq_len=16)
@@ -137,6 +138,8 @@ def train(
         if validation_tokens is not None:
             job = replace(job, validation_tokens=validation_tokens)
         options = Options(root, activation_checkpointing, compiled, parse_duration(save_every), save_steps, sinks)
+        if on_start is not None:
+            options = replace(options, on_start=on_start)
         try:
             with opened_store(store) as opened:
                 trained = fit(job, dist, opened, options, tokenizer=tokenizer, report=on_progress, started=started)

@@ -4,6 +4,7 @@ and SQuAD, `plait harness RUN --tasks FILE` by lm-evaluation-harness from local 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,7 @@ from plait.evals import evaluation as evaluations
 
 if TYPE_CHECKING:
     from plait.api.downstream import FinetuneResult, HarnessResult
-    from plait.api.evaluate import EvaluateResult
+    from plait.api.evaluate import EvaluateResult, EvaluationResult
 
 
 def command(
@@ -27,7 +28,10 @@ def command(
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
     stride: Annotated[int | None, typer.Option(min=1, help="perplexity: step of a sliding window.")] = None,
     memory: Annotated[int | None, typer.Option(min=1, help="perplexity: tokens of Transformer-XL memory.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="Another setting: name=value.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Another setting: name=value; samples=10 asks ruler and phonebook fewer questions."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the figures. \\[default: RUN/evals]")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     mixers: Mixers = None,
@@ -72,6 +76,23 @@ def _print(result: EvaluateResult) -> None:
         if own:
             said = "these runs were not evaluated under equal conditions; set --data and --length to make them equal"
             out.print(said, style="yellow", markup=False)
+        for note in _text_notes(by_run):
+            out.print(note, style="yellow", markup=False, soft_wrap=not out.is_terminal)
+
+
+def _text_notes(by_run: Mapping[str, EvaluationResult]) -> Iterator[str]:
+    """What limits results on a text that has changed, or that the runs read with several tokenizers."""
+    for run, evaluated in by_run.items():
+        text = evaluated.data
+        if text.changed:
+            yield (
+                f"{text.name} has changed since {run} was trained on it: its {text.split} split may hold text that was "
+                "trained on"
+            )
+    texts = {evaluated.data.fingerprint: evaluated.data for evaluated in by_run.values() if evaluated.data.name}
+    for name in dict.fromkeys(text.name for text in texts.values()):
+        if sum(text.name == name for text in texts.values()) > 1:
+            yield f"the runs read {name} with different tokenizers: compare bits per byte, not losses per token"
 
 
 def finetune_command(
@@ -88,6 +109,7 @@ def finetune_command(
     out: Annotated[Path | None, typer.Option(help="Folder for the predictions, in submission format.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     mixers: Mixers = None,
+    runs: Runs = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """Fine-tune a trained model on a GLUE task or on SQuAD v1.1, and score it on the dev files. If interrupted in any
@@ -99,7 +121,7 @@ def finetune_command(
         with progress_bar(quiet=as_json) as on_progress:
             result = finetune(
                 run, task, data, epochs=epochs, lr=lr, batch=batch, max_len=max_len, seeds=seeds, out=out,
-                device=device, mixers=mixers or (), on_progress=on_progress,
+                device=device, mixers=mixers or (), runs=runs, on_progress=on_progress,
             )  # fmt: skip
     except Stopped as stopped:
         console(stderr=True).print(f"interrupted; {stopped}. The same command resumes from there.")
@@ -146,6 +168,7 @@ def harness_command(
     trust: Annotated[bool, typer.Option("--trust", help="Allow task files to run their own code (!function).")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     mixers: Mixers = None,
+    runs: Runs = Path("runs"),
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -156,7 +179,7 @@ def harness_command(
         on_progress("reading tasks", 0, None)
         result = harness(
             run, tasks, shots=shots, limit=limit, max_length=max_length, trust=trust, device=device,
-            mixers=mixers or (), store=store, on_progress=on_progress,
+            mixers=mixers or (), runs=runs, store=store, on_progress=on_progress,
         )  # fmt: skip
     if as_json:
         print_json(result.as_dict())

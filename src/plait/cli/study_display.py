@@ -54,7 +54,7 @@ def print_proxies(result: Findings) -> None:
         free = "free" if not ranking.cost else cost_text(ranking.cost)
         interval = "{:.2f} … {:.2f}".format(*ranking.interval) if ranking.interval else ""
         ratios = [f"{ranking.common[top]:.2f}" for top in TOPS]
-        grid.add_row(ranking.proxy, f"{ranking.src:.2f}", interval, *ratios, free)
+        grid.add_row(ranking.proxy, _correlation(ranking.src), interval, *ratios, free)
     out.print(grid)
     out.print(
         "SRC: Spearman rank correlation with the validation loss, with its 95 % interval; CR@k %: share of the true "
@@ -63,6 +63,11 @@ def print_proxies(result: Findings) -> None:
     )
     out.print(result.noise_statement, style="dim")
     out.print(best(result.rankings))
+
+
+def _correlation(value: float) -> str:
+    """Two digits; – where all values are the same, so that there is nothing to rank."""
+    return "–" if math.isnan(value) else f"{value:.2f}"
 
 
 def draw_proxies(path: Path, result: Findings) -> None:
@@ -101,7 +106,11 @@ def print_placement(result: PlacementFindings) -> None:
             short(row.flops),
         )
     out.print(grid)
-    out.print("layers: s attention, f feed-forward; p: layers per attention block", style="dim")
+    own = [row.pattern for row in result.rows if row.pattern.name.startswith("given ")]
+    letters = "s attention" if not own else "s attention or another sequence mixer"
+    out.print(f"layers: {letters}, f feed-forward; p: layers per attention block", style="dim")
+    for pattern in own:
+        out.print(f"{pattern.name}: {pattern.arch.text}", style="dim", markup=False, soft_wrap=not out.is_terminal)
     if result.noise is not None:
         note = f"standard deviation between seeds {result.noise:.4f} nats; smaller differences are not distinguishable"
         out.print(note, style="dim")
@@ -147,7 +156,9 @@ def print_lr(result: SweepFindings) -> None:
     out.print()
     rates = table(rate="right", best_for="right", share="right", SRC="right", SRC_with_best="right")
     for row in study.rates:
-        rates.add_row(f"{row.rate:g}", str(row.wins), percent(row.share), f"{row.src:.2f}", f"{row.src_best:.2f}")
+        rates.add_row(
+            f"{row.rate:g}", str(row.wins), percent(row.share), _correlation(row.src), _correlation(row.src_best)
+        )
     out.print(rates)
     out.print(
         f"validation loss in nats per token, mean of {result.sweep.seeds} seed{'s' * (result.sweep.seeds != 1)}; SRC: "
@@ -173,6 +184,8 @@ def print_verdict(result: VerdictFindings) -> None:
         )
     out.print(signals)
     out.print("validation loss in nats per token; cost: as a share of training all to the end", style="dim")
+    for note in result.notes:
+        paragraph(out, note, style="yellow")
     paragraph(out, result.statement())
 
 

@@ -68,6 +68,12 @@ class Display:
             words = f"validating on {now.validation_tokens:,} tokens  {loss}"
         self._bar.update(self._task, description=now.run.name, total=1.0, completed=now.share, now=words)
 
+    def begin(self, doing: str) -> None:
+        """Show what is being done before the first step has ended; how much of it is done is not known."""
+        if self._lines is not None:
+            self._lines.tell(doing)
+        self._bar.update(self._task, description=doing, total=None, completed=0)
+
 
 def _mfu(share: float | None) -> str:
     return "" if share is None else f"  {percent(share)} MFU"
@@ -145,6 +151,7 @@ def command(
                 arguments, "spec", "from_", "budget", "length", "lr", "set_", "seed", "seeds", "as_json",
                 from_run=from_, time=budget or None, seq_len=length or seq_len,
                 recipe_values=read_pairs(set_ or [], "--set", Recipe), on_progress=display.update,
+                on_start=display.begin,
             )  # fmt: skip
             swept = sweep(spec, lr=rates, seed=seed, seeds=seeds, **options) if len(rates) > 1 or seeds > 1 else None
             result = None if swept else train(spec, lr=rates[0] if rates else None, seed=seed, **options)

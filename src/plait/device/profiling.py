@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property
@@ -224,11 +224,12 @@ def extend_profile(
     *,
     seconds: float,
     most: float = math.inf,
+    on_start: Callable[[int], object] | None = None,
     on_progress: OnPoint | None = None,
 ) -> None:
     """Add points to a profile within so many seconds: no measurement is started that would not end in time, judged by
     the duration of recent ones. Only the minimum that a prediction needs is always measured; a machine on which that
-    takes longer than `most` is refused."""
+    takes longer than `most` is refused. `on_start` is called with the number of measurements of the minimum."""
     if not component_sets or not settings:
         raise UserError("a profile needs at least one space and one setting.")
     rng = np.random.default_rng([0, len(profile.points)])
@@ -253,10 +254,12 @@ def extend_profile(
 
     def require_time() -> None:
         if too_late():
+            passed, missing = time.monotonic() - begun, max(1, needed - added)
             raise UserError(
-                f"this machine is too slow or too busy for that time: {len(profile.points)} measurements for its "
-                f"profile took {duration(time.monotonic() - begun)}, and predictions need more. They are kept: run the "
-                "same command again, with a longer --time, or when the machine is quiet."
+                f"this machine is too slow or too busy for that time: {added} measurements for its "
+                f"profile took {duration(passed)}, and predictions need at least {missing} more, about "
+                f"{duration(missing * passed / max(1, added))}. They are kept: run the same command again, with a "
+                "longer --time, or when the machine is quiet."
             )
 
     def check(meter: PartMeter) -> None:
@@ -270,6 +273,8 @@ def extend_profile(
         meter = PartMeter(settings[0], memory)
         groups = _groups(component_sets, settings, profile, rng)
         needed = LEAST_CHECKS + sum(max(0, min(LEAST, len(group.left)) - len(group.points)) for group in groups)
+        if on_start is not None:
+            on_start(needed)
         usual = _layers_per_model(component_sets, rng)
         while groups:
             if not any(group.barely_begun for group in groups):

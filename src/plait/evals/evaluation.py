@@ -80,6 +80,11 @@ class Evaluation(ABC):
         """Whether it needs held-out text of a corpus; False if it brings its own."""
         return True
 
+    @property
+    def amount(self) -> str:
+        """How much there is to do, for the progress bar, such as "200 questions"; may be empty."""
+        return ""
+
     def resolved(self: Self, subject: Subject) -> Self:
         """These settings with every 0 that means "choose for me" replaced by the value chosen."""
         return self

@@ -10,7 +10,7 @@ Letters: B batch, T time, A decoded tokens, N questions.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -99,16 +99,20 @@ def curve_of(
     device: torch.device | str = "cpu",
     progress: OnCount = silent,
 ) -> Curve:
-    """Ask one kind of question at every length that is long enough for it."""
+    """Ask one kind of question at every length that is long enough for it. `progress` counts tokens of prompts."""
     points, shortest = [], 0
     for number, length in enumerate(lengths):
+        before, total = samples * sum(lengths[:number]), samples * sum(lengths)
         try:
             questions = [asks(script, stream(task, seed, length, i), length) for i in range(samples)]
         except TooShort as short:
             shortest = max(shortest, short.least)
+            progress(before + samples * length, total)
             continue
-        scores = _scores(model, script, questions, length, judge, device)
-        progress((number + 1) * samples, len(lengths) * samples)
+        scores: list[float] = []
+        for some in _batches(questions, length):
+            scores += _scores(model, script, some, length, judge, device)
+            progress(before + len(scores) * length, total)
         right_or_wrong = set(scores) <= {0.0, 1.0}
         share = float(np.mean(scores))
         interval = share_interval(share, samples) if right_or_wrong else group_share_interval(scores, samples)
@@ -126,16 +130,19 @@ def _scores(
     judge: Callable[[str, Sequence[str]], float],
     device: torch.device | str,
 ) -> list[float]:
-    scores = []
+    room = length - len(questions[0].prompt)
+    prompts_BT = torch.from_numpy(np.stack([question.prompt for question in questions])).to(device)
+    decoded_BA = decode_greedily(model, *read_prompts(model, prompts_BT), room)
+    return [
+        judge(decoded_text(script.tokenizer, ids_A), question.answers)
+        for question, ids_A in zip(questions, decoded_BA.cpu().numpy(), strict=True)
+    ]
+
+
+def _batches(questions: Sequence[Question], length: int) -> Iterator[Sequence[Question]]:
     batch = rows_at_once(length)
     for first in range(0, len(questions), batch):
-        some = questions[first : first + batch]
-        room = length - len(some[0].prompt)
-        prompts_BT = torch.from_numpy(np.stack([question.prompt for question in some])).to(device)
-        decoded_BA = decode_greedily(model, *read_prompts(model, prompts_BT), room)
-        for question, ids_A in zip(some, decoded_BA.cpu().numpy(), strict=True):
-            scores.append(judge(decoded_text(script.tokenizer, ids_A), question.answers))
-    return scores
+        yield questions[first : first + batch]
 
 
 @dataclass(frozen=True)
@@ -151,6 +158,10 @@ class LongContextEvaluation(Evaluation):
     @property
     def needs_text(self) -> bool:
         return False
+
+    @property
+    def amount(self) -> str:
+        return f"{len(self.asked()) * len(self.factors()) * self.samples:,} questions"
 
     @abstractmethod
     def asked(self) -> dict[str, Asks]:
@@ -191,7 +202,7 @@ class LongContextEvaluation(Evaluation):
         script = Script(subject.tokenizer, self.filler(subject))
         curves = []
         for number, (task, asks) in enumerate(kinds.items()):
-            done, total = number * self.samples * len(reached), len(kinds) * self.samples * len(reached)
+            done, total = (kind * self.samples * sum(reached) for kind in (number, len(kinds)))
             curves.append(
                 curve_of(
                     task, asks, model, script, reached, samples=self.samples, seed=self.seed, threshold=self.threshold,

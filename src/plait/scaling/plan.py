@@ -64,7 +64,8 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Plan:
-    """`sources`: users' mixers and the hashes of their source, which sizes and costs were computed with."""
+    """`sources`: users' mixers and the hashes of their source, which sizes and costs were computed with. `text`: the
+    fingerprint of the text; empty if not known."""
 
     data: str
     runs: tuple[PlannedRun, ...]
@@ -72,6 +73,7 @@ class Plan:
     precision: str = "fp32"
     validation_tokens: int = VALIDATION_TOKENS
     sources: dict[str, str] = field(default_factory=dict)
+    text: str = ""
 
     @property
     def flops(self) -> float:
@@ -90,6 +92,7 @@ class Plan:
             "validation_tokens": self.validation_tokens,
             "flops": self.flops,
             **({"sources": self.sources} if self.sources else {}),
+            **({"text": self.text} if self.text else {}),
             "runs": [run.as_dict() for run in self.runs],
         }
 
@@ -105,7 +108,8 @@ def read_plan(path: Path) -> Plan:
             raise UserError(f"{path} is a plan of version {document['plan']}; this plait reads version {VERSION}.")
         runs = tuple(PlannedRun.of(run) for run in document["runs"])
         settings = {name: document[name] for name in ("tokenizer", "precision", "validation_tokens")}
-        return Plan(document["data"], runs, sources=dict(document.get("sources", {})), **settings)
+        sources, text = dict(document.get("sources", {})), str(document.get("text", ""))
+        return Plan(document["data"], runs, sources=sources, text=text, **settings)
     except OSError as wrong:
         raise UserError(f"cannot read {path}: {wrong.strerror or wrong}.") from None
     except (ValueError, KeyError, TypeError) as wrong:
@@ -210,9 +214,9 @@ def _sources(archs: Iterable[Architecture]) -> dict[str, str]:
     return {name: source.hash for arch in archs for name, source in sorted(arch.mixer_sources.items())}
 
 
-def notes_on_edits(plan: Plan) -> tuple[str, ...]:
-    """A note on each user's mixer that was edited since the plan was made; a `UserError` if planned sizes or FLOPs are
-    wrong since."""
+def notes_on_edits(plan: Plan, corpus: Corpus) -> tuple[str, ...]:
+    """A note on the text if it has changed since the plan was made, and on each user's mixer that was edited; a
+    `UserError` if planned sizes or FLOPs are wrong since."""
     archs = {run.spec: architecture(run.spec) for run in plan.runs}
     now = _sources(archs.values())
     edited = [name for name in now if plan.sources.get(name, now[name]) != now[name]]
@@ -226,11 +230,16 @@ def notes_on_edits(plan: Plan) -> tuple[str, ...]:
                 f"{params:,} parameters, planned with {run.params:,}, and takes {flops:.4g} FLOPs, planned with "
                 f"{run.flops:.4g}: plan again with `plait scale plan`."
             )
-    return tuple(
+    changed = (
+        f"{corpus.name} has changed since the plan was made: its runs are trained on the text as it is now, and a fit "
+        "leaves earlier ones out"
+    )
+    mixers = (
         f"{name} was edited since the plan was made, with the same sizes and FLOPs: its runs are trained with the "
         "source as it is now, and a fit leaves earlier ones out"
         for name in edited
     )
+    return (changed, *mixers) if plan.text and plan.text != corpus.fingerprint else tuple(mixers)
 
 
 def warnings(plan: Plan, corpus_tokens: int | None = None) -> list[str]:

@@ -140,7 +140,7 @@ def _store_study(plan: Plan, corpus: Corpus, jobs: Mapping[str, PlannedRun], sto
     interrupted study is told from other trainings too."""
     rows = [{"key": key, "architecture": run.architecture, "budget": run.budget} for key, run in jobs.items()]
     config = {"protocol": PROTOCOL, "data": corpus.as_dict(), "runs": sorted(rows, key=lambda row: str(row["key"]))}
-    result = {"text": corpus.name, PER_BYTE: tokens_per_byte(corpus)}
+    result = {"text": corpus.name, PER_BYTE: tokens_per_byte(corpus), "tokenizer": plan.tokenizer or ""}
     store.put(Record.of(KIND, config, result, provenance_of(started, time.time() - started)))
 
 
@@ -168,7 +168,7 @@ def stored_runs(store: Store, all_trainings: bool = False, all_texts: bool = Fal
     text = ours[-1].result["data"]
     same = [record for record in ours if all_texts or record.result["data"] == text]
     others = dict.fromkeys(str(record.result["data"]) for record in ours if record.result["data"] != text)
-    edited = _newest(same, _text, lambda record: record.config["data"]["fingerprint"])
+    edited = _newest(same, lambda record: _text(record, studied), lambda record: record.config["data"]["fingerprint"])
     newest = _newest(edited, lambda record: _name(record, studied), lambda record: record.config.get("sources"))
     reasons = {
         "made by other commands (--all-trainings includes them)": len(records) - len(ours),
@@ -195,12 +195,18 @@ class Planned:
     architecture: str
     per_byte: float | None
     text: str
+    tokenizer: str | None  # as it was asked for; None: not known
 
 
 def _studied(store: Store) -> dict[str, Planned]:
     """Key of a training → its place in a study."""
     return {
-        row["key"]: Planned(row["architecture"], record.result.get(PER_BYTE), str(record.result.get("text")))
+        row["key"]: Planned(
+            row["architecture"],
+            record.result.get(PER_BYTE),
+            str(record.result.get("text")),
+            record.result.get("tokenizer"),
+        )
         for record in reversed(store.find(KIND))
         for row in record.config["runs"]
     }
@@ -216,10 +222,12 @@ def _newest(records: list[Record], of: Callable[[Record], Any], version: Callabl
     return [record for record in records if version(record) == newest[of(record)]]
 
 
-def _text(record: Record) -> tuple[str, str]:
-    """Name and tokenizer: several fixed tokenizers of one text are no versions of it. One that was learned from an
-    edited text is another, too, but runs of two are not fitted as one architecture."""
-    return str(record.result["data"]), str(record.config["data"]["tokenizer"])
+def _text(record: Record, studied: Mapping[str, Planned]) -> tuple[str, str]:
+    """Name and tokenizer. Several fixed tokenizers of one text are no versions of it, but what is learned anew from an
+    edited text, such as a BPE, is: the same was asked for."""
+    run = studied.get(record.key)
+    asked = None if run is None else run.tokenizer
+    return str(record.result["data"]), str(record.config["data"]["tokenizer"]) if asked is None else f"asked: {asked}"
 
 
 def _name(record: Record, studied: Mapping[str, Planned]) -> str:

@@ -138,6 +138,17 @@ class Request:
         known = self.without_predictions()
         RandomSearch(known, exact(["decoder_params"]), samples=1, seed=self.seed, seq=self.setting.seq).run()
 
+    def check_predicted(self, predictor: DevicePredictor) -> None:
+        """Raise a `UserError` if no candidate is predicted to keep the limits, before a supernet is trained: it
+        compares architectures only at its end."""
+        if self.limits.on_device:
+            likewise = replace(self, method="random", supernet=None, objectives=("decoder_params",))
+            names = likewise.names()
+            RandomSearch(
+                self.space, [likewise._objective(name, predictor, None) for name in names], samples=1, seed=self.seed,
+                seq=self.setting.seq, constraints=[*self.constraints, *self.limits.constraints()],
+            ).run()  # fmt: skip
+
     def without_predictions(self) -> Space:
         """The space with the constraints that need no profile; a memory limit becomes a limit on the weights."""
         weights = [

@@ -41,6 +41,8 @@ def values_of(text: str) -> tuple[Value, ...]:
     for part in text.split("|"):
         span = _RANGE.fullmatch(part.strip())
         if span is None:
+            if ".." in part:
+                raise UserError(f"'{part.strip()}' is not a range: write LOW..HIGH or LOW..HIGH step N.")
             values.append(parse_value(part.strip()))
             continue
         low, high, step = int(span[1]), int(span[2]), int(span[3] or 1)

@@ -197,8 +197,19 @@ class SweepFindings:
         return (
             f"{percent(most.share)} of {len(self.study.models)} architectures do best at a rate of {most.rate:g}; SRC "
             f"of decoder parameters is {most.src:.2f} at that rate and {self.study.src_best:.2f} at each one's best; "
-            f"{noise}"
+            f"{noise}{self._edge}"
         )
+
+    @property
+    def _edge(self) -> str:
+        """A warning if some do best at the end of the rates tried."""
+        rates = [row.rate for row in self.study.rates]
+        ends = {rates[0]: "smallest", rates[-1]: "largest"}
+        at = [ends[rate] for rate in self.study.best_rate.tolist() if rate in ends]
+        if not at:
+            return ""
+        which = " and ".join(f"for {at.count(end)} the {end}" for end in ends.values() if end in at)
+        return f". The best rate is {which} of those tried, so better ones may lie beyond: add to --rates"
 
     def as_dict(self) -> dict[str, object]:
         study = self.study

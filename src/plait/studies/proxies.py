@@ -244,14 +244,20 @@ def counts(job: Job) -> dict[str, int]:
 
 def best(rankings: Sequence[Ranking]) -> str:
     """In words: the best proxy, the best free one, and the rank of decoder parameters."""
-    free = [ranking for ranking in rankings if ranking.cost == 0 and not math.isnan(ranking.src)]
-    place = next(place for place, ranking in enumerate(rankings, start=1) if ranking.proxy == "decoder_params")
-    own = rankings[place - 1]
-    first = rankings[0]
+    ranked = [ranking for ranking in rankings if not math.isnan(ranking.src)]
+    if not ranked:
+        return "Every proxy gives all of these models the same score, so none ranks them."
+    free = [ranking for ranking in ranked if ranking.cost == 0]
+    first = ranked[0]
     text = f"{first.proxy} ranks models best (SRC {first.src:.2f}) at {cost_text(first.cost)} of the training FLOPs"
+    if first.interval is None or first.interval[0] <= 0:
+        text += ", which may be chance with so few models: give more --models"
     if first not in free and free:
         text += f"; of the free ones, {free[0].proxy} does (SRC {free[0].src:.2f})"
-    return f"{text}. Decoder parameters are number {place} of {len(rankings)} (SRC {own.src:.2f})."
+    place = next((place for place, ranking in enumerate(ranked, start=1) if ranking.proxy == "decoder_params"), None)
+    if place is None:
+        return f"{text}. Decoder parameters are the same for all."
+    return f"{text}. Decoder parameters are number {place} of {len(rankings)} (SRC {ranked[place - 1].src:.2f})."
 
 
 def cost_text(cost: float) -> str:

@@ -56,6 +56,7 @@ class VerdictFindings:
     contenders: list[Contender]
     table: CurveTable
     rates: dict[str, float]
+    notes: tuple[str, ...] = ()  # on how they were trained, for the reader
 
     @cached_property
     def signals(self) -> list[Signal]:
@@ -137,6 +138,7 @@ class VerdictFindings:
                 for signal in self.signals
             ],
             "statement": self.statement(),
+            "notes": list(self.notes),
         }
 
 
@@ -171,4 +173,8 @@ def verdict_study(
     cost = np.array([contenders[i].flops_per_token(course.recipe.seq_len) for i in kept])
     names = [contenders[i].name for i in kept]
     table = CurveTable(course.data, names, names, budgets, loss_ASB[kept], cost, {})
-    return VerdictFindings([contenders[i] for i in kept], table, rates)
+    notes = [f"{c.name}: {c.note}" for c in contenders if c.note]
+    notes += [f"{c.name} diverged and is left out" for i, c in enumerate(contenders) if i not in kept]
+    if few := course.few_steps(budgets[-1], "give more --tokens"):
+        notes.append(few)
+    return VerdictFindings([contenders[i] for i in kept], table, rates, tuple(notes))

@@ -51,6 +51,10 @@ def _never() -> bool:
     return False
 
 
+def _ignore(doing: str) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Options:
     """Options that change how a training runs but not its result."""
@@ -61,6 +65,7 @@ class Options:
     save_seconds: float = SAVE_SECONDS
     save_steps: int = 0  # also save every so many steps; 0: only by time
     log: tuple[str, ...] = ()  # names of `sinks`
+    on_start: Callable[[str], object] = _ignore  # told what is being done before the first step, in the first process
     stopping: Callable[[], bool] = _never  # called between steps; True: save everything and raise `Interrupted`
 
 
@@ -226,6 +231,7 @@ class _Fit:
             compiled = self.compiling.at_start
         choices = {"activation_checkpointing": self.options.activation_checkpointing, "compiled": bool(compiled)}
         steps = self._planned_steps(left, **choices)
+        self._start("building the model")
         trainer = Trainer(self.job, steps, self.dist, **choices)
         self._resume(trainer)
         self.progress = Progress(self.run, steps, trainer.step, self.log.newest_loss, resumed=trainer.step)
@@ -254,6 +260,7 @@ class _Fit:
         if steps is None:
             steps = self.job.steps
         if steps is None:
+            self._start("timing a few steps")
             steps = steps_that_fit(self.job, left, self.dist, **choices)
         if self.dist.first and "steps" not in self.run.about:
             self.run.write_about({**self.run.about, "steps": steps})
@@ -278,6 +285,8 @@ class _Fit:
         evaluate_every = max(1, steps // VALIDATIONS)
         self.last_read = self.last_save = time.perf_counter()
         pending: PendingStep | None = None
+        if trainer.step < steps:
+            self._start("compiling, then the first step" if trainer.compiled else "the first step")
         while trainer.step < steps:
             launched = trainer.launch()
             if pending is not None:
@@ -417,6 +426,10 @@ class _Fit:
             above_entropy=None if corpus.entropy is None else loss / corpus.entropy - 1,
             text_kept=not bits or corpus.tokenizer.keeps_text(validation),
         )
+
+    def _start(self, doing: str) -> None:
+        if self.dist.first:
+            self.options.on_start(doing)
 
     def _report_note(self, note: str) -> None:
         """Report a note immediately; the next report no longer has it."""
