@@ -113,4 +113,6 @@ def test_a_mixer_without_a_file_is_refused(meter: MemoryMeter) -> None:
 
 def test_parallel_mixers_are_measured(meter: MemoryMeter) -> None:
     arch = architecture("d=64 vocab=99 | (attn[heads=2] | mamba2) mlp")
-    assert meter.measure(arch, Setting(seq=16)).weights == pytest.approx(4 * model_cost(arch, seq=16).total_params, 1e-2)
+    assert meter.measure(arch, Setting(seq=16)).weights == pytest.approx(
+        4 * model_cost(arch, seq=16).total_params, 1e-2
+    )

@@ -62,7 +62,7 @@ def print_proxies(result: Findings) -> None:
         style="dim",
     )
     out.print(result.noise_statement, style="dim")
-    out.print(best(result.rankings))
+    paragraph(out, best(result))
 
 
 def draw_proxies(path: Path, result: Findings) -> None:
