@@ -52,7 +52,7 @@ RULES = {
     "conservative": (0.93, 1.0, "at least 93 of 100: few values are possible, or the truth is at the edge of them"),
     "false alarms": (0.0, 0.07, "at most 7 of 100 verdicts call equal architectures different anywhere"),
     "power": (0.0, 1.0, "how often a real difference is found; promises nothing"),
-    "known limit": (0.0, 1.0, "too few seeds to know their noise; promises nothing"),
+    "known limit": (0.0, 1.0, "too few seeds to know their noise, or chosen as the best of many; promises nothing"),
 }
 CHEAP = 10  # times the usual repetitions
 
@@ -297,7 +297,7 @@ def _slope(sequences: int) -> Held:
 
 
 def _best_proxy(proxies: int, models: int, of: int) -> Held:
-    """Proxies that know nothing: the interval of the best, as if it were the only one (`of` 0), or what is said of it."""
+    """Proxies that know nothing: the interval of the best, as if it were alone (`of` 0), or what is said of it."""
 
     def alarm(rng: np.random.Generator) -> bool:
         truth, scores = rng.normal(size=models), list(rng.normal(size=(proxies, models)))
@@ -330,8 +330,8 @@ def _placement_study(seeds: int) -> Held:
 
 
 def _sparser(seeds: int) -> Held:
-    """Every pattern is worse than the one before by the noise between seeds: the study names one that is worse than the
-    baseline by three times the noise or more."""
+    """Every pattern is worse than the one before by the noise between seeds: the study names one that is worse than
+    the baseline by three times the noise or more."""
 
     def named(rng: np.random.Generator) -> bool:
         statement = _placement(rng, seeds, [0.01 * step for step in range(6)]).statement

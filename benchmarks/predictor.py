@@ -3,8 +3,8 @@
     python benchmarks/predictor.py [--out FILE.json] [--time 180] [--each 30] [--space hybrid ...] [--seed 11]
 
 A profile is made, then random architectures of each space are measured at sequence 192, by default the GPT-2 models of
-LiteTransformerSearch, and hybrids. No whole model of the sample is in the profile. All are measured, and then all again:
-the ratio of the two times shows how far a measurement repeats itself, which no prediction can beat.
+LiteTransformerSearch, and hybrids. No whole model of the sample is in the profile. All are measured, and then all
+again: the ratio of the two times shows how far a measurement repeats itself, which no prediction can beat.
 
 Machines drift, so a reference model is measured at intervals during profiling, and before and after every
 architecture. Errors are shown twice: of the times as measured, which is what a user sees, and of the times rescaled to

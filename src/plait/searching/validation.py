@@ -6,7 +6,7 @@ by the nearest candidate on the front that should be within it, and listed separ
 flagged.
 
 One measurement decides, and those it is lucky for are kept. So a candidate within a limit by less than measurements
-repeat themselves (`CLOSE`) is marked: measured again, it may be above (`benchmarks/limits.py`).
+repeat themselves (`CLOSE`) is marked: measured again, it may be above (`benchmarks/device_intervals.py`).
 
 Letters: N candidates of the front, M objectives.
 

@@ -9,7 +9,6 @@ steps. Every training and every score has its own record, so an interrupted stud
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.resources import files
