@@ -341,7 +341,7 @@ def _sparser(seeds: int) -> Held:
 
 
 def _placement(rng: np.random.Generator, seeds: int, losses: list[float]) -> PlacementFindings:
-    """Patterns of six pairs of layers, each with less attention than the one before; the noise between seeds is 0.01."""
+    """Patterns of six pairs of layers, each with less attention than the one before. The noise between seeds: 0.01."""
     batches = rng.normal(0, 0.005, seeds)
     rows = []
     for step, loss in enumerate(losses):
