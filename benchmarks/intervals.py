@@ -24,6 +24,7 @@ import numpy as np
 import scipy
 from scipy.stats import spearmanr
 
+from plait.analysis.best_proxy import best_proxy
 from plait.analysis.intervals import median_interval
 from plait.analysis.paired import compare_losses
 from plait.analysis.placement import judge_placement
@@ -31,6 +32,7 @@ from plait.analysis.rank import spearman_interval
 from plait.analysis.scaling_findings import findings
 from plait.analysis.scaling_laws import fit_laws
 from plait.analysis.scaling_simulation import CHINCHILLA, Design, joined, simulated
+from plait.data import open_corpus
 from plait.device.features import Features
 from plait.device.lengths import fit_exponent
 from plait.device.regression import Surface
@@ -38,12 +40,11 @@ from plait.evals.per_token import trend
 from plait.model.architecture import architecture
 from plait.probing.verdict import Comparison, Score
 from plait.searching.capability import Ridge
-from plait.studies.placement import Pattern, Row
+from plait.studies.placement import Pattern, PlacementFindings, PlacementStudy, Row
 
 Interval = tuple[float | None, float | None] | None
 Held = Callable[[np.random.Generator], "bool | np.floating | float | tuple[bool, ...]"]
 TASKS = ("recall", "compression", "copying")
-ARCH = architecture("d=8 vocab=16 | attn[heads=1] mlp")
 
 #: kind: the least and the most that a case may show, and why.
 RULES = {
@@ -51,7 +52,7 @@ RULES = {
     "conservative": (0.93, 1.0, "at least 93 of 100: few values are possible, or the truth is at the edge of them"),
     "false alarms": (0.0, 0.07, "at most 7 of 100 verdicts call equal architectures different anywhere"),
     "power": (0.0, 1.0, "how often a real difference is found; promises nothing"),
-    "known limit": (0.0, 1.0, "too few seeds to know their noise; promises nothing"),
+    "known limit": (0.0, 1.0, "too few seeds to know their noise, or chosen as the best of many; promises nothing"),
 }
 CHEAP = 10  # times the usual repetitions
 
@@ -105,6 +106,16 @@ def cases() -> Iterator[tuple[tuple[str, ...], str, Held, int]]:
         yield (f"extrapolation slope, {sequences} sequences",), "coverage", _slope(sequences), CHEAP
     for seeds in (2, 3, 5):
         yield (f"study placement, change of perplexity, {seeds} seeds",), "coverage", _placement_study(seeds), CHEAP
+        name = f"study placement names a pattern worse by 3 × the noise, {seeds} seeds"
+        yield (name,), "power", _sparser(seeds), 1
+    for proxies in (2, 14):
+        for models in (20, 40):
+            name = f"study proxies, the best of {proxies} that know nothing, {models} models"
+            names = (f"{name}: its own interval excludes 0", f"{name}: called related")
+            yield names[:1], "known limit", _best_proxy(proxies, models, 0), 1
+            yield names[1:], "false alarms", _best_proxy(proxies, models, 1), 1
+            name = f"study proxies, {proxies} equally good, {models} models: the first is called worse than the best"
+            yield (name,), "false alarms", _equal_proxies(proxies, models), 1
     for searches in (3, 5, 10):
         names = tuple(f"analyse placement, {what}, {searches} searches" for what in ("count in a third", "early share"))
         yield names, "conservative", _placed(searches), 3  # of 12 layers, most of them early
@@ -285,14 +296,60 @@ def _slope(sequences: int) -> Held:
     return held
 
 
+def _best_proxy(proxies: int, models: int, of: int) -> Held:
+    """Proxies that know nothing: the interval of the best, as if it were alone (`of` 0), or what is said of it."""
+
+    def alarm(rng: np.random.Generator) -> bool:
+        truth, scores = rng.normal(size=models), list(rng.normal(size=(proxies, models)))
+        found = best_proxy(scores, truth)
+        assert found is not None
+        return found.related if of else (spearman_interval(scores[found.best], truth) or (0.0,))[0] > 0
+
+    return alarm
+
+
+def _equal_proxies(proxies: int, models: int) -> Held:
+    def alarm(rng: np.random.Generator) -> bool:
+        truth = rng.normal(size=models)
+        shared = truth + 0.7 * rng.normal(size=models)
+        found = best_proxy([shared + 0.5 * rng.normal(size=models) for _ in range(proxies)], truth)
+        assert found is not None
+        return 0 not in (found.best, *found.tied)
+
+    return alarm
+
+
 def _placement_study(seeds: int) -> Held:
+    """The change of one of four patterns from the baseline."""
+
     def held(rng: np.random.Generator) -> bool:
-        batches = rng.normal(0, 0.05, seeds)
-        rows = [Row(Pattern(name, ARCH), 3 + gap + batches + rng.normal(0, 0.02, seeds), 1.0, 1.0)
-                for name, gap in (("a", 0.03), ("b", 0.0))]  # fmt: skip
-        return _in(float(np.expm1(0.03)), rows[0].against(rows[1]).interval)
+        found = _placement(rng, seeds, [0.0, 0.01, 0.02, 0.03])
+        return _in(float(np.expm1(0.03)), found.change(found.rows[-1]).interval)
 
     return held
+
+
+def _sparser(seeds: int) -> Held:
+    """Every pattern is worse than the one before by the noise between seeds: the study names one that is worse than
+    the baseline by three times the noise or more."""
+
+    def named(rng: np.random.Generator) -> bool:
+        statement = _placement(rng, seeds, [0.01 * step for step in range(6)]).statement
+        return any(f"pattern {step} is not" in statement for step in (3, 4, 5))
+
+    return named
+
+
+def _placement(rng: np.random.Generator, seeds: int, losses: list[float]) -> PlacementFindings:
+    """Patterns of six pairs of layers, each with less attention than the one before. The noise between seeds: 0.01."""
+    batches = rng.normal(0, 0.005, seeds)
+    rows = []
+    for step, loss in enumerate(losses):
+        arch = architecture(f"d=8 vocab=16 | (attn[heads=1] mlp)x{6 - step}{' (mlp)x' * (step > 0)}{2 * step or ''}")
+        seen = [float(one) for one in 3 + loss + batches + rng.normal(0, 0.01, seeds)]
+        rows.append(Row(Pattern(f"pattern {step}", arch), seen, 10.0 - step, 1.0))
+    study = PlacementStudy([row.pattern for row in rows], open_corpus("builtin:language"), seeds=seeds)
+    return PlacementFindings(study, rows)
 
 
 def _searched(rng: np.random.Generator, searches: int) -> list[list[str]]:

@@ -109,3 +109,10 @@ def test_a_mixer_without_a_file_is_refused(meter: MemoryMeter) -> None:
     register(Options)
     with pytest.raises(UserError, match="a separate process, which does not know 'homeless'"):
         meter.measure(architecture("d=32 vocab=50 | homeless"), Setting(seq=8))
+
+
+def test_parallel_mixers_are_measured(meter: MemoryMeter) -> None:
+    arch = architecture("d=64 vocab=99 | (attn[heads=2] | mamba2) mlp")
+    assert meter.measure(arch, Setting(seq=16)).weights == pytest.approx(
+        4 * model_cost(arch, seq=16).total_params, 1e-2
+    )

@@ -86,6 +86,19 @@ def test_a_layers_own_state_is_written_when_its_work_is_done() -> None:
     assert found["memory"].mean == pytest.approx([1120, 1105, 1020])
 
 
+def test_models_of_another_space_do_not_widen_the_interval_of_memory(machine: Any, fill: Fill) -> None:
+    """What libraries keep beside a small model is a multiple of its own memory."""
+    profile = fill(machine, SETTING, CHECKS)
+    alone = Predictor(profile, SETTING).memory(UNSEEN[:1])
+    models = [point for point in profile.points if point.what == "model"]
+    profile.points += [
+        replace(point, spec=point.spec.replace("vocab=500", "vocab=16"), memory=at * 10**8)
+        for at, point in enumerate(models, start=1)
+    ]
+    beside = Predictor(profile, SETTING).memory(UNSEEN[:1])
+    assert (beside.low[0], beside.high[0]) == (alone.low[0], alone.high[0])
+
+
 def test_models_that_disagree_with_their_parts_widen_the_interval(machine: Any, fill: Fill) -> None:
     """By as much as they scatter, with Student's t for four of them."""
 

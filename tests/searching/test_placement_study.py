@@ -14,7 +14,7 @@ from plait.cli.study import group
 from plait.core.errors import UserError
 from plait.data import Corpus, open_corpus
 from plait.records import Store
-from plait.studies.placement import Pattern, PlacementFindings, PlacementStudy, Row, Shape, patterns_of
+from plait.studies.placement import Change, Pattern, PlacementFindings, PlacementStudy, Row, Shape, patterns_of
 from plait.training.fit import Interrupted
 from plait.training.recipe import Recipe
 from plait.training.run import Run
@@ -100,25 +100,32 @@ def made_up(corpus: Corpus, *losses: list[float]) -> PlacementFindings:
 
 
 def test_differences_are_paired_by_seed(corpus: Corpus) -> None:
-    found = made_up(corpus, [2.0, 3.0, 4.0], [2.1, 3.1, 4.1], [2.0, 3.2, 3.9])
-    alike = found.rows[1].against(found.baseline)
+    found = made_up(corpus, [2.0, 3.0, 4.0], [2.1, 3.1, 4.1], [2.3, 3.3, 4.3])
+    alike = found.change(found.rows[1])
     assert alike.value == pytest.approx(math.expm1(0.1))
     assert alike.interval == pytest.approx((alike.value, alike.value))  # the spread of the seeds has cancelled
-    assert alike.surely_more
-    unsure = found.rows[2].against(found.baseline)
-    gaps = [0.0, 0.2, -0.1]
-    spread = math.sqrt(sum((gap - sum(gaps) / 3) ** 2 for gap in gaps) / 2)
-    half = 4.302652729911275 * spread / math.sqrt(3)
-    assert unsure.interval == pytest.approx((math.expm1(1 / 30 - half), math.expm1(1 / 30 + half)))
-    assert not unsure.surely_more
+    assert found.change(found.baseline) == Change(0.0, None)
     assert found.rows[0].perplexity == pytest.approx(math.exp(3))
+
+
+def test_a_clearly_worse_pattern_of_few_seeds_is_called_worse(corpus: Corpus) -> None:
+    """By the pooled noise of all patterns; the three differences of one alone leave its interval four times as wide."""
+    found = made_up(corpus, [2.0, 2.01, 2.02], [2.0, 2.02, 2.01], [2.03, 2.08, 2.05])
+    assert found.change(found.rows[2]).surely_more
+    assert not found.change(found.rows[1]).surely_more
+
+
+def test_a_pattern_that_diverged_with_every_seed_is_worse(corpus: Corpus) -> None:
+    found = made_up(corpus, [2.0, 2.01], [2.0, 2.02], [math.inf, math.inf])
+    assert found.change(found.rows[2]).surely_more
+    assert "Every pattern with less attention" in found.statement
 
 
 def test_a_loss_beyond_all_numbers_is_still_told(corpus: Corpus) -> None:
     found = made_up(corpus, [2.0, 3.0], [2000.0, 3000.0], [2.0, 3.0])
     row = found.rows[1]
     assert 1e300 < row.perplexity < math.inf
-    assert 1e300 < row.against(found.baseline).value < math.inf
+    assert 1e300 < found.change(row).value < math.inf
     assert found.as_dict()["patterns"][1]["loss"] == 2500
 
 

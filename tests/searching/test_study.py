@@ -189,11 +189,27 @@ def test_words(study: Study) -> None:
     found = made_up(
         study, grad_norm=[4, 3, 2, 1], grad_norm_flops=[30] * 4, width=[3, 4, 2, 1], decoder_params=[1, 2, 3, 4]
     )
-    assert best(found.rankings) == (
-        "grad_norm ranks models best (SRC 1.00) at 3 % of the training FLOPs, which may be chance with so few models: "
-        "give more --models; of the free ones, width does (SRC 0.80). "
+    assert best(found) == (
+        "grad_norm ranks models best (SRC 1.00) at 3 % of the training FLOPs; of the free ones, width does (SRC 0.80). "
+        "The best of 3 proxies that know nothing would often look as good: give more --models. "
         "Decoder parameters are number 3 of 8 (SRC -1.00)."
     )
+    assert found.as_dict()["best"]["proxy"] == "grad_norm"
+
+
+def test_the_best_proxy_of_many_models_is_told_with_those_that_may_be_as_good(small: Space, corpus: Corpus) -> None:
+    rng, models = np.random.default_rng(0), 60
+    loss = np.sort(rng.normal(3, 0.1, models))
+    scores = {name: -loss + 0.02 * rng.normal(size=models) for name in ("width", "layers")}
+    columns = {name: np.ones(models) for name in COUNTS} | scores | {"loss": loss}
+    rows: list[dict[str, Any]] = [
+        {name: float(values[at]) for name, values in columns.items()}
+        | {"losses": [float(loss[at])], "train_flops": 1, "seconds": 1.0}
+        for at in range(models)
+    ]
+    found = Findings(Study(small, corpus, models=models, proxies=()), rows)
+    assert ". The other one is not distinguishable from it. Decoder" in best(found)
+    assert found.as_dict()["best"]["related"]
     assert [cost_text(cost) for cost in (0.0025, 0.17, 8.37)] == ["0.25 %", "17 %", "837 %"]
 
 
@@ -201,11 +217,11 @@ def test_what_may_be_chance_is_called_that(study: Study) -> None:
     """With four models even a perfect order may be chance; with ten it is not. Equal scores rank nothing."""
     order = list(range(10, 0, -1))
     sure = made_up(study, grad_norm=order, decoder_params=[1] * 10)
-    assert best(sure.rankings) == (
+    assert best(sure) == (
         "grad_norm ranks models best (SRC 1.00) at 0 % of the training FLOPs. Decoder parameters are the same for all."
     )
     equal = made_up(study, decoder_params=[1] * 10)
-    assert best(equal.rankings) == "Every proxy gives all of these models the same score, so none ranks them."
+    assert best(equal) == "Every proxy gives all of these models the same score, so none ranks them."
 
 
 def test_the_spaces_made_for_studies() -> None:

@@ -149,6 +149,16 @@ def test_a_row_is_measured_again_only_where_noise_decides() -> None:
     assert (row["within"], row["exceeded"], row["measurement"], record) == (False, ["no memory left"], None, None)
 
 
+def test_a_model_just_within_a_limit_is_marked_as_close() -> None:
+    front = front_of([39.5, 30])
+    rows = validate(front, LIMITS, 0, Bench(front)).rows
+    assert [(row["within"], row["close"]) for row in rows] == [(True, ["latency"]), (True, [])]
+    rows = validate(front, Limits(latency=0.1, memory=39.6e6), 0, Bench(front)).rows
+    assert [row["close"] for row in rows] == [[], []]  # memory is the same in every measurement
+    rows = validate(front, LIMITS, 1, Bench(front, lambda at: 1.4)).rows
+    assert (rows[0]["within"], rows[0]["close"]) == (False, [])
+
+
 def test_unmeasured_rows_promise_nothing() -> None:
     front = front_of([39, 20, 10])
     found = validate(front, LIMITS, 2, lambda spec, again: None)

@@ -198,6 +198,18 @@ def _population(rho: ArrayLike) -> Floats:
 
 
 def _jackknifed(a_N: Floats, b_N: Floats) -> tuple[float, float]:
+    z, left_out_G = z_left_out(a_N, b_N)
+    groups = len(left_out_G)
+    error = float(np.sqrt((groups - 1) / groups * ((left_out_G - left_out_G.mean()) ** 2).sum()))
+    reach = t_quantile(groups - 1) * error
+    low, high = _population(np.tanh([z - reach, z + reach]))
+    return float(low), float(high)
+
+
+def z_left_out(proxy: ArrayLike, truth: ArrayLike) -> tuple[float, Floats]:
+    """The z of Spearman's correlation, of all models and with one group of them left out at a time. The groups depend
+    only on the number of models."""
+    a_N, b_N = (ranks(values) for values in (proxy, truth))
     n, groups = len(a_N), min(len(a_N), MOST_GROUPS)
     group_N = np.random.default_rng(0).permutation(n) % groups
     left_out = []
@@ -205,10 +217,7 @@ def _jackknifed(a_N: Floats, b_N: Floats) -> tuple[float, float]:
         kept = group_N != group
         r = _correlation(_without(a_N, kept), _without(b_N, kept))
         left_out.append(float(_z(r, int(kept.sum()))))
-    error = float(np.sqrt((groups - 1) / groups * ((np.array(left_out) - np.mean(left_out)) ** 2).sum()))
-    z, reach = float(_z(_correlation(a_N, b_N), n)), t_quantile(groups - 1) * error
-    low, high = _population(np.tanh([z - reach, z + reach]))
-    return float(low), float(high)
+    return float(_z(_correlation(a_N, b_N), n)), np.array(left_out)
 
 
 def _without(ranks_N: Floats, kept: Mask) -> Floats:

@@ -111,6 +111,9 @@ def _print(result: MeasureResult, archai: bool) -> None:
             noise(model.result["latency"]),
         )
     out.print(grid)
+    out.print(
+        "interval: 95 %, of these repeats; the machine's speed may change until the next measurement", style="dim"
+    )
     for model in result.models:
         if model.result.get("token_time"):
             speed = 1 / model.result["token_time"]["seconds"]

@@ -193,6 +193,12 @@ def print_front(result: FrontResult) -> None:
     if result.over_limit:
         left_out = [f"{short(row['decoder_params'])} ({'; '.join(row['exceeded'])})" for row in result.over_limit]
         out.print(f"measured above a limit, so left out: {cell(', '.join(left_out))}", style="yellow")
+    if any(row["close"] for row in result.front):
+        out.print(
+            "close: within a limit by less than two measurements on a shared machine may differ, 5 %; limits 5 % lower "
+            "leave room",
+            style="dim",
+        )
     if result.seeds is not None:
         _print_seeds(result, result.seeds)
     out.print(f"key {result.key[:10]}; pick a model to train: plait front pick {result.key[:10]}", style="dim")
@@ -266,7 +272,8 @@ def verdict(row: Row) -> str:
     if not row["within"]:
         return "[bold red]above[/]: " + cell("; ".join(row["exceeded"]))
     noisy = any(row[quantity.column].get("noisy") for quantity in in_rows([row]).values())
-    return "[yellow]within, noisy[/]" if noisy else "within"
+    words = ("close" if row["close"] else "within") + (", noisy" if noisy else "")
+    return words if words == "within" else f"[yellow]{words}[/]"
 
 
 def _measured_and_predicted(entry: Row | None) -> tuple[str, str]:

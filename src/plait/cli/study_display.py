@@ -62,7 +62,7 @@ def print_proxies(result: Findings) -> None:
         style="dim",
     )
     out.print(result.noise_statement, style="dim")
-    out.print(best(result.rankings))
+    paragraph(out, best(result))
 
 
 def _correlation(value: float) -> str:
@@ -91,7 +91,7 @@ def print_placement(result: PlacementFindings) -> None:
     shown |= {"perplexity": "right", f"against_{result.baseline.pattern.name}": "right", "FLOPs_per_token": "right"}
     grid = table(**shown)
     for row in result.rows:
-        pattern, change = row.pattern, row.against(result.baseline)
+        pattern, change = row.pattern, result.change(row)
         numbers = (
             str(pattern.attention),
             f"{pattern.p:.3g}" if pattern.p else "–",

@@ -52,7 +52,8 @@ ENOUGH = 0.3  # fraction of repeats that must be calm
 class Timing(Result):
     """The result of one measurement, and how reliable it is.
 
-    low, high   95 % interval of the estimate, from order statistics
+    low, high   95 % interval of the estimate, from order statistics: of these repeats. The machine's speed may have
+                changed by the next measurement, which no repeat of this one shows
     spread      interquartile range of the repeats used, over their median
     calm        share of the repeats that no other process interrupted (of all, where only the wall's clock is there)
     drift       how much slower than its best the calibration kernel was at worst, in the rounds used

@@ -142,10 +142,10 @@ def _read_line(process: subprocess.Popen[str]) -> Any:
 
 def _user_mixers(arch: Architecture) -> list[dict[str, str]]:
     """Source files of the mixers that are not plait's own."""
-    for options in arch.layers:
-        if options.name not in MIXERS.lines and options.source is None:
+    for mixer in (part for layer in arch.layers for part in layer.parts):
+        if mixer.name not in MIXERS.lines and mixer.source is None:
             raise UserError(
-                f"memory is measured in a separate process, which does not know '{options.name}': put the mixer into a "
+                f"memory is measured in a separate process, which does not know '{mixer.name}': put the mixer into a "
                 "file and load it with `plait.load_mixer`."
             )
     return [source.as_dict() for source in arch.mixer_sources.values()]

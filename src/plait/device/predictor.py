@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from plait.device.measurements import AnswerPredictor
 
 Ints = NDArray[np.integer]
+LEAST_ALIKE = 4  # whole models with one embedding and head that tell what they need beyond their parts
 LEAST_ERROR = 0.02  # smallest relative error of a prediction for a whole model, however well its parts are known
 
 
@@ -49,6 +50,7 @@ LEAST_ERROR = 0.02  # smallest relative error of a prediction for a whole model,
 #: uncertainty; `activations`, bytes at the part's own peak; `state`, bytes that it adds to the state.
 PartTable = dict[str, Floats]
 DEVIATION = "deviation of "
+KEPT, MEMORY_ERROR = "kept", "memory error"  # only of headers: see `Predictor._kept_with`
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Predictor:
             if quantity.predicted == SUM and (not quantity.optional or name in known)
         ]
         self._surfaces: dict[tuple[str, str], Surface] = {}  # kind of layer, column
+        self._kept: dict[Header, tuple[float, float]] = {}
 
     # ---- single architectures
 
@@ -116,10 +119,12 @@ class Predictor:
         self._fill(
             table, slice(None), EMBEDDING_AND_HEAD, [of_embedding_and_head(header, self.setting) for header in headers]
         )
+        for place, header in enumerate(headers):
+            table[KEPT][place], table[MEMORY_ERROR][place] = self._kept_with(header)
         return table
 
     def empty_table(self, size: int) -> PartTable:
-        columns = [*self.sums, *(DEVIATION + name for name in self.sums), "activations", "state"]
+        columns = [*self.sums, *(DEVIATION + name for name in self.sums), "activations", "state", KEPT, MEMORY_ERROR]
         return {name: np.zeros(size) for name in columns}
 
     def compose(
@@ -143,9 +148,9 @@ class Predictor:
             factor, error = self._composition[name]
             mean_N = factor * sums[name]
             predicted[name] = _around(mean_N, NORMAL * np.hypot(factor * sums[DEVIATION + name], error * mean_N))
-        kept, memory_error = self._kept
-        memory_N = weights_N + self._held_before(state_N) + highest_N + kept
-        return {**predicted, "memory": _around(memory_N, NORMAL * memory_error * memory_N)}
+        memory_N = weights_N + self._held_before(state_N) + highest_N + embedding_and_head[KEPT][header_N]
+        reach_N = NORMAL * embedding_and_head[MEMORY_ERROR][header_N] * memory_N
+        return {**predicted, "memory": _around(memory_N, reach_N)}
 
     # ---- contents of the profile
 
@@ -240,7 +245,7 @@ class Predictor:
             if architecture(point.spec).source_hash != point.source:
                 continue
             parts = Predictor(self.profile, point.setting(self.profile.common))
-            parts.__dict__.update(_composition=dict.fromkeys(self.sums, (1.0, 0.0)), _kept=(0.0, 0.0))
+            parts.__dict__["_checks"] = []
             parts._surfaces = self._surfaces
             predicted = parts.predict([point.spec])
             checks.append((point, {name: float(prediction.mean[0]) for name, prediction in predicted.items()}))
@@ -257,15 +262,15 @@ class Predictor:
                 factors[name] = float(np.exp(middle)), _error(ratio - middle)
         return factors
 
-    @cached_property
-    def _kept(self) -> tuple[float, float]:
-        """Bytes that libraries allocate for themselves, and the remaining relative error."""
-        if not self._checks:
-            return 0.0, 2 * LEAST_ERROR
-        surplus = np.array([point.memory - parts["memory"] for point, parts in self._checks])
-        whole = np.array([point.memory for point, _ in self._checks])
-        middle = float(np.median(surplus))
-        return middle, _error((surplus - middle) / whole)
+    def _kept_with(self, header: Header) -> tuple[float, float]:
+        """Bytes that libraries allocate for themselves, and the remaining relative error: of the whole models with this
+        embedding and head, at any width, if there are enough. Those of another space may be a hundred times as
+        large."""
+        like = _at_any_width(header)
+        if like not in self._kept:
+            alike = [check for check in self._checks if _at_any_width(parse(check[0].spec).header) == like]
+            self._kept[like] = _surplus(alike if len(alike) >= LEAST_ALIKE else self._checks)
+        return self._kept[like]
 
     def _held_before(self, state_N: Floats) -> Floats:
         """Bytes of the state before a step, which is kept until the new state is complete."""
@@ -279,6 +284,20 @@ def predictor_of(profile: Profile, setting: Setting) -> Predictor | AnswerPredic
     from plait.device.measurements import AnswerPredictor
 
     return AnswerPredictor(profile, setting)
+
+
+def _at_any_width(header: Header) -> Header:
+    return header.replace({"d": Header().d, "d_embed": 0})
+
+
+def _surplus(checks: Sequence[tuple[Point, dict[str, float]]]) -> tuple[float, float]:
+    """The bytes that whole models need beyond their parts, and the remaining relative error."""
+    if not checks:
+        return 0.0, 2 * LEAST_ERROR
+    surplus = np.array([point.memory - parts["memory"] for point, parts in checks])
+    whole = np.array([point.memory for point, _ in checks])
+    middle = float(np.median(surplus))
+    return middle, _error((surplus - middle) / whole)
 
 
 def _error(off_N: Floats) -> float:

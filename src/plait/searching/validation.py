@@ -5,6 +5,9 @@ A 95 % interval is wrong one time in twenty. So that limits really hold, a candi
 by the nearest candidate on the front that should be within it, and listed separately; if there is none it stays,
 flagged.
 
+One measurement decides, and those it is lucky for are kept. So a candidate within a limit by less than measurements
+repeat themselves (`CLOSE`) is marked: measured again, it may be above (`benchmarks/device_intervals.py`).
+
 Letters: N candidates of the front, M objectives.
 
 Early check of limits: limits that no model of the space can meet are rejected before minutes of profiling.
@@ -36,13 +39,14 @@ from plait.space.constraints import Limits
 
 Floats = NDArray[np.float64]
 NEIGHBOURS = 3  # tried in place of a candidate above a limit
+CLOSE = 0.05  # two measurements of a model, minutes apart on a shared machine, may differ by this much
 
 #: Spec → its measurement, None without one. The second argument: measure again, because the first was noisy.
 Measure = Callable[[str, bool], "Record | None"]
 
 
 #: A row of `plait search --json`: `spec`, exact columns, an `Entry` per quantity of the device under its
-#: `Quantity.column`, then `within`, `exceeded` and `measurement`.
+#: `Quantity.column`, then `within`, `exceeded`, `close` and `measurement`.
 DocumentRow = dict[str, Any]
 
 
@@ -166,16 +170,20 @@ def measured_row(row: Row, limits: Limits, measure: Measure) -> tuple[DocumentRo
 
 
 def describe(row: Row, limits: Limits, record: Record | None) -> DocumentRow:
-    """A row of a front with its measurement. `within`: whether it satisfies every limit; None if not measured."""
+    """A row of a front with its measurement. `within`: whether it satisfies every limit; None if not measured. `close`:
+    the limits that it satisfies by less than `CLOSE`, of quantities that vary between measurements."""
     exact = {name: value for name, value in row.items() if name.removesuffix("_high") not in on_device()}
     measured = values(record) if record is not None else {}
     exceeded = limits.exceeded({**exact, **measured})
     within = None if set(limits.on_device) - set(measured) else not exceeded
+    varying = {name: value for name, value in measured.items() if record and "low" in record.result[name]}
+    close = [name for name, limit in limits.values if (1 - CLOSE) * limit < varying.get(name, 0.0) <= limit]
     # Optional quantities have a column only if they were predicted, measured or limited.
     known = {**row, **measured, **limits.as_dict()}
     shown = [q for name, q in on_device().items() if not q.optional or name in known]
     both = {q.column: _entry(row, q, record) for q in shown}
-    return {**exact, **both, "within": within, "exceeded": exceeded, "measurement": record.key if record else None}
+    key = record.key if record else None
+    return {**exact, **both, "within": within, "exceeded": exceeded, "close": close, "measurement": key}
 
 
 def _entry(row: Row, q: Quantity, record: Record | None) -> Entry:

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from plait.analysis.intervals import mean_interval
 from plait.analysis.paired import Compared, compare_losses
 from plait.analysis.placement import letters_of
 from plait.analysis.seed_noise import seed_noise
@@ -163,14 +162,6 @@ class Row:
     def perplexity(self) -> float:
         return perplexity_of(self.loss)
 
-    def against(self, other: Row, noise: float | None = None) -> Change:
-        """How much higher this perplexity is, from the differences of runs with the same seed, which saw the same
-        batches. `noise`: the standard deviation between seeds, in nats."""
-        gaps = np.subtract(self.losses, other.losses)
-        interval = mean_interval(gaps)
-        low_high = None if interval is None else (_share(interval[0]), _share(interval[1]))
-        return Change(_share(float(gaps.mean())), low_high, _share(noise or 0.0))
-
 
 def _share(nats: float) -> float:
     return math.expm1(min(nats, MOST_NATS))
@@ -178,17 +169,12 @@ def _share(nats: float) -> float:
 
 @dataclass(frozen=True)
 class Change:
-    """The relative difference of two perplexities, with its 95 % interval if there are several seeds. `noise` is the
-    relative difference that one standard deviation between seeds makes."""
+    """The relative difference of two perplexities, with its 95 % interval if there are several seeds. `surely_more`:
+    whether the interval lies above zero and the difference is not smaller than the noise; or all seeds diverged."""
 
     value: float
     interval: tuple[float, float] | None
-    noise: float = 0.0
-
-    @property
-    def surely_more(self) -> bool:
-        """Whether the interval lies above zero and the difference is not smaller than the noise."""
-        return self.interval is not None and self.interval[0] > 0 and self.value >= self.noise
+    surely_more: bool = False
 
     def __str__(self) -> str:
         value = percent(self.value, 1, sign=True)
@@ -209,22 +195,43 @@ class PlacementFindings:
         """The standard deviation of a loss between seeds, in nats, pooled over all patterns."""
         return seed_noise(row.losses for row in self.rows)
 
+    @cached_property
+    def _compared(self) -> Compared:
+        return compare_losses({row.pattern.name: dict(enumerate(row.losses)) for row in self.rows}, draws=2)
+
+    def change(self, row: Row) -> Change:
+        """How much higher its perplexity is than the baseline's. The runs of one seed saw the same batches, so they are
+        paired, and the noise that is left is pooled over all patterns: on its own, a pattern with two or three seeds is
+        hardly ever distinguishable from the baseline, however much worse it is."""
+        if row is self.baseline:
+            return Change(0.0, None)
+        ends = self.baseline.pattern.name, row.pattern.name
+        pair = next(pair for pair in self._compared.pairs if (pair.a, pair.b) == ends)
+        more, interval = -pair.difference, pair.interval
+        if interval is None:
+            return Change(_share(more), None, surely_more=more == math.inf)
+        low, high = -interval[1], -interval[0]
+        return Change(_share(more), (_share(low), _share(high)), surely_more=low > 0 and more >= (self.noise or 0.0))
+
     @property
     def statement(self) -> str:
-        """The result in one sentence: how few attention layers are not surely worse than the baseline's."""
+        """The result in one sentence: how few attention layers are not surely worse than the baseline's, and how much
+        worse they may be."""
         if self.study.seeds < 2:
             return "One seed cannot separate differences from noise; give --seeds 3 or more."
         base = self.baseline
         fewer = [row for row in self.rows if row.pattern.attention < base.pattern.attention]
-        good = [row for row in fewer if not row.against(base, self.noise).surely_more]
+        good = [row for row in fewer if not self.change(row).surely_more]
         if not good:
             return f"Every pattern with less attention than {base.pattern.name} has a significantly higher perplexity."
         least = min(good, key=lambda row: (row.pattern.attention, row.loss))
-        blocks, saved = least.pattern.attention, 1 - least.flops / base.flops
+        blocks, saved, change = least.pattern.attention, 1 - least.flops / base.flops, self.change(least)
+        most = change.interval[1] if change.interval else 0.0
+        excluded = f" Up to {percent(most, 1)} more is not excluded." if most > 0 else ""
         return (
             f"With {blocks} attention block{'s' * (blocks != 1)} instead of {base.pattern.attention}, "
             f"{least.pattern.name} is not significantly worse than {base.pattern.name}: "
-            f"perplexity {least.against(base)}, {abs(100 * saved):.0f} % {'fewer' if saved >= 0 else 'more'} FLOPs."
+            f"perplexity {change}, {abs(100 * saved):.0f} % {'fewer' if saved >= 0 else 'more'} FLOPs.{excluded}"
         )
 
     def as_dict(self) -> dict[str, object]:
@@ -241,7 +248,7 @@ class PlacementFindings:
         }
 
     def _entry(self, row: Row) -> dict[str, object]:
-        change = row.against(self.baseline)
+        change = self.change(row)
         return {
             "pattern": row.pattern.name,
             "letters": row.pattern.letters,

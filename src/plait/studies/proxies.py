@@ -9,7 +9,6 @@ steps. Every training and every score has its own record, so an interrupted stud
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.resources import files
@@ -19,6 +18,8 @@ from typing import Any
 import numpy as np
 
 from plait.algorithms.proxies import PROXIES, Windows, load_proxy
+from plait.analysis.best_proxy import BestProxy, best_proxy
+from plait.analysis.pareto import Floats
 from plait.analysis.rank import common_ratio, spearman, spearman_interval
 from plait.analysis.seed_noise import seed_noise
 from plait.core.errors import UserError
@@ -178,9 +179,16 @@ class Findings:
         losses = [row["loss"] for row in self.rows]
         return min(losses), max(losses)
 
+    @cached_property
+    def best(self) -> BestProxy | None:
+        """Indices into `rankings`."""
+        return best_proxy([self._scores(ranking.proxy) for ranking in self.rankings], self._scores("loss", -1.0))
+
+    def _scores(self, name: str, sign: float = 1.0) -> Floats:
+        return sign * np.array([row[name] for row in self.rows], dtype=np.float64)
+
     def _ranking(self, name: str) -> Ranking:
-        guess = np.array([row[name] for row in self.rows], dtype=np.float64)
-        truth = -np.array([row["loss"] for row in self.rows])
+        guess, truth = self._scores(name), self._scores("loss", -1.0)
         flops, train = (sum(row.get(key, 0) for row in self.rows) for key in (f"{name}_flops", "train_flops"))
         common = {top: common_ratio(guess, truth, top) for top in TOPS}
         return Ranking(name, spearman(guess, truth), spearman_interval(guess, truth), common, flops / train)
@@ -197,6 +205,13 @@ class Findings:
             "seeds": study.seeds,
             "noise": self.noise,
             "rankings": [ranking.as_dict() for ranking in self.rankings],
+            "best": None
+            if self.best is None
+            else {
+                "proxy": self.rankings[self.best.best].proxy,
+                "related": self.best.related,
+                "tied": [self.rankings[at].proxy for at in self.best.tied],
+            },
             "models": rows,
             "cost": {name: sum(row[name] for row in self.rows) for name in ("train_flops", "seconds")},
         }
@@ -242,22 +257,37 @@ def counts(job: Job) -> dict[str, int]:
     }
 
 
-def best(rankings: Sequence[Ranking]) -> str:
-    """In words: the best proxy, the best free one, and the rank of decoder parameters."""
+def best(findings: Findings) -> str:
+    """In words: the best proxy and how sure that is, the best free one, and the rank of decoder parameters."""
+    rankings = findings.rankings
     ranked = [ranking for ranking in rankings if not math.isnan(ranking.src)]
     if not ranked:
         return "Every proxy gives all of these models the same score, so none ranks them."
     free = [ranking for ranking in ranked if ranking.cost == 0]
     first = ranked[0]
     text = f"{first.proxy} ranks models best (SRC {first.src:.2f}) at {cost_text(first.cost)} of the training FLOPs"
-    if first.interval is None or first.interval[0] <= 0:
-        text += ", which may be chance with so few models: give more --models"
     if first not in free and free:
         text += f"; of the free ones, {free[0].proxy} does (SRC {free[0].src:.2f})"
+    text += certainty(findings.best, len(ranked))
     place = next((place for place, ranking in enumerate(ranked, start=1) if ranking.proxy == "decoder_params"), None)
     if place is None:
         return f"{text}. Decoder parameters are the same for all."
     return f"{text}. Decoder parameters are number {place} of {len(rankings)} (SRC {ranked[place - 1].src:.2f})."
+
+
+def certainty(found: BestProxy | None, proxies: int) -> str:
+    """In words: whether the best of so many proxies is better than the best of as many that know nothing, and than the
+    others. Proxies that are the same for all models do not count."""
+    if found is None:
+        return ""
+    if not found.related:
+        return f". The best of {proxies} proxies that know nothing would often look as good: give more --models"
+    others, tied = proxies - 1, len(found.tied)
+    if not others:
+        return ""
+    if others == 1:
+        return ". The other one " + ("is not distinguishable from it" if tied else "ranks them worse")
+    return f". {tied} of the {others} others {'is' if tied == 1 else 'are'} not distinguishable from it"
 
 
 def cost_text(cost: float) -> str:
