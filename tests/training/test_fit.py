@@ -90,7 +90,7 @@ def test_a_model_too_large_for_the_memory_leaves_no_run(tmp_path):
     assert not list(tmp_path.glob("train-*"))
 
 
-@pytest.mark.parametrize(("steps", "message"), [(2.5, "--steps 2.5: write a whole number"), ("5", "--steps '5': write")])
+@pytest.mark.parametrize(("steps", "message"), [(2.5, "--steps 2.5: write a whole"), ("5", "--steps '5': write")])
 def test_steps_that_are_no_whole_number_are_refused(steps, message):
     with pytest.raises(UserError, match=message):
         Budget(steps=steps)

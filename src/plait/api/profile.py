@@ -132,12 +132,10 @@ def _begun(path: Path, setting: Setting) -> Profile:
 def _extend(
     growing: Profile, component_sets: Any, settings: list[Setting], until: float, path: Path, on_progress: OnProgress
 ) -> None:
-    from plait.device.features import EMBEDDING_AND_HEAD
     from plait.device.profiling import extend_profile
 
     def report(point: Point, over: float) -> None:
-        what = "embedding and head of" if point.what == EMBEDDING_AND_HEAD else point.what
-        on_progress(f"{what} {point.spec}", round(SHARES * min(1.0, over)), SHARES)
+        on_progress(point.heading, round(SHARES * min(1.0, over)), SHARES)
         if len(growing.points) % SAVE_EVERY == 0:
             growing.save(path)
 

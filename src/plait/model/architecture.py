@@ -208,11 +208,11 @@ def options_of(layer: Layer, mixers: Mapping[str, type[MixerOptions]] | None = N
 
 def _presets_called(name: str, presets: Sequence[str], most: int = 3) -> str:
     """The presets of a family such as gpt2 or llama, which is what its name alone asks for."""
-    found = [preset for preset in presets if name.lower() in preset]
-    if not found or len(name) < 3:
+    family = [preset for preset in presets if name.lower() in preset]
+    if not family or len(name) < 3:
         return ""
-    more = f" and {len(found) - most} more: plait list presets --match {name}" if len(found) > most else ""
-    return f" Presets: {', '.join(found[:most])}{more}."
+    more = f" and {len(family) - most} more: plait list presets --match {name.lower()}" if len(family) > most else ""
+    return f" Presets: {', '.join(family[:most])}{more}."
 
 
 def _check_links(spec: Spec, arch: Architecture) -> None:

@@ -238,7 +238,7 @@ _TAKES = {bool: "true or false", int: "a whole number", float: "a number", tuple
 
 _WIDTH = " The width is d, as in d=512."
 _DEPTH = " Depth is the number of layers: (attn mlp)x12."
-_SEQ = " The sequence length is no part of an architecture: give --seq-len."
+_SEQ = " A spec does not say the sequence length: give --seq-len."
 #: What other programs call a header key, and where in a spec, or outside, it is said.
 _ELSEWHERE = {
     **dict.fromkeys(("d_model", "dim", "width", "hidden", "hidden_size", "n_embd"), _WIDTH),

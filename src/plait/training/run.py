@@ -353,8 +353,8 @@ def open_run(run: str | Path | Run, root: Path = RUNS) -> Run:
     runs = sorted(root.glob(f"{_PREFIX}*/run.json"), key=lambda path: path.stat().st_mtime)
     names = [path.parent.name for path in runs]
     if run == "latest" and runs:
-        usable = [found for found in (Run(path.parent) for path in runs) if found.usable]
-        return usable[-1] if usable else Run(runs[-1].parent)
+        newest = [Run(path.parent) for path in reversed(runs)]
+        return next((candidate for candidate in newest if candidate.usable), newest[0])
     wanted = run.removeprefix(_PREFIX)[:_SHORT_KEY]
     matching = [name for name in names if wanted and name.removeprefix(_PREFIX).startswith(wanted)]
     if len(matching) == 1:
