@@ -132,7 +132,15 @@ def test_a_mistake_is_one_message(plait: Any, name: str) -> None:
         ("show", "missing argument"),
         ("show attn --seq 0", "invalid value for '--seq-len' / '--seq'"),
         ("show attn --sqe 1", "no such option: --sqe"),
-        ("check attn --d x", "invalid value for '--d'"),
+        ("check attn --d x", "invalid value for '--d': write a whole number, such as 4096."),
+        ("show attn --seq 16K", "'--seq': write a whole number, such as 4096."),
+        ("show attn --seq 0", "'--seq': must be greater than or equal to 1."),
+        ("design my.txt", "unexpected argument 'my.txt': `design` takes options only. Put a value that has spaces in"),
+        ("list presets llama", "unexpected argument 'llama': `list` takes kind."),
+        (
+            "train attn --data builtin:dna",
+            "--flops; given: none. For example --time 10m, --tokens 20M or --steps 1000.",
+        ),
     ],
 )
 def test_a_wrong_command_line_is_one_message_as_well(plait: Any, arguments: str, message: str) -> None:

@@ -52,7 +52,8 @@ def test_hf(run, tmp_path):
     found = json.loads(plait("export", run, "--to", "hf", "-o", target, "--force", "--json").stdout)
     assert found["largest_difference"] <= 1e-5
     assert found["output"] == str(target)
-    assert found["load_with"] == f'AutoModelForCausalLM.from_pretrained("{target}")'
+    assert found["load_with"] == f'AutoModelForCausalLM.from_pretrained("{target}", trust_remote_code=True)'
+    assert f"load with: {found['load_with']}" in said.stdout
 
 
 @pytest.mark.slow
@@ -63,6 +64,7 @@ def test_onnx(run, tmp_path):
     found = json.loads(plait("export", run, "--to", "onnx", "-o", target, "--json").stdout)
     assert found["length"] == 8
     assert found["largest_difference"] <= 1e-4
+    assert found["load_with"] == f'onnxruntime.InferenceSession("{target}")'
     assert target.is_file()
 
 

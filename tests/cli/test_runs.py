@@ -129,7 +129,8 @@ def test_another_store(plait: Any, filled: list[Record], monkeypatch: pytest.Mon
 
 def test_show(plait: Any, filled: list[Record]) -> None:
     key = filled[1].key
-    assert json.loads(plait("runs", "show", key[:8], "--json").stdout) == filled[1].document()
+    for name in (key[:8], f"train-{key[:10]}"):  # as other commands call a run
+        assert json.loads(plait("runs", "show", name, "--json").stdout) == filled[1].document()
     assert json.loads(plait("runs", "show", "latest", "--json").stdout) == filled[-1].document()
     shown = dict(line.split(maxsplit=1) for line in plait("runs", "show", key[:8]).stdout.splitlines())
     assert shown["key"].strip() == key

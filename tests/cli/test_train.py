@@ -29,6 +29,9 @@ def test_json_has_what_others_rely_on(plait, tmp_path, monkeypatch):
     assert found["loss"] > found["entropy"]
     again = plait("train", *SMALL, "--steps", "5")
     assert "already trained" in again.stdout
+    assert "MFU" not in again.stdout  # unknown here
+    at = found["folder"]
+    assert again.stdout.endswith(f"trained weights: {at}\nnext: plait eval {at}; plait export {at} --to hf\n")
 
 
 def test_recipe_keys_and_published_recipes(plait, tmp_path, monkeypatch):

@@ -82,7 +82,7 @@ def test_plain_text_of_other_endings_is_text(tmp_path: Path, opened, name: str) 
             "UTF-16 from some editor, grüße".encode("utf-16"),
             "begins as UTF-16 does: `iconv -f UTF-16 -t UTF-8",
         ),
-        ("a.txt", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" * 20, "probably no text at all: move it to another folder"),
+        ("a.txt", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" * 20, "probably no text at all: convert it"),
         ("a.txt", b"ab", "has 2 bytes: too few"),
         ("a.jsnl", b"{}", "cannot tell what 'a.jsnl' holds. Did you mean '.jsonl'"),
         ("a.jsonl", b"", "holds no text to train on"),

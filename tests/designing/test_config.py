@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import plait
+from plait.analysis.forecast import SO_FEW_STEPS
 from plait.core.errors import UserError
 from plait.designing import workflow
 from plait.designing.config import SHARES, DesignConfig, TrainFor, with_vocab
@@ -208,7 +209,8 @@ def test_the_next_steps_go_on_where_the_design_ended(tmp_path: Path, monkeypatch
     document: Any = {
         "config": given.as_dict(), "pick": {"spec": "d=8 | attn", "pattern": "attn"}, "budget": {"tokens": 1e6},
         "train": {"recipe": {"lr": 0.1}, "folder": "my runs/train-1"}, "cut": [],
-        "race": {"architectures": [{"spec": "d=8 | attn"}], "notes": []}, "not_distinguishable": ["attn", "gla"],
+        "race": {"architectures": [{"spec": "d=8 | attn"}], "notes": [], "verdict": "not distinguishable"},
+        "not_distinguishable": ["attn", "gla"],
     }  # fmt: skip
     document["commands"] = workflow.commands(document, given)
     with open_store(None) as store:
@@ -216,6 +218,12 @@ def test_the_next_steps_go_on_where_the_design_ended(tmp_path: Path, monkeypatch
     assert settle["to"] == "settle the choice"
     assert settle["command"] == document["commands"][0].replace("--time 45s", "--time 3m")
     assert settle["command"] != document["commands"][0]
+    assert " --train-for " in settle["command"]
+    blind = {**document, "race": {**document["race"], "verdict": f"not distinguishable {SO_FEW_STEPS}"}}
+    asked = replace(given, train_for=given.budget)
+    with open_store(None) as store:
+        assert " --train-for " not in workflow.next_steps(blind, given, store)[0]["command"]  # nobody chose so few
+        assert " --train-for " in workflow.next_steps(blind, asked, store)[0]["command"]
     assert use["command"] == "plait export 'my runs/train-1' --to hf"
     assert longer["command"] == document["commands"][-1]
     document["not_distinguishable"] = ["attn"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,9 @@ def test_a_failed_save_leaves_the_old_file_and_no_draft(
             profile.save(tmp_path / "box.json")
     assert Profile.load(tmp_path / "box.json").points == profile.points
     assert [path.name for path in tmp_path.iterdir()] == ["box.json"]
+
+
+def test_progress_says_what_a_point_is_in_words(machine: Any, fill: Fill) -> None:
+    point = fill(machine, Setting()).points[0]
+    assert replace(point, what="outside", spec="d=8 vocab=9").heading == "embedding and head of d=8 vocab=9"
+    assert replace(point, what="layer", spec="gla").heading == "layer gla"

@@ -129,6 +129,19 @@ def test_an_unregistered_mixer_is_unknown() -> None:
         architecture("d=64 | echo")
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("gpt2", r"Presets: gpt2-124m, gpt2-355m, gpt2-774m and \d+ more: plait list presets --match gpt2\."),
+        ("Llama", r"Presets: [a-z0-9.-]*llama"),
+        ("mamba4", r"Did you mean 'mamba"),
+    ],
+)
+def test_the_name_of_a_family_points_to_its_presets(name: str, hint: str) -> None:
+    with pytest.raises(UserError, match=hint):
+        architecture(name)
+
+
 def test_layers_that_share_biases_must_have_equal_heads() -> None:
     with pytest.raises(SpecError, match="cannot share") as caught:
         architecture("d=64 norm=layer | xl-attn[heads=2,shared_bias] xl-attn[heads=4,shared_bias]")

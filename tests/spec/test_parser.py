@@ -78,6 +78,12 @@ ERRORS = [
     # text, column, part of the message
     ("d=512 vocba=50257 | attn", 7, "Did you mean 'vocab'?"),
     ("d=512 zzz=1 | attn", 7, "Known keys: d, vocab"),
+    ("d=512 heads=8 | attn", 7, "It is an option of a mixer: attn[heads=8]."),
+    ("layers=4 | attn", 1, "(attn mlp)x12"),
+    ("d_model=512 | attn", 1, "The width is d"),
+    ("attn x 4", 8, "to repeat layers, write (attn mlp)x12"),
+    ("attn*4", 5, "to repeat layers, write (attn mlp)x12"),
+    ("attn × 4", 6, "to repeat layers, write (attn mlp)x12"),
     ("d=512 d=4 | attn", 7, "twice"),
     ("d=512 tie | attn", 7, "needs a value"),
     ("d= | attn", 4, "expected a value for 'd'"),

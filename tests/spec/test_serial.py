@@ -61,7 +61,7 @@ def test_load_refuses(tmp_path: Path) -> None:
         (str(tmp_path / "none.json"), "there is no file"),
         (tmp_path / "none.json", "cannot read 'none.json'"),
         (tmp_path / "bytes.txt", "not UTF-8"),
-        (tmp_path / "folder.txt", "cannot read 'folder.txt'"),
+        (tmp_path / "folder.txt", "is a folder: give a spec"),
         (tmp_path / "spec.toml", "ends in .json"),
     ]:
         with pytest.raises(SpecError, match=message):

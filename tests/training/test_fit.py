@@ -16,12 +16,13 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
+from plait.model.architecture import architecture
 from plait.records import open_store
 from plait.training import checkpoint
 from plait.training.distributed import Processes
 from plait.training.fit import Interrupted, Options, _Fit, fit, fit_alone
 from plait.training.recipe import Budget, Recipe
-from plait.training.run import folder_of, open_run
+from plait.training.run import Run, folder_of, open_run
 from plait.training.trainer import Diverged
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -94,6 +95,19 @@ def test_all_points_of_the_validation_curve_are_of_one_text(kind, tmp_path):
     assert len({loss for _, loss in points}) == 1
 
 
+def test_a_model_too_large_for_the_memory_leaves_no_run(tmp_path):
+    job = small_job(steps=2)
+    with pytest.raises(UserError, match="smaller width or fewer layers"):
+        run(replace(job, arch=architecture(f"d=100000 vocab={job.corpus.vocab} | (attn mlp)x200")), tmp_path)
+    assert not list(tmp_path.glob("train-*"))
+
+
+@pytest.mark.parametrize(("steps", "message"), [(2.5, "--steps 2.5: write a whole"), ("5", "--steps '5': write")])
+def test_steps_that_are_no_whole_number_are_refused(steps, message):
+    with pytest.raises(UserError, match=message):
+        Budget(steps=steps)
+
+
 def test_latest_is_the_training_that_was_last_asked_for(tmp_path):
     first, second = (run(small_job(steps=2, seed=seed), tmp_path).run for seed in (0, 1))
     assert open_run("latest", tmp_path).name == second
@@ -101,6 +115,9 @@ def test_latest_is_the_training_that_was_last_asked_for(tmp_path):
     assert open_run("latest", tmp_path).name == first
     with pytest.raises(UserError, match="validation loss is nan"):
         run(small_job("mamba", steps=3, warmup=0, lr=1e30), tmp_path)
+    assert open_run("latest", tmp_path).name == first
+    begun = small_job(steps=2, seed=7)
+    Run(folder_of(begun.key, tmp_path)).create(begun, None)  # begun, and stopped before its first checkpoint
     assert open_run("latest", tmp_path).name == first
     diverged = folder_of(small_job("mamba", steps=3, warmup=0, lr=1e30).key, tmp_path)
     with pytest.raises(UserError, match=r"no weights yet: it diverged: the validation loss is nan after 3 steps"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +35,7 @@ class ExportResult(Result):
     length: int | None = None  # onnx: the longest input
     text_tokens_compared: int | None = None  # hf: tokens of a sample text, equal in both tokenizers
     tokenizer: bool | None = None  # gguf: whether the file includes it
-    load_with: str | None = None  # the call; hf: import plait.interop.hf_model first, or trust_remote_code=True
+    load_with: str | None = None  # how a program without plait loads it
 
     def as_dict(self) -> dict[str, Any]:
         return {name: value for name, value in super().as_dict().items() if value is not None}
@@ -96,7 +97,8 @@ def _gguf(run: Run, model: Model, target: Path, force: bool, checking: Callable[
 
     kept = export_gguf(model, run.tokenizer(), target, name=run.name, force=force)
     checking()
-    return ExportResult(run.name, "gguf", str(target), check_gguf(model, target), tokenizer=kept)
+    gap, load_with = check_gguf(model, target), f"llama-cli -m {shlex.quote(str(target))}"
+    return ExportResult(run.name, "gguf", str(target), gap, tokenizer=kept, load_with=load_with)
 
 
 def _hf(run: Run, model: Model, to: str, target: Path, force: bool, checking: Callable[[], None]) -> ExportResult:
@@ -115,7 +117,7 @@ def _hf(run: Run, model: Model, to: str, target: Path, force: bool, checking: Ca
 
     logging.disable_progress_bar()
     checked = check_hf(model, tokenizer, target, tolerance=TOLERANCE if to == "native" else EXACT)
-    trust = ", trust_remote_code=True" if run.arch.mixer_sources else ""  # it runs the copied mixer files
+    trust = ", trust_remote_code=True" if to == "hf" else ""  # a program that imports plait can leave it out
     load_with = f'{loader}.from_pretrained("{target}"{trust})'
     return ExportResult(
         run.name, to, str(target), checked.logits_gap, text_tokens_compared=checked.text_tokens_compared,
@@ -131,7 +133,8 @@ def _onnx(
     longest = (run.seq_len or run.arch.header.max_len or 512) if length is None else length
     export_onnx(model, target, longest, force=force)
     checking()
-    return ExportResult(run.name, "onnx", str(target), check_onnx(model, target, longest), length=longest)
+    gap, load_with = check_onnx(model, target, longest), f'onnxruntime.InferenceSession("{target}")'
+    return ExportResult(run.name, "onnx", str(target), gap, length=longest, load_with=load_with)
 
 
 def imported_run(folder: Path, runs: Path) -> Path:

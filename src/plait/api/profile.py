@@ -140,7 +140,6 @@ def _extend(
     path: Path,
     on_progress: OnProgress,
 ) -> None:
-    from plait.device.features import EMBEDDING_AND_HEAD
     from plait.device.profiling import extend_profile
 
     before = len(growing.points)
@@ -152,10 +151,9 @@ def _extend(
         on_progress(f"at least {needed} measurements", 0, SHARES)
 
     def report(point: Point, over: float) -> None:
-        what = "embedding and head of" if point.what == EMBEDDING_AND_HEAD else point.what
         done = len(growing.points) - before
         count = f"{done} of at least {least}, " if done <= least else ""
-        on_progress(f"{count}{what} {point.spec}", round(SHARES * min(1.0, over)), SHARES)
+        on_progress(f"{count}{point.heading}", round(SHARES * min(1.0, over)), SHARES)
         if len(growing.points) % SAVE_EVERY == 0:
             growing.save(path)
 

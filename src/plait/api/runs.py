@@ -201,5 +201,6 @@ def _texts(where: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _named(store: Store, starts: Sequence[str]) -> list[Record]:
-    records = [store.get(key) for key in dict.fromkeys(store.full_key(start) for start in starts)]
+    keys = (store.full_key(start.removeprefix("train-")) for start in starts)  # a run's name is as good as its key
+    records = [store.get(key) for key in dict.fromkeys(keys)]
     return [record for record in records if record is not None]  # another process may just have removed one

@@ -48,11 +48,9 @@ def command(
     out.print(checked, soft_wrap=True)
     if result.tokenizer is False:
         out.print("the file has no tokenizer: GGUF supports only bytes and byte-level BPE")
-    if result.load_with:
+    if result.text_tokens_compared is not None:
         out.print(f"[green]checked[/]: {result.text_tokens_compared} tokens of a sample text, all equal")
-        alone = result.to == "native" or "trust_remote_code" in result.load_with
-        first = "" if alone else "import plait.interop.hf_model, then "
-        out.print(f"{first}{result.load_with}", markup=False, soft_wrap=True)
+    out.print(f"load with: {result.load_with}", markup=False, soft_wrap=True)
 
 
 def import_command(

@@ -30,6 +30,10 @@ def command(
         print("\n".join(result.names))
     else:
         _print(result.rows())
+        if kind is None:
+            console(stderr=True).print(
+                "plait list KIND shows one of them, plait list MIXER a mixer's options", style="dim"
+            )
 
 
 def _print(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -74,12 +74,32 @@ def fit_help() -> None:
     vars(rich_utils)["Table"] = OptionsTable
 
 
+#: Messages of the library that checks numbers, as they are and as a reader needs them.
+PLAINER = {
+    "Input should be a valid integer, unable to parse string as an integer": "write a whole number, such as 4096",
+    "Input should be a valid number, unable to parse string as a number": "write a number, such as 0.5",
+    "Input should be": "must be",
+}
+EXTRA = "got unexpected extra argument(s)"
+
+
+def _unexpected(extra: str, command: Any) -> str:
+    """The message for arguments too many: a forgotten option name, or a value with spaces and without quotes."""
+    takes = [parameter.name for parameter in command.params if parameter.param_type_name == "argument"]
+    whole = " ".join(takes) if takes else "options only"
+    return f"unexpected argument '{extra}': `{command.name}` takes {whole}. Put a value that has spaces in quotes."
+
+
 def message_of(wrong: Any) -> str:
     """The error that typer would print in a box, as one line that says where to look."""
     text: str = wrong.format_message().replace("\n", " ").rstrip(". ")
     text = text[:1].lower() + text[1:] + ("" if text.endswith("?") else ".")
+    for theirs, ours in PLAINER.items():
+        text = text.replace(theirs, ours)
     if wrong.ctx is None:
         return text
+    if text.startswith(EXTRA):
+        text = _unexpected(text.removeprefix(EXTRA).strip(" ()."), wrong.ctx.command)
     if text.startswith("no such command") and "?" not in text:
         known = wrong.ctx.command.list_commands(wrong.ctx)  # including verbs of packages, which typer does not suggest
         text += did_you_mean(text.split("'")[1], known) or f" Known: {', '.join(known)}."

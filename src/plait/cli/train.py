@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -223,7 +224,7 @@ def _print(result: TrainResult) -> None:
         "tokens": count(result.tokens),
         "FLOPs": short(result.flops),
         "tokens per second": count(result.tokens_per_second),
-        "MFU": "unknown" if result.mfu is None else percent(result.mfu),
+        "MFU": "" if result.mfu is None else percent(result.mfu),
         "time": duration(result.seconds),
     }
     for what, value in rows.items():
@@ -233,3 +234,6 @@ def _print(result: TrainResult) -> None:
     out.print(grid)
     if not result.trained_now:
         out.print("already trained; nothing was computed", style="dim")
+    folder = shlex.quote(result.folder)
+    out.print(f"trained weights: {folder}", style="dim", markup=False, soft_wrap=True)
+    out.print(f"next: plait eval {folder}; plait export {folder} --to hf", style="dim", markup=False, soft_wrap=True)

@@ -107,7 +107,7 @@ def _remedy(block: bytes, path: Path, wrong: int) -> str:
     if wrong == 0 and block[:2] in (b"\xff\xfe", b"\xfe\xff"):  # byte-order marks
         return f"It begins as UTF-16 does: `iconv -f UTF-16 -t UTF-8 {path}` writes it as UTF-8."
     if b"\0" in block:  # in hardly any text, and in most other files
-        return "It has zero bytes, so it is probably no text at all: move it to another folder."
+        return "It has zero bytes, so it is probably no text at all: convert it, or move it out of the folder."
     with path.open("rb") as file:
         file.seek(max(0, wrong - PIECE))
         before = file.read(min(wrong, PIECE))

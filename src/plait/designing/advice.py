@@ -74,9 +74,7 @@ def _why(d: DesignDocument) -> str:
 
 def _rejected(d: DesignDocument) -> str:
     pairs = [pair for pair in d["race"]["paired"] if pair["verdict"] == pair["a"]]
-    if not pairs:
-        return "none; it is not significantly better than any other" if d["race"]["paired"] else ""
-    return _above(pairs)
+    return _above(pairs) if pairs else ""  # the headline already says that none is worse
 
 
 def _undecided(d: DesignDocument) -> str:

@@ -74,7 +74,7 @@ def find(config: DesignConfig, clock: Clock, on_progress: OnProgress, seconds: d
         config.runs,
         seconds=config.share("profile"),
         most=clock.profile_most,
-        on_progress=lambda point, over: on_progress("profile", NEARLY * over, f"{point.what} {point.spec}"),
+        on_progress=lambda point, over: on_progress("profile", NEARLY * over, point.heading),
     )
     on_progress("profile", 1.0, f"{len(profile.points)} measurements")
     seconds["profile"] = time.perf_counter() - begun

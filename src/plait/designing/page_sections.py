@@ -273,7 +273,7 @@ def _candidates(d: DesignDocument) -> Element:
     columns = ("model", ">params", *_columns(d), ">state MB", *([">probe"] if scores else []))
     told = note("Milliseconds with ≈ were measured while the machine was busy; state is that of one sequence.")
     candidates = table(columns, rows, chosen=pick, keys=[row["spec"] for row in ordered], name="candidates")
-    return card(candidates, told, title="The models that were raced, the best first")
+    return card(candidates, told, title="The models that were raced, the lowest forecast first")
 
 
 def _measured(d: DesignDocument) -> Element:

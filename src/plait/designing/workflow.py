@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 import plait
+from plait.analysis.forecast import SO_FEW_STEPS
 from plait.core.units import duration
 from plait.data import open_corpus
 from plait.designing.advice import RULE, advice_points, rivals
@@ -69,8 +70,8 @@ def probe(
 def left_out(config: DesignConfig) -> ProbeDocument:
     """The document of a probe that was skipped."""
     why = (
-        f"the {config.share('probe'):.0f} s that --time {duration(config.seconds)} has for it were too few on this "
-        "machine, at its load"
+        f"of {duration(config.seconds)} it gets {config.share('probe'):.0f} s, too few on this machine, at its load; "
+        "use a longer --time"
     )
     return {
         "protocol": quick(config.tasks).name, "tasks": [], "seeds": {}, "scale": 0.0, "runs": 0, "steps": 0,
@@ -233,13 +234,11 @@ def next_steps(document: DesignDocument, config: DesignConfig, store: Store) -> 
     folder, kept = shlex.quote(document["train"]["folder"]), _kept_in(config, store)
     steps: list[NextStep] = []
     if rivals(document) or document["cut"] or document["race"]["notes"]:
-        time_option = f"--time {config.seconds:g}s"
-        steps.append(
-            {
-                "to": "settle the choice",
-                "command": repeat.replace(time_option, f"--time {_longer(config.seconds)}") + kept,
-            }
-        )
+        longer = repeat.replace(f"--time {config.seconds:g}s", f"--time {_longer(config.seconds)}")
+        if config.train_for is None and SO_FEW_STEPS in document["race"]["verdict"]:
+            # The budget is not the user's, but what was left: more time is to lengthen the trainings, too.
+            longer = longer.replace(f" --train-for {shlex.quote(config.budget.text)}", "")
+        steps.append({"to": "settle the choice", "command": longer + kept})
     steps.append({"to": "use the model", "command": f"plait export {folder} --to hf"})
     steps.append({"to": "train it longer", "command": training + kept})
     return steps

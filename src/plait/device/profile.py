@@ -58,6 +58,11 @@ class Point:
     def as_dict(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name not in ("source", "others") or value}
 
+    @property
+    def heading(self) -> str:
+        """What was measured, for readers: `outside` is a word of the files."""
+        return f"{'embedding and head of' if self.what == 'outside' else self.what} {self.spec}"
+
     def value(self, column: str) -> tuple[float, float]:
         """A quantity by name, or `activations`; and its relative uncertainty in either direction."""
         if column == "activations":

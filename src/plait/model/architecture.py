@@ -199,10 +199,20 @@ def options_of(layer: Layer, mixers: Mapping[str, type[MixerOptions]] | None = N
         known = MIXERS.names()
         from plait.spec import presets  # needed only for error messages
 
-        near = did_you_mean(layer.name, [*known, *presets.names()])
+        near = did_you_mean(layer.name, known) or _presets_called(layer.name, presets.names())
+        near = near or did_you_mean(layer.name, presets.names())
         own = "" if near else " One of your own: --mixers my_mixer.py, or plait.load_mixer in Python."
         raise OptionError(f"unknown mixer '{layer.name}'.{near} Known: {', '.join(known)}.{own}")
     return MIXERS.load(layer.name).from_layer(layer)
+
+
+def _presets_called(name: str, presets: Sequence[str], most: int = 3) -> str:
+    """The presets of a family such as gpt2 or llama, which is what its name alone asks for."""
+    family = [preset for preset in presets if name.lower() in preset]
+    if not family or len(name) < 3:
+        return ""
+    more = f" and {len(family) - most} more: plait list presets --match {name.lower()}" if len(family) > most else ""
+    return f" Presets: {', '.join(family[:most])}{more}."
 
 
 def _check_links(spec: Spec, arch: Architecture) -> None:

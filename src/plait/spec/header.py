@@ -236,10 +236,24 @@ _FIELDS = {spec.name: spec for spec in fields(Header)}
 _TAKES = {bool: "true or false", int: "a whole number", float: "a number", tuple: "whole numbers such as 2000/10000"}
 
 
+_WIDTH = " The width is d, as in d=512."
+_DEPTH = " Depth is the number of layers: (attn mlp)x12."
+_SEQ = " A spec does not say the sequence length: give --seq-len."
+#: What other programs call a header key, and where in a spec, or outside, it is said.
+_ELSEWHERE = {
+    **dict.fromkeys(("d_model", "dim", "width", "hidden", "hidden_size", "n_embd"), _WIDTH),
+    **dict.fromkeys(("layers", "n_layers", "n_layer", "depth", "num_layers"), _DEPTH),
+    **dict.fromkeys(("seq", "seq_len", "context", "block_size", "ctx"), _SEQ),
+    **dict.fromkeys(("heads", "n_heads", "n_head"), " It is an option of a mixer: attn[heads=8]."),
+    **dict.fromkeys(("d_ff", "ffn", "inner"), " It is an option of a mixer: mlp[inner=2048]."),
+    "vocab_size": " Did you mean 'vocab'?",
+}
+
+
 def coerce(key: str, raw: object) -> Value:
     """`raw` as the type of the key's default; an int is accepted for a float or for a list of one."""
     if key not in _FIELDS:
-        hint = did_you_mean(key, _FIELDS) or f" Known keys: {', '.join(_FIELDS)}."
+        hint = _ELSEWHERE.get(key.lower()) or did_you_mean(key, _FIELDS) or f" Known keys: {', '.join(_FIELDS)}."
         raise HeaderError(f"unknown header key {quoted(key)}.{hint}", key)
     choices: tuple[str, ...] = _FIELDS[key].metadata["choices"]
     kind: type = type(_FIELDS[key].default)

@@ -60,6 +60,8 @@ def load(text_or_path: str | os.PathLike[str]) -> Spec:
             f"{quoted(Path(text).name)} is a Python file, but a spec is needed here. Load your own mixer with "
             "--mixers, or in Python with `plait.load_mixer`, and use its name in a spec"
         )
+    if "/" in text and os.path.isdir(text):
+        raise SpecError(f"{quoted(text)} is a folder: give a spec, the name of a preset, or a spec file")
     looks_like_file = text.lower().endswith(SUFFIXES) and "|" not in text and "\n" not in text
     if isinstance(text_or_path, os.PathLike) or (looks_like_file and os.path.exists(text)):
         from plait.spec.serial import from_file
@@ -175,7 +177,7 @@ def _read_leaf(scan: Scanner) -> Node:
     if scan.peek() == "=":
         raise scan.error(f"'{name}=' is a header key: header keys go before '|'", start)
     if not _AFTER_LAYER.match(scan.text, scan.at):
-        raise scan.error(f"expected white space after layer {quoted(name)}, found {scan.found()}")
+        raise scan.error(f"expected white space after layer {quoted(name)}, found {scan.found()}{scan.as_repeat()}")
     option_where = {key: scan.where(at) for key, at in places.items()}
     return scan.checked(start, lambda: Layer(name, options, scan.where(start), option_where))
 
@@ -356,7 +358,7 @@ class Scanner:
         """The name that must come next, in lower case."""
         match = NAME.match(self.text, self.at)
         if match is None:
-            raise self.error(f"expected {what}, found {self.found()}")
+            raise self.error(f"expected {what}, found {self.found()}{self.as_repeat()}")
         name = self.checked(self.at, lambda: parse_name(match.group()))
         self.at = match.end()
         return name
@@ -369,6 +371,10 @@ class Scanner:
         value = self.checked(self.at, lambda: parse_value(match.group()))
         self.at = match.end()
         return value
+
+    def as_repeat(self) -> str:
+        """How to repeat layers, where a text such as `attn * 4` does it in another way."""
+        return "; to repeat layers, write (attn mlp)x12" if self.peek() and self.peek() in "0123456789*×" else ""
 
     def count(self) -> int:
         """The `x12` after a group; 1 if there is none."""

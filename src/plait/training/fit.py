@@ -23,7 +23,7 @@ from plait.core.files import understood
 from plait.core.progress import Stopped, stop_signals
 from plait.core.units import duration
 from plait.data.stream import require_validation
-from plait.model.language_model import perplexity_of
+from plait.model.language_model import perplexity_of, require_weights_fit
 from plait.records import Record, Store, provenance_of
 from plait.records.store import held
 from plait.training.checkpoint import newest_checkpoint
@@ -129,8 +129,10 @@ def fit(
     if dist.first and store is not None:
         store.require_writable()
     if not dist.broadcast(run.folder.exists() if dist.first else None):
-        # Every process refuses data too short for one batch or for validation here, before a run folder is created and
-        # not only when the training comes to its first validation.
+        # Every process refuses a model too large for its memory, and data too short for one batch or for validation,
+        # here: before a run folder is created and not only when the training comes to it.
+        if dist.device.type == "cpu" and dist.world == 1:
+            require_weights_fit(job.arch, torch.float32.itemsize)
         Batches(job.arch, job.corpus, job.recipe, job.seed, dist)
         require_validation(job.corpus.name, job.corpus.tokens("validation"), job.recipe.seq_len)
     if dist.first:

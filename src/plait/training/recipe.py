@@ -208,8 +208,12 @@ class Budget:
         limits = {name: value for name, value in vars(self).items() if value is not None}
         if len(limits) != 1:
             named = ", ".join(f"--{'time' if name == 'seconds' else name}" for name in limits) or "none"
-            raise UserError(f"give one of --steps, --tokens, --time and --flops; given: {named}.")
+            example = "" if limits else " For example --time 10m, --tokens 20M or --steps 1000."
+            raise UserError(f"give one of --steps, --tokens, --time and --flops; given: {named}.{example}")
         ((name, value),) = limits.items()
+        if not isinstance(value, int | float) or (name == "steps" and value % 1):
+            whole = "a whole number" if name == "steps" else "a number"
+            raise UserError(f"--{name} {value!r}: write {whole}.")
         if not 0 < value < math.inf:
             option = "time" if name == "seconds" else name
             raise UserError(f"--{option} {value:g}: the length of a training must be positive and finite.")

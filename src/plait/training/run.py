@@ -218,6 +218,11 @@ class Run:
         """Whether there is a checkpoint."""
         return any(self.folder.glob(f"{FINISHED}*"))
 
+    @property
+    def usable(self) -> bool:
+        """Whether there is a model to evaluate: a training that was refused or has just begun has none."""
+        return not (self.folder / DIVERGED).exists() and ((self.folder / WEIGHTS).exists() or self.resumable)
+
     def remove_checkpoints(self) -> None:
         for prefix in (FINISHED, UNFINISHED):
             for checkpoint in self.folder.glob(f"{prefix}*"):
@@ -339,7 +344,7 @@ def folder_of(key: str, root: Path = RUNS) -> Path:
 
 def open_run(run: str | Path | Run, root: Path = RUNS) -> Run:
     """A run by its folder, its name, the beginning of its key, or "latest": the one most recently trained or requested
-    that has not diverged. A `Run` is returned unchanged."""
+    that has weights and has not diverged. A `Run` is returned unchanged."""
     if isinstance(run, Run):
         return run
     run, as_path = str(run), Path(run)
@@ -348,8 +353,8 @@ def open_run(run: str | Path | Run, root: Path = RUNS) -> Run:
     runs = sorted(root.glob(f"{_PREFIX}*/run.json"), key=lambda path: path.stat().st_mtime)
     names = [path.parent.name for path in runs]
     if run == "latest" and runs:
-        usable = [path.parent for path in runs if not (path.parent / DIVERGED).exists()]
-        return Run(usable[-1] if usable else runs[-1].parent)
+        newest = [Run(path.parent) for path in reversed(runs)]
+        return next((candidate for candidate in newest if candidate.usable), newest[0])
     wanted = run.removeprefix(_PREFIX)[:_SHORT_KEY]
     matching = [name for name in names if wanted and name.removeprefix(_PREFIX).startswith(wanted)]
     if len(matching) == 1:
