@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plait.cli.options import AsJson, Mixers, Runs, StoreUrl
+from plait.cli.options import AsJson, Device, Mixers, PeakRate, Runs, StoreUrl
 from plait.cli.output import console, plain, print_json, progress_bar, table, wrote
 from plait.core.registry import pairs
 from plait.evals import evaluation as evaluations
@@ -29,7 +29,7 @@ def command(
     memory: Annotated[int | None, typer.Option(min=1, help="perplexity: tokens of Transformer-XL memory.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Another setting: name=value.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the figures. \\[default: RUN/evals]")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    device: Device = "cpu",
     mixers: Mixers = None,
     root: Runs = Path("runs"),
     store: StoreUrl = None,
@@ -79,14 +79,14 @@ def finetune_command(
     task: Annotated[str, typer.Option(help="cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli or squad.")],
     data: Annotated[Path, typer.Option(help="Folder of the task's published files (TSV, or SQuAD's JSON).")],
     epochs: Annotated[int, typer.Option(min=1, help="Epochs.")] = 3,
-    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 3e-5,
+    lr: PeakRate = 3e-5,
     batch: Annotated[int, typer.Option(min=1, help="Examples per step.")] = 32,
     max_len: Annotated[int | None, typer.Option(help="Tokens per row. \\[default: 128, squad 384]", min=8)] = None,
     seeds: Annotated[
         int, typer.Option(min=1, help="Repeat with seeds 0 to N - 1, and report the median.", metavar="N")
     ] = 1,
     out: Annotated[Path | None, typer.Option(help="Folder for the predictions, in submission format.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    device: Device = "cpu",
     mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
@@ -144,7 +144,7 @@ def harness_command(
         int | None, typer.Option(min=2, help="Context in tokens. \\[default: the model's, else 2048]")
     ] = None,
     trust: Annotated[bool, typer.Option("--trust", help="Allow task files to run their own code (!function).")] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    device: Device = "cpu",
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plait.cli.options import AsJson, Mixers, Runs
+from plait.cli.options import AsJson, Device, Mixers, Runs
 from plait.cli.output import count, print_json, progress_bar
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def command(
         float | None,
         typer.Option(help="Drop cache entries that can never exceed this probability, such as 1e-4."),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    device: Device = "cpu",
     mixers: Mixers = None,
     runs: Runs = Path("runs"),
     as_json: AsJson = False,

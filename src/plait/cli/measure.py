@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.options import Answer, AsJson, Batch, Mixers, Mode, StoreUrl, needed_options
-from plait.cli.output import console, plain, print_json, progress_bar, table, wrote
+from plait.cli.options import (
+    Answer,
+    AsJson,
+    Batch,
+    Device,
+    Mixers,
+    Mode,
+    ProfileFile,
+    StoreUrl,
+    Threads,
+    needed_options,
+)
+from plait.cli.output import console, passed, plain, print_json, progress_bar, table, wrote
 from plait.core.units import SIZES, percent
 from plait.device.quantities import on_device
 
@@ -30,20 +41,21 @@ Specs = Annotated[
         metavar="SPEC",
     ),
 ]
+Tokens = Annotated[
+    int, typer.Option("--seq-len", "--seq", min=1, help="Tokens: new ones in prefill, context in decode.")
+]
 
 
 @needed_options(after="svg")
 def command(
     specs: Specs,
-    seq: Annotated[
-        int, typer.Option("--seq-len", "--seq", min=1, help="Tokens: new ones in prefill, context in decode.")
-    ] = 192,
+    seq: Tokens = 192,
     batch: Batch = 1,
     mode: Mode = "prefill",
     answer: Answer = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    device: Device = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, float64; on a GPU also bfloat16 and float16.")] = "float32",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Threads = 1,
     lengths: Annotated[
         str | None, typer.Option(help="Measure single blocks at these lengths instead: 128,256,512.")
     ] = None,
@@ -185,12 +197,8 @@ def _power(value: float | None) -> str:
 
 def predict_command(
     specs: Specs,
-    profile: Annotated[
-        Path | None, typer.Option(help="A file of `plait profile`. \\[default: this machine's, stored with the runs]")
-    ] = None,
-    seq: Annotated[
-        int, typer.Option("--seq-len", "--seq", min=1, help="Tokens: new ones in prefill, context in decode.")
-    ] = 192,
+    profile: ProfileFile = None,
+    seq: Tokens = 192,
     batch: Batch = 1,
     mode: Mode = "prefill",
     answer: Answer = None,
@@ -200,20 +208,11 @@ def predict_command(
     as_json: AsJson = False,
 ) -> None:
     """Predict latency and peak memory from a profile, with 95 % intervals."""
+    arguments = dict(locals())
     from plait.api.measure import predict
     from plait.device.quantities import in_rows
 
-    result = predict(
-        specs,
-        profile,
-        seq_len=seq,
-        batch=batch,
-        mode=mode,
-        answer=answer,
-        anywhere=anywhere,
-        mixers=mixers or (),
-        runs=runs,
-    )
+    result = predict(**passed(arguments, "seq", "as_json", seq_len=seq))
     if as_json:
         print_json(result.as_dict())
         return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plait.cli.options import AsJson, Mixers
+from plait.cli.options import AsJson, Device, Mixers, Threads
 from plait.cli.output import console, print_json, progress_bar, table, within_time, wrote
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ def command(
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Batch sizes.")] = 1,
     mode: Annotated[list[str] | None, typer.Option(help="prefill (the default) and decode.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    device: Device = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, float64; on a GPU also bfloat16 and float16.")] = "float32",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Threads = 1,
     mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
