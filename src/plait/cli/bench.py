@@ -24,11 +24,6 @@ SeqLen = Annotated[
 ]
 
 
-@group.callback()
-def bench() -> None:
-    """Benchmark plait on this machine, next to every peer library that can be imported."""
-
-
 @group.command("kernels")
 def kernels_command(
     ops: Annotated[list[str] | None, typer.Argument(help="Ops such as gla or mamba2; all by default.")] = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.options import AsJson, Device, Mixers, Threads
-from plait.cli.output import console, print_json, progress_bar, table, within_time, wrote
+from plait.cli.output import console, passed, print_json, progress_bar, table, within_time, wrote
 
 if TYPE_CHECKING:
     from plait.api.profile import ProfileResult
@@ -42,22 +42,17 @@ def command(
     """Profile this machine: measure layers of every kind, choosing those with the most uncertain predictions."""
     if context.invoked_subcommand is not None:
         return
+    arguments = dict(locals())
     from plait.api.profile import SPACES, profile
 
     with within_time(time), progress_bar(quiet=as_json) as on_progress:
         result = profile(
-            out,
-            time=time,
-            spaces=space or SPACES,
-            seq_lens=seq or (192,),
-            batch=batch,
-            modes=mode or ("prefill",),
-            device=device,
-            dtype=dtype,
-            threads=threads,
-            mixers=mixers or (),
+            **passed(
+                arguments, "context", "space", "seq", "mode", "as_json",
+                spaces=space or SPACES, seq_lens=seq or (192,), modes=mode or ("prefill",),
+            ),
             on_progress=lambda what, done, total: on_progress(f"{what[:40]:<40}", done, total),
-        )
+        )  # fmt: skip
     print_json(result.as_dict()) if as_json else _print(result)
     wrote(result.path, as_json=as_json)
 

@@ -14,11 +14,6 @@ from plait.core.errors import UserError
 group = typer.Typer(help="Scaling laws with error bars: plan runs, train them, fit.", no_args_is_help=True)
 
 
-@group.callback()
-def scaling() -> None:
-    """Scaling laws with error bars: plan runs, train them, fit."""
-
-
 @group.command()
 def plan(
     arch: Annotated[

@@ -43,11 +43,6 @@ SeqLen = Annotated[int, typer.Option(min=1, help="Sequence length.")]
 SampleSeed = Annotated[int, typer.Option(min=0, help="Seed of the sample, the weights and the data order.")]
 
 
-@group.callback()
-def studies() -> None:
-    """Studies that train many small models."""
-
-
 @group.command("proxies")
 def command(
     space: StudySpace = "study-gpt2",
