@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.options import AsJson, Device, Mixers, PeakRate, Runs, StoreUrl
-from plait.cli.output import console, plain, print_json, progress_bar, table, wrote
+from plait.cli.output import console, passed, plain, print_json, progress_bar, table, wrote
 from plait.core.registry import pairs
 from plait.evals import evaluation as evaluations
 
@@ -36,15 +36,14 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate trained models: tables and figures. Results are stored, so nothing is computed twice."""
+    arguments = dict(locals())
     from plait.api.evaluate import evaluate
 
     options = {"length": length, "stride": stride, "memory": memory}
     own = {name: value for name, value in options.items() if value is not None}
     with progress_bar(quiet=as_json) as on_progress:
-        result = evaluate(
-            runs, on=on, settings={**own, **pairs(settings or [], "--set")}, data=data, split=split, out=out,
-            device=device, mixers=mixers or (), root=root, store=store, on_progress=on_progress,
-        )  # fmt: skip
+        changed = {"settings": {**own, **pairs(settings or [], "--set")}, "on_progress": on_progress}
+        result = evaluate(**passed(arguments, "length", "stride", "memory", "as_json", **changed))
     if as_json:
         print_json(result.as_dict())
     else:
@@ -92,15 +91,13 @@ def finetune_command(
 ) -> None:
     """Fine-tune a trained model on a GLUE task or on SQuAD v1.1, and score it on the dev files. If interrupted in any
     way, the same command resumes."""
+    arguments = dict(locals())
     from plait.api.downstream import finetune
     from plait.core.progress import Stopped
 
     try:
         with progress_bar(quiet=as_json) as on_progress:
-            result = finetune(
-                run, task, data, epochs=epochs, lr=lr, batch=batch, max_len=max_len, seeds=seeds, out=out,
-                device=device, mixers=mixers or (), on_progress=on_progress,
-            )  # fmt: skip
+            result = finetune(**passed(arguments, "as_json"), on_progress=on_progress)
     except Stopped as stopped:
         console(stderr=True).print(f"interrupted; {stopped}. The same command resumes from there.")
         raise typer.Exit(130) from None
@@ -150,14 +147,12 @@ def harness_command(
     as_json: AsJson = False,
 ) -> None:
     """Run tasks of lm-evaluation-harness on a trained model, without a network."""
+    arguments = dict(locals())
     from plait.api.downstream import harness
 
     with progress_bar(quiet=as_json) as on_progress:
         on_progress("reading tasks", 0, None)
-        result = harness(
-            run, tasks, shots=shots, limit=limit, max_length=max_length, trust=trust, device=device,
-            mixers=mixers or (), store=store, on_progress=on_progress,
-        )  # fmt: skip
+        result = harness(**passed(arguments, "as_json"), on_progress=on_progress)
     if as_json:
         print_json(result.as_dict())
     else:

@@ -71,16 +71,15 @@ def command(
     **needed: bool,
 ) -> None:
     """Measure latency, peak memory and, if available, energy of models on this machine."""
+    arguments = dict(locals())
     from plait.api.measure import measure, measure_lengths
     from plait.core.errors import UserError
 
     if lengths is not None:
         _check_lengths_alone(archai=archai, again=again, store=store, answer=answer)
         with progress_bar(quiet=as_json) as on_progress:
-            over = measure_lengths(
-                specs, lengths, batch=batch, mode=mode, device=device, dtype=dtype, threads=threads,
-                mixers=mixers or (), on_progress=on_progress,
-            )  # fmt: skip
+            left_out = ("seq", "answer", "svg", "archai", "again", "store", "needed", "as_json")
+            over = measure_lengths(**passed(arguments, *left_out), on_progress=on_progress)
         print_json(over.as_dict()) if as_json else print_lengths(over)
         if svg is not None:  # last, so that an unwritable path loses no results
             over.save_svg(svg)
@@ -89,11 +88,8 @@ def command(
     if svg is not None:
         raise UserError("--svg draws latency over lengths: also give --lengths, such as 128,256,512.")
     with progress_bar(quiet=as_json) as on_progress:
-        result = measure(
-            specs, seq_len=seq, batch=batch, mode=mode, answer=answer, device=device, dtype=dtype, threads=threads,
-            archai=archai, again=again, needed=tuple(name for name, asked in needed.items() if asked),
-            mixers=mixers or (), store=store, on_progress=on_progress,
-        )  # fmt: skip
+        changed = {"seq_len": seq, "needed": tuple(name for name, asked in needed.items() if asked)}
+        result = measure(**passed(arguments, "seq", "as_json", **changed), on_progress=on_progress)
     print_json(result.as_dict()) if as_json else _print(result, archai)
 
 
