@@ -24,7 +24,8 @@ from plait.mixers.mamba_module import Mamba3
 from plait.model.architecture import architecture
 from plait.probing.protocol import curriculum
 from plait.tasks import baseline, draw, make_data
-from plait.training.ensemble import Fleet, Plan, Replica
+from plait.training.ensemble import Fleet
+from plait.training.ensemble_plan import Plan, Replica
 from plait.training.ensemble_step import AdamW
 
 LOOKS = 5

@@ -29,7 +29,8 @@ from plait.model.cost import decoder_params
 from plait.probing.protocol import curriculum
 from plait.records import provenance_of
 from plait.tasks import baseline, chance, make_data
-from plait.training.ensemble import Fleet, Plan, Replica
+from plait.training.ensemble import Fleet
+from plait.training.ensemble_plan import Plan, Replica
 
 SOLVED, STOP = 0.95, 0.99
 EVALUATION, LOOKS = 256, 100  # sequences, and steps between two evaluations

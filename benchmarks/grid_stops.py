@@ -1,5 +1,5 @@
-"""Would a run of the probe's grid that is stopped for being behind have won in the end? The rule, replayed on complete
-learning curves.
+"""Would a run of the probe's grid that is stopped for being behind have won in the end? And what does it change to stop
+runs whose accuracy no longer rises (`plait probe --full --patience`)? Both rules, replayed on learning curves.
 
     python benchmarks/grid_stops.py RECORDS.jsonl [--cut RECORDS.jsonl] [--out PAGE.md] [--stopped STOPPED.jsonl]
 
@@ -7,9 +7,9 @@ RECORDS are the records of settings whose runs were not stopped by the rule (a l
 `benchmarks/probe_sittings.py --records` writes them); `--cut` adds settings trained with the protocol's own rule, on
 which stricter ones can be replayed. For every fraction of the steps and every margin: in how many settings the run
 that won would have been stopped, how much accuracy on the validation split that would have cost, and which part of the
-optimizer steps the rule saves (of the complete settings). `--stopped` writes the records as the protocol's own rule
-leaves them, under the keys that `plait probe --full` looks for; a stopped run then has no score on the test split,
-which nobody computed at that step.
+optimizer steps the rule saves (of the complete settings). For every patience: how the scores of all settings change,
+and how many steps are left. `--stopped` writes the records as the protocol's own rule leaves them, under the keys that
+`plait probe --full` looks for; a stopped run then has no score on the test split, which nobody computed at that step.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plait.probing.protocol import BEHIND
+from plait.probing.protocol import BEHIND, EPOCHS
 from plait.probing.trial import KIND
 from plait.records import record_key
 
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5)
 MARGINS = (0.1, 0.2, 0.3)
+PATIENCES = (10, 20, 40, 60)  # epochs
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,52 @@ class Curves:
     def trained(self) -> int:
         return self.ended * len(self.accuracy[self.ended])
 
+    def runs(self) -> list[list[tuple[int, float]]]:
+        """Steps and validation accuracies of every run, up to its stop."""
+        count = len(self.accuracy[self.ended])
+        return [[(step, row[i]) for step, row in self.accuracy.items() if row[i] > -math.inf] for i in range(count)]
+
+    def with_patience(self, epochs: int) -> tuple[float, int] | None:
+        """The best final accuracy, and the steps of all runs, if runs also stop whose accuracy has not risen for so
+        many epochs; None if the run stops that solved the setting and ended the others, which would have gone on."""
+        patience = self.planned * epochs // EPOCHS
+        score, steps = -math.inf, 0
+        for i, run in enumerate(self.runs()):
+            best, last = max(run[:1]), run[-1]
+            for step, accuracy in run:
+                if accuracy > best[1]:
+                    best = step, accuracy
+                elif step - best[0] >= patience:
+                    last = step, accuracy
+                    break
+            if last != run[-1] and i == self.chosen and self.ended < self.planned:
+                return None
+            score, steps = max(score, last[1]), steps + last[0]
+        return score, steps
+
+
+def patience_table(settings: Sequence[Curves]) -> list[str]:
+    lines = [
+        "",
+        "`--patience`: a run also stops whose validation accuracy has not risen for so many epochs, an option of the",
+        "authors' code, too (which evaluates after every epoch; this protocol after every tenth, late in a training).",
+        f"What it changes on the validation split, in {len(settings)} settings as the protocol's own rule leaves them:",
+        "",
+        "| patience, epochs | steps left | change of the score: mean | lowest | highest | lower by more than 0.01 |",
+        "|-|-|-|-|-|-|",
+    ]
+    for epochs in PATIENCES:
+        judged = [(curves, outcome) for curves in settings if (outcome := curves.with_patience(epochs)) is not None]
+        before = [sum(run[-1][0] for run in curves.runs()) for curves, _ in judged]
+        changes = [outcome[0] - max(curves.accuracy[curves.ended]) for curves, outcome in judged]
+        left = sum(outcome[1] for _, outcome in judged) / sum(before)
+        lower = sum(change < -0.01 for change in changes)
+        lines.append(
+            f"| {epochs} | {100 * left:.0f} % | {sum(changes) / len(changes):+.3f} | {min(changes):+.3f} | "
+            f"{max(changes):+.3f} | {lower} of {len(judged)} |"
+        )
+    return [*lines, "", "Scores rise where a run learns its examples by heart after it has learnt the task."]
+
 
 def page(settings: Sequence[Curves]) -> str:
     complete = [curves for curves in settings if curves.complete]
@@ -105,7 +152,8 @@ def page(settings: Sequence[Curves]) -> str:
                 f"| {fraction} | {margin} |" if (fraction, margin) != BEHIND else f"| **{fraction}** | **{margin}** |"
             )
             lines.append(f"{rule} {wrong} of {len(replayed)} | {max(lost):.3f} | {100 * saved / trained:.0f} % |")
-    return "\n".join([*lines, "", f"The protocol's rule is {BEHIND[1]} from {BEHIND[0]} on.", ""])
+    lines += ["", f"The protocol's rule is {BEHIND[1]} from {BEHIND[0]} on.", *patience_table(settings)]
+    return "\n".join([*lines, ""])
 
 
 def as_stopped(record: Mapping[str, Any]) -> dict[str, Any]:

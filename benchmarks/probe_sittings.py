@@ -185,10 +185,11 @@ def main() -> None:
     parser.add_argument("--room", type=float, default=ROOM, help="MiB of all that is packed")
     parser.add_argument("--mixers", nargs="*", default=["attn"])
     parser.add_argument("--tasks", nargs="*", default=[])
+    parser.add_argument("--patience", type=int, default=0, help="as that of plait probe --full; 0: none")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--records", type=Path, help="read finished settings from here, and write them")
     asked = parser.parse_args()
-    protocol = full(asked.tasks)
+    protocol = full(asked.tasks, patience=asked.patience)
     some = candidates(asked.mixers, protocol, baselines=False)
     work = with_seeds(some, protocol, [1] * len(protocol.settings), asked.device)
     share = None if asked.device == "cpu" else 1 / asked.workers

@@ -73,7 +73,8 @@ def data_sets() -> tuple[list[Any], int]:
 
 def probe(name: str, spec: str, options: argparse.Namespace) -> None:
     from plait.model.architecture import Architecture, architecture
-    from plait.training.ensemble import Fleet, Plan, Replica
+    from plait.training.ensemble import Fleet
+    from plait.training.ensemble_plan import Plan, Replica
 
     began = time.perf_counter()
     splits, vocab = data_sets()

@@ -40,7 +40,8 @@ from plait.tasks import Examples, Task, TaskData, baseline, chance, draw, make_d
 from plait.tasks.data import BLOCK, unseen
 from plait.tasks.task import stream
 from plait.training import ensemble, ensemble_step
-from plait.training.ensemble import Fleet, Plan, Replica, ReplicaRecord, Split
+from plait.training.ensemble import Fleet, Split
+from plait.training.ensemble_plan import Plan, Replica, ReplicaRecord
 from plait.training.ensemble_step import Stepper
 
 FIT, SCORING = 40, 10.0  # timed steps; seconds kept for the scores at the end

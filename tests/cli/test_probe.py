@@ -76,6 +76,8 @@ def test_durations_in_words(seconds, text):
         (("gal",), "Did you mean 'gla'"),
         (("attn", "--tasks", "in-context-recal"), "Did you mean 'in-context-recall'"),
         (("attn", "--full", "--time", "5m"), "not both"),
+        (("attn", "--patience", "20"), "give --full with it"),
+        (("attn", "--full", "--patience", "0"), "1 or more"),
         (("attn", "--suite", "mad12"), "Did you mean 'mad21'"),
         (("attn", "--device", "tpu"), "known: cpu, cuda"),
         (("attn", "--variant", "mad"), "unknown variant"),

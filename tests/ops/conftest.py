@@ -1,4 +1,5 @@
-"""Independent code to check against: the plain loops that flash-linear-attention keeps beside its kernels."""
+"""Independent code to check against (the plain loops that flash-linear-attention keeps beside its kernels), and a GPU
+that is not there."""
 
 from __future__ import annotations
 
@@ -9,6 +10,23 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
+
+from plait.ops import gpu
+
+#: Makes this a machine with a GPU of this compute capability, one of AMD's if `hip` has a version.
+PretendGpu = Callable[..., None]
+
+
+@pytest.fixture
+def pretend_gpu(monkeypatch: pytest.MonkeyPatch) -> PretendGpu:
+    def pretend(capability: tuple[int, int], *, hip: str | None = None, triton: bool = True) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda gpu: capability)
+        monkeypatch.setattr(torch.version, "hip", hip)
+        monkeypatch.setattr(gpu, "_has_triton", lambda: triton)
+
+    return pretend
 
 
 @pytest.fixture

@@ -22,19 +22,6 @@ CUDA = torch.device("cuda")
 KERNELS = {"triton", "narrow", "forgetting", "cudnn"}
 
 
-@pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch):
-    """Makes this a machine with such a GPU."""
-
-    def use(capability: tuple[int, int], *, hip: str | None = None, triton: bool = True) -> None:
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda gpu: capability)
-        monkeypatch.setattr(torch.version, "hip", hip)
-        monkeypatch.setattr(gpu, "_has_triton", lambda: triton)
-
-    return use
-
-
 @pytest.mark.parametrize(
     ("capability", "more", "reason"),
     [
@@ -45,8 +32,8 @@ def found(monkeypatch: pytest.MonkeyPatch):
         (HOPPER, {"triton": False}, "Triton is not installed"),
     ],
 )
-def test_why_there_are_no_kernels(found, capability, more, reason):
-    found(capability, **more)
+def test_why_there_are_no_kernels(pretend_gpu, capability, more, reason):
+    pretend_gpu(capability, **more)
     assert why_no_kernels(0) == reason
 
 
@@ -60,8 +47,8 @@ def test_why_there_are_no_kernels(found, capability, more, reason):
         ((9, 0), {"hip": "7.1"}, "bf16", True),
     ],
 )
-def test_precision_and_compiler(found, capability, more, precision, compiles):
-    found(capability, **more)
+def test_precision_and_compiler(pretend_gpu, capability, more, precision, compiles):
+    pretend_gpu(capability, **more)
     assert precision_on("cuda") == precision_on("cuda:1") == precision
     assert compiler_on(CUDA) == compiles
     assert (precision_on("cpu"), precision_on("mps"), compiler_on(torch.device("cpu"))) == ("fp32", "fp32", False)
@@ -98,8 +85,8 @@ def test_in_a_graph_what_the_gpu_can_do_is_a_constant(monkeypatch):
         (164, 128, torch.float32, "forgetting"),
     ],
 )
-def test_tiles_that_do_not_fit_are_not_taken(found, monkeypatch, kib, width, dtype, path):
-    found(AMPERE)
+def test_tiles_that_do_not_fit_are_not_taken(pretend_gpu, monkeypatch, kib, width, dtype, path):
+    pretend_gpu(AMPERE)
     about = SimpleNamespace(shared_memory_per_multiprocessor=kib * 1024)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda gpu: about)
     with FakeTensorMode():
@@ -117,7 +104,7 @@ def test_what_a_graph_takes_as_constants_is_marked_as_torch_marks_it():
 
 @pytest.mark.parametrize("name", MIXERS)
 @pytest.mark.parametrize("where", [(TURING, {}), (HOPPER, {"hip": "7.1"}), (HOPPER, {"triton": False})])
-def test_every_mixer_runs_without_kernels(found, monkeypatch, name, where):
+def test_every_mixer_runs_without_kernels(pretend_gpu, monkeypatch, name, where):
     """On tensors of the CPU that call themselves a GPU's, on which a kernel would fail."""
     options = load(name)()
     before = {"gmu": "mamba", "cross-attn": "attn"}.get(name, "")  # what they read from
@@ -129,7 +116,7 @@ def test_every_mixer_runs_without_kernels(found, monkeypatch, name, where):
         return torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, materialize_grads=True)
 
     expected = gradients()
-    found(where[0], **where[1])
+    pretend_gpu(where[0], **where[1])
     monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda x: True))
     with watched_paths() as taken:
         ours = gradients()

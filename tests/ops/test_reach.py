@@ -10,6 +10,7 @@ from torch._subclasses import FakeTensorMode
 from plait.ops.channel_delta import channel_delta_path
 from plait.ops.delta import delta_path
 from plait.ops.gla import gla_takes
+from plait.ops.gpu import AMPERE
 from plait.ops.stacking import MOST_PROGRAMS, in_batch_slices
 
 #: Sequences, tokens, heads, width, and whether offsets of 31 bits reach all of it.
@@ -23,7 +24,8 @@ SIZES = [
 
 
 @pytest.mark.parametrize(("size", "reached"), SIZES)
-def test_only_what_is_reached_takes_the_kernels(size, reached):
+def test_only_what_is_reached_takes_the_kernels(pretend_gpu, size, reached):
+    pretend_gpu(AMPERE)
     with FakeTensorMode():
         x = torch.empty(size, device="cuda", dtype=torch.bfloat16)
         assert gla_takes(x, x, x) is reached
@@ -31,10 +33,13 @@ def test_only_what_is_reached_takes_the_kernels(size, reached):
         assert (channel_delta_path(x, x) == "triton") is reached
 
 
-def test_a_slice_of_a_wide_projection_reaches_less_far():
+def test_a_slice_of_a_wide_projection_reaches_less_far(pretend_gpu):
+    pretend_gpu(AMPERE)
     with FakeTensorMode():
         size, stride = (1, 1 << 20, 8, 128), (8 * 384 << 20, 8 * 384, 384, 1)
+        dense = torch.empty(size, device="cuda", dtype=torch.bfloat16)
         x = torch.empty_strided(size, stride, device="cuda", dtype=torch.bfloat16)
+        assert gla_takes(dense, dense, dense)
         assert not gla_takes(x, x, x)
 
 

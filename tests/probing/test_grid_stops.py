@@ -8,7 +8,7 @@ import pytest
 from benchmark_modules import load_benchmark
 
 from plait.probing.trial import _selected
-from plait.training.ensemble import Replica, ReplicaRecord
+from plait.training.ensemble_plan import Replica, ReplicaRecord
 
 stops = load_benchmark("grid_stops")
 
@@ -75,6 +75,23 @@ def test_stricter_rules_are_replayed_on_settings_that_the_protocol_cut():
     rows = stops.page([late, whole]).splitlines()
     assert any(row.startswith("| 0.2 | 0.3 | 0 of 1 ") for row in rows)  # a wider margin: by the complete one alone
     assert any(row.startswith("| **0.4** | **0.2** | 0 of 2 ") for row in rows)
+
+
+def test_patience_is_replayed():
+    setting = curves(1, (0.1, 0.2), (0.9, 0.3), (0.5, 0.4), (0.4, 0.5), (0.3, 0.6))
+    assert setting.with_patience(200) == (0.6, 200)
+    assert setting.with_patience(80) == (0.6, 180)  # the first run stops at 80, the second goes on to 100
+    assert setting.with_patience(40) == (0.6, 160)
+    falling = curves(0, (0.1, 0.2), (0.9, 0.3), (0.5, 0.2), (0.4, 0.1), (0.3, 0.1))
+    assert falling.with_patience(40) == (0.5, 120)  # 0.3 if both went on
+    overlearnt = next(row for row in stops.patience_table([falling]) if row.startswith("| 40 |"))
+    assert overlearnt == "| 40 | 60 % | +0.200 | +0.200 | +0.200 | 0 of 1 |"
+
+
+def test_what_would_have_stopped_before_it_solved_its_setting_is_not_judged():
+    solved = stops.Curves("made up", 200, {20: (0.1, 0.5), 40: (0.2, 0.4), 60: (0.3, 0.999)}, 1)
+    assert solved.with_patience(40) == (0.999, 120)
+    assert solved.with_patience(20) is None
 
 
 def test_a_run_that_was_behind_does_not_count_even_if_the_best_one_fell_below_it():

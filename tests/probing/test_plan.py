@@ -34,6 +34,16 @@ def test_tasks_and_variants_can_be_chosen():
     assert quick(["memorization"]).task_names == ["memorization"]
 
 
+def test_patience_is_counted_in_epochs_and_is_part_of_the_key():
+    plain, patient = full(), full(patience=20)
+    assert {setting.training.patience * 10 - setting.training.steps for setting in patient.settings} == {0}
+    assert all("patience" not in setting.training.as_dict() for setting in plain.settings)
+    (attn,) = candidates(["attn"], plain, baselines=False)
+    trials = [Trial.of(attn, setting, (0,), "cpu") for setting in (plain.settings[0], patient.settings[0])]
+    assert trials[0].key != trials[1].key
+    assert patient.name == "full (patience 20)"
+
+
 @pytest.mark.parametrize(
     ("costs", "workers", "expected"), [([3, 2, 1], 1, 6), ([3, 2, 1], 2, 3), ([1, 1, 5], 2, 6), ([2], 4, 2)]
 )

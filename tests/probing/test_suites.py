@@ -66,7 +66,8 @@ def test_a_sequence_counts_as_exact_where_every_answer_is_right() -> None:
     """A replica that always says 1, on sequences of which the first asks for ones alone, the second for a 0,
     and the third allows 0 or 1 in one place."""
     from plait.model.architecture import architecture
-    from plait.training.ensemble import Fleet, Plan, Replica, Split
+    from plait.training.ensemble import Fleet, Split
+    from plait.training.ensemble_plan import Plan, Replica
 
     inputs = torch.zeros(1, 3, 4, dtype=torch.long)
     targets = torch.tensor([[[1, 1, 1, -100], [1, 0, 1, 1], [-100, 0, 1, -100]]])
@@ -141,7 +142,7 @@ def test_tasks_whose_prefixes_are_sequences_are_learnt_from_short_ones_first():
 
 
 def test_the_paper_s_protocol_looks_often_at_first_and_every_ten_epochs_in_the_end() -> None:
-    from plait.training.ensemble import Plan
+    from plait.training.ensemble_plan import Plan
 
     training = max((setting.training for setting in full().settings), key=lambda one: one.steps)
     looks = training.evaluations

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from plait.model.architecture import architecture
-from plait.training.ensemble import Fleet, Plan, Replica, Split
+from plait.training.ensemble import Fleet, Split
+from plait.training.ensemble_plan import Plan, Replica
 
 VOCAB, TOKENS = 7, 12
 BODIES = {

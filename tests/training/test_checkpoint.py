@@ -11,7 +11,7 @@ import torch
 
 from plait.core.errors import UserError
 from plait.training import checkpoint
-from plait.training.ensemble import Plan, Replica
+from plait.training.ensemble_plan import Plan, Replica
 
 REPLICAS = [Replica(3e-3, 0.0, 0), Replica(1e-2, 0.1, 1)]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from plait.model import build
 from plait.model.language_model import IGNORE
-from plait.training.ensemble import Fleet, Plan, Replica, ReplicaRecord, data_order, scored_positions
+from plait.training.ensemble import Fleet, data_order, scored_positions
+from plait.training.ensemble_plan import Plan, Replica, ReplicaRecord
 from plait.training.optimizer import decayed_parameters
 
 REPLICAS = [Replica(1e-3, 0.0, 0), Replica(3e-3, 0.1, 0), Replica(1e-2, 0.1, 1)]
@@ -196,14 +196,55 @@ def test_a_replica_far_behind_the_best_on_its_data_set_stops(make_fleet):
     assert [r.stopped for r in further.records] == ["done"] * 3
 
 
+def recorded(lr: float, *accuracies: float, stopped: str = "running", loss: float = 2.0, data: int = 0):
+    """A record with an evaluation after every ten steps."""
+    record = ReplicaRecord(Replica(lr, 0.0, 0, data))
+    for i, accuracy in enumerate(accuracies):
+        record.add(10 * (i + 1), loss, accuracy, 1.0)
+    record.stopped = stopped
+    return record
+
+
 def test_none_is_behind_one_that_diverged():
     """Its accuracy may be high still, as that of the weights before the step that was too large."""
-    records = [
-        ReplicaRecord(Replica(lr, 0.0, 0), 20, "running", [(20, loss)], [(20, accuracy, 1.0)])
-        for lr, loss, accuracy in ((1.0, float("nan"), 0.9), (1e-3, 2.0, 0.5), (1e-4, 2.0, 0.1))
-    ]
-    fleet = SimpleNamespace(records=records, alive=[0, 1, 2])
-    assert Fleet._behind(fleet, 0.3) == [2]
+    records = [recorded(1.0, 0.9, loss=math.nan), recorded(1e-3, 0.5), recorded(1e-4, 0.1)]
+    assert Plan(steps=100, behind=(0.0, 0.3)).stops(records) == {0: "diverged", 2: "behind"}
+
+
+def test_without_gain_for_its_patience_a_replica_stops():
+    plan = Plan(steps=100, patience=20)
+    rising, level, late = (0.1, 0.2, 0.3, 0.4), (0.1, 0.3, 0.3, 0.2), (0.3, 0.1, 0.31, 0.2)
+    records = [recorded(1e-3, *accuracies) for accuracies in (rising, level, late)]
+    assert [record.steps_without_gain for record in records] == [0, 20, 10]
+    assert plan.stops(records) == {1: "stalled"}
+    assert Plan(steps=100).stops(records) == {}
+    assert plan.stops([recorded(1e-3, *level, stopped="solved"), records[0]]) == {}
+
+
+def test_what_has_stalled_leads_and_reasons_have_an_order():
+    plan = Plan(steps=100, solved=0.99, first_ends=True, behind=(0.3, 0.2), patience=20)
+    stalled, low, near = recorded(1e-3, 0.1, 0.8, stopped="stalled"), recorded(1e-4, 0.1, 0.2, 0.3), recorded(1e-4, 0.7)
+    assert plan.stops([stalled, low]) == {1: "behind"}
+    assert plan.stops([stalled, near]) == {}
+    assert plan.stops([stalled, recorded(1e-4, 0.1, 0.2, 0.3, data=1)]) == {}, "on another data set"
+    solved = recorded(1e-2, 0.99, 0.99, 0.99)
+    assert plan.stops([solved, low, recorded(1e-4, 0.1, data=1)]) == {0: "solved", 1: "outdone"}
+
+
+def test_patience_stops_a_replica_and_leaves_the_others_as_they_are(make_fleet):
+    still, slow = Replica(1e-12, 0.0, 0), Replica(3e-4, 0.0, 1)
+    free = make_fleet([still, slow], Plan(steps=40, batch=32, eval_every=10))
+    free.run()
+    assert free.records[0].steps_without_gain == 30, "it learns something"
+    assert free.records[1].steps_without_gain == 0, "it learns nothing in the end"
+    fleet = make_fleet([still, slow], Plan(steps=40, batch=32, eval_every=10, patience=20))
+    fleet.run(until=25)
+    again = make_fleet([still, slow], fleet.plan)
+    again.restore(fleet.state())
+    again.run()
+    assert (again.records[0].stopped, again.records[0].steps) == ("stalled", 30)
+    assert again.records[0].test is not None
+    assert near(again.records[1], free.records[1])
 
 
 def test_a_diverged_member_stops_alone(make_fleet):

@@ -10,7 +10,7 @@ import torch._dynamo
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from plait.ops.paths import in_graph, plain_wanted, recorded_ops
-from plait.training.ensemble import Plan, Replica
+from plait.training.ensemble_plan import Plan, Replica
 from plait.training.ensemble_step import record_gradients
 
 REPLICAS = [Replica(1e-3, 0.0, seed) for seed in range(3)]

@@ -7,7 +7,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from plait.training import split_products
-from plait.training.ensemble import Plan, Replica
+from plait.training.ensemble_plan import Plan, Replica
 from plait.training.ensemble_step import record_gradients
 from plait.training.split_products import parts_of, split_long_products
 

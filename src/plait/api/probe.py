@@ -52,6 +52,7 @@ def probe(
     *,
     suite: str = "",
     full: bool = False,
+    patience: int | None = None,
     time: str | float | None = None,
     seeds: int | None = None,
     tasks: Sequence[str] = (),
@@ -73,6 +74,7 @@ def probe(
     suite          a set of architectures, mad21; or of tasks, scored at more lengths: tracking, recall, language,
                    all
     full           the paper's protocol: 396 runs per architecture; default: as much of the quick one as fits
+    patience       with full: stop runs whose validation accuracy has not risen for so many epochs
     time           total time: "90s", "10m", "2h", or seconds; default ten minutes
     seeds          default: with a time as many as fit, else 1
     tasks          only these tasks or task files
@@ -93,7 +95,7 @@ def probe(
     load_mixers(mixers)
     budget = _budget(time, full)
     protocol, candidates, machine = _prepared(
-        architectures, suite, full, tasks, variant, baselines, match,
+        architectures, suite, full, patience, tasks, variant, baselines, match,
         Place.of(cluster, workers, device, gpus_per_training),
     )  # fmt: skip
     require_sound(candidate.arch for candidate in candidates)
@@ -129,6 +131,7 @@ def plan_probe(
     *,
     suite: str = "",
     full: bool = False,
+    patience: int | None = None,
     time: str | float | None = None,
     seeds: int | None = None,
     tasks: Sequence[str] = (),
@@ -150,7 +153,7 @@ def plan_probe(
     load_mixers(mixers)
     budget = _budget(time, full)
     protocol, candidates, machine = _prepared(
-        architectures, suite, full, tasks, variant, baselines, match,
+        architectures, suite, full, patience, tasks, variant, baselines, match,
         Place.of(cluster, workers, device, gpus_per_training),
     )  # fmt: skip
     repeats = seeds or 1
@@ -185,6 +188,7 @@ def _prepared(
     architectures: str | Path | Architecture | Sequence[str | Path | Architecture],
     suite: str,
     full: bool,
+    patience: int | None,
     tasks: Sequence[str],
     variant: str,
     baselines: bool,
@@ -192,6 +196,10 @@ def _prepared(
     place: Place,
 ) -> tuple[Protocol, list[Candidate], Machine]:
     """Check all arguments before anything is trained; returns the protocol, the candidates and the machine."""
+    if patience is not None and not full:
+        raise UserError("--patience belongs to the paper's protocol: give --full with it.")
+    if patience is not None and patience < 1:
+        raise UserError(f"--patience {patience}: a whole number of epochs, 1 or more.")
     from plait.probing import protocol as protocols
     from plait.probing.run import Machine
     from plait.spec import presets
@@ -210,7 +218,10 @@ def _prepared(
     if not specs:
         raise UserError("nothing to probe: give a mixer, a spec, a file, or --suite mad21.")
     named = list(tasks) or suite_tasks
-    protocol = protocols.full(named, variant) if full else protocols.quick(named, variant, longer=bool(suite_tasks))
+    if full:
+        protocol = protocols.full(named, variant, patience or 0)
+    else:
+        protocol = protocols.quick(named, variant, longer=bool(suite_tasks))
     machine = Machine(place)
     if not place.cluster:
         _usable(place.device)

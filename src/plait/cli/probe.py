@@ -45,6 +45,10 @@ def command(
         str, typer.Option(help="A set of architectures, mad21; or of tasks: tracking, recall, language, all.")
     ] = "",
     full: Annotated[bool, typer.Option("--full", help="The paper's protocol: 396 runs per architecture.")] = False,
+    patience: Annotated[
+        int | None,
+        typer.Option(help="With --full: stop runs whose validation accuracy has not risen for so many epochs."),
+    ] = None,
     budget: Annotated[str, typer.Option("--time", help=f"Total time: 90s, 10m, 2h.  \\[default: {DEFAULT_TIME}]")] = "",
     plan: Annotated[
         bool, typer.Option("--plan", help="Print what would run, and how long it would take here.")

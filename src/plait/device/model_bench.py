@@ -30,7 +30,8 @@ from plait.model.architecture import Architecture, architecture
 from plait.model.decoding import Decoder, decodes
 from plait.model.language_model import LanguageModel
 from plait.ops.paths import autocast_on
-from plait.training.ensemble import Fleet, Plan, Replica, Split, data_order
+from plait.training.ensemble import Fleet, Split, data_order
+from plait.training.ensemble_plan import Plan, Replica
 from plait.training.optimizer import decayed_parameters
 from plait.training.recipe import Recipe, rate
 

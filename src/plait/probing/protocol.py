@@ -49,6 +49,7 @@ class Training:
     first_ends: bool = False  # the first grid point to solve a setting stops the others
     eval_most: int = 0  # cap for an `eval_every` that grows as a tenth of the steps; 0: constant
     behind: tuple[float, float] | None = None  # (fraction, margin): from there on, runs so far behind the best one stop
+    patience: int = 0  # a run stops whose validation accuracy has not risen for so many steps; 0: never
 
     @property
     def evaluations(self) -> tuple[int, ...]:
@@ -71,7 +72,9 @@ class Training:
             further["eval_most"] = self.eval_most
         if self.behind:
             further["behind"] = list(self.behind)
-        later = ("lengths", "curriculum", "first_ends", "eval_most", "behind")
+        if self.patience:
+            further["patience"] = self.patience
+        later = ("lengths", "curriculum", "first_ends", "eval_most", "behind", "patience")
         plain = {name: value for name, value in vars(self).items() if name not in later}
         return {**plain, "grid": [list(point) for point in self.grid], **further}
 
@@ -133,8 +136,9 @@ WEIGHT_DECAYS = (0.0, 0.1)
 BEHIND = (0.4, 0.2)
 
 
-def full(names: Sequence[str] = (), variant: str = "paper") -> Protocol:
-    """The paper's protocol on these tasks (all six, if none is named)."""
+def full(names: Sequence[str] = (), variant: str = "paper", patience: int = 0) -> Protocol:
+    """The paper's protocol on these tasks (all six, if none is named). With `patience`, an option of the authors' code,
+    a run stops whose validation accuracy has not risen for so many epochs."""
     grid = tuple((lr, decay) for lr in LEARNING_RATES for decay in WEIGHT_DECAYS)
     settings = []
     for name in names or tasks.SUITES["mad"]:
@@ -144,10 +148,11 @@ def full(names: Sequence[str] = (), variant: str = "paper") -> Protocol:
             # epochs; later, evaluating so often would cost more than it saves.
             training = Training(
                 EPOCHS * an_epoch, BATCH, grid, EVALUATION, an_epoch, solved=0.999, first_ends=True,
-                eval_most=10 * an_epoch, behind=BEHIND,
+                eval_most=10 * an_epoch, behind=BEHIND, patience=patience * an_epoch,
             )  # fmt: skip
             settings.append(Setting(name, task, training))
-    return Protocol("full", Header(d=128, vocab=16), 8, 512, 4096, tuple(settings))
+    name = f"full (patience {patience})" if patience else "full"
+    return Protocol(name, Header(d=128, vocab=16), 8, 512, 4096, tuple(settings))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ from plait.records import record_key
 from plait.tasks import Examples, Task, TaskData, chance, draw, load_task, macro_accuracy, make_data, metric
 
 if TYPE_CHECKING:
-    from plait.training.ensemble import Fleet, ReplicaRecord, Split
+    from plait.training.ensemble import Fleet, Split
+    from plait.training.ensemble_plan import ReplicaRecord
 
 
 KIND = "probe"
@@ -135,7 +136,8 @@ class Trial:
 
     def fleet(self) -> Fleet:
         """The trial's fleet, untrained."""
-        from plait.training.ensemble import Fleet, Plan, Replica
+        from plait.training.ensemble import Fleet
+        from plait.training.ensemble_plan import Plan, Replica
 
         t = self.training
         replicas = [
@@ -149,7 +151,7 @@ class Trial:
         solved = never if t.solved is None else t.solved
         plan = Plan(
             t.steps, t.batch, eval_at=t.evaluations, solved=solved, first_ends=t.first_ends, behind=t.behind,
-            curriculum=t.curriculum,
+            patience=t.patience, curriculum=t.curriculum,
         )  # fmt: skip
         splits = [_split(self.data, name) for name in ("train", "validation", "test")]
         accuracy = metric(self.task.variant)

@@ -28,7 +28,8 @@ from plait.data import Corpus
 from plait.model.architecture import Architecture
 from plait.model.cost import model_cost
 from plait.records import Record, Store, provenance_of, record_key
-from plait.training.ensemble import Fleet, Plan, Replica, ReplicaRecord, Split
+from plait.training.ensemble import Fleet, Split
+from plait.training.ensemble_plan import Plan, Replica, ReplicaRecord
 
 KIND = "lr-sweep"
 PROTOCOL = 1  # incremented when the same settings give a different loss

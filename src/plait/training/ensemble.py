@@ -2,7 +2,7 @@
 
 Replicas differ in learning rate, weight decay, seed (initial weights and data order) and data set. Their parameters are
 stacked along a first dimension, and one `vmap` over gradients trains them all, so any mixer that passes `plait check`
-works. A replica that has stopped (solved, or far behind another by the plan's rule) is removed from the stack.
+works. A replica that has stopped (solved, or by another rule of its plan) is removed from the stack.
 
 On a GPU the whole step, including the optimizer, is compiled and replayed as a CUDA graph: nothing in it waits for the
 host. A short training is captured without compiling, which would take longer than the training itself.
@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypedDict
 
 import numpy as np
@@ -26,61 +26,9 @@ from plait.model import build
 from plait.model.architecture import Architecture
 from plait.model.language_model import IGNORE, LanguageModel
 from plait.ops.paths import autocast_on
+from plait.training.ensemble_plan import RUNNING, Plan, Replica, ReplicaRecord, SavedRecord
 from plait.training.ensemble_step import AdamW, Batch, Stepper, Tensors, stack_models, zeros_like
 from plait.training.optimizer import decayed_parameters
-
-COMPILED_STEPS = 1000  # trainings of at least this many steps are compiled, which takes half a minute or more
-
-
-@dataclass(frozen=True)
-class Replica:
-    """One model of the fleet. `data` is the index of its data set."""
-
-    lr: float
-    weight_decay: float
-    seed: int
-    data: int = 0
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a fleet is trained.
-
-    steps       optimizer steps; the learning rate falls to zero along a cosine over them
-    eval_every  steps between evaluations on the validation split
-    eval_at     the steps after which replicas are evaluated, if not at regular intervals; the last step always is
-    solved      a replica whose validation accuracy reaches this stops
-    first_ends  the first replica to solve its data set stops the others on it: if only the best one counts, the others
-                could improve on it by at most 1 − solved
-    behind      (fraction of the steps, margin): from that fraction on, a replica stops whose validation accuracy is
-                lower by more than the margin than that of the best one on its data set (None: never)
-    curriculum  (fraction of the steps, tokens): up to that fraction, only the first tokens of a sequence are scored
-    """
-
-    steps: int
-    batch: int = 128
-    eval_every: int = 100
-    eval_at: tuple[int, ...] = ()
-    solved: float = 0.999
-    first_ends: bool = False
-    behind: tuple[float, float] | None = None
-    curriculum: tuple[tuple[float, int], ...] = ()
-    optimizer: AdamW = field(default_factory=AdamW)
-
-    def next_evaluation(self, step: int) -> int:
-        """The step of the first evaluation after this step."""
-        regular = step - step % self.eval_every + self.eval_every
-        after = next((at for at in self.eval_at if at > step), self.steps) if self.eval_at else regular
-        return min(after, self.steps)
-
-    def tokens_at(self, step: int) -> int | None:
-        """How many tokens of a sequence are scored at a step; None: all of them."""
-        return next((tokens for share, tokens in self.curriculum if step < share * self.steps), None)
-
-    def compiles_on(self, device: torch.device) -> bool:
-        """Whether all replicas form one vectorised step: always on a CPU, where nothing is compiled."""
-        return device.type != "cuda" or self.steps >= COMPILED_STEPS
-
 
 #: If less than this fraction of all positions is scored, the loss is computed at these positions only, padded to a
 #: multiple of `SCORED_MULTIPLE`: settings that differ by a few scored positions then share a shape and a compiled
@@ -101,33 +49,7 @@ class Split:
     allowed_DNTK: Tensor | None = None  # all correct answers, if there are several; the target is one of them
 
 
-@dataclass
-class ReplicaRecord:
-    """The outcome of one replica."""
-
-    replica: Replica
-    steps: int = 0
-    stopped: str = "running"  # then "done", "solved", "outdone" (another replica solved it), "behind" or "diverged"
-    losses: list[tuple[int, float]] = field(default_factory=list)  # training loss at evaluations
-    validation: list[tuple[int, float, float]] = field(default_factory=list)  # step, accuracy, loss
-    test: tuple[float, float] | None = None  # accuracy, loss
-    others: dict[str, float] = field(default_factory=dict)  # accuracy on every additional split
-    exact: dict[str, float] = field(default_factory=dict)  # sequences without a mistake, on these and the test split
-
-
 Report = Callable[["Fleet"], None]
-
-
-class SavedRecord(TypedDict):
-    """A `ReplicaRecord` in a checkpoint: tuples are lists, and older checkpoints lack the last two fields."""
-
-    steps: int
-    stopped: str
-    losses: list[tuple[int, float]]
-    validation: list[tuple[int, float, float]]
-    test: tuple[float, float] | None
-    others: dict[str, float]
-    exact: dict[str, float]
 
 
 class FleetState(TypedDict):
@@ -198,7 +120,7 @@ class Fleet:
             if report is not None:
                 report(self)
         if self.step >= self.plan.steps:
-            self._finish(range(len(self.alive)), "done")
+            self._finish(dict.fromkeys(self.alive, "done"))
         self.seconds += time.perf_counter() - started
         return self.records
 
@@ -224,64 +146,31 @@ class Fleet:
 
     def _evaluate(self, losses_M: Tensor) -> None:
         accuracy_M, loss_M, _ = self.score("validation")
-        stopping: dict[str, list[int]] = {}
         for place, i in enumerate(self.alive):
-            record = self.records[i]
-            if record.stopped != "running":  # a captured graph keeps training it
-                continue
-            record.steps = self.step
-            record.losses.append((self.step, float(losses_M[place])))
-            record.validation.append((self.step, float(accuracy_M[place]), float(loss_M[place])))
-            reason = self._verdict(record)
-            if reason:
-                stopping.setdefault(reason, []).append(place)
-        if self.plan.first_ends:
-            solved = {self.replicas[place].data for place in stopping.get("solved", [])}
-            others = [place for place, replica in enumerate(self.replicas) if replica.data in solved]
-            stopping.setdefault("outdone", []).extend(others)  # a replica that stops for another reason keeps it
-        if self.plan.behind is not None and self.step >= self.plan.behind[0] * self.plan.steps:
-            stopping["behind"] = self._behind(self.plan.behind[1])
-        for reason, places in stopping.items():
-            self._finish(places, reason)
+            if self.records[i].stopped == RUNNING:  # a captured graph keeps training the others
+                self.records[i].add(self.step, float(losses_M[place]), float(accuracy_M[place]), float(loss_M[place]))
+        self._finish(self.plan.stops(self.records))
         self._compact()
 
-    def _verdict(self, record: ReplicaRecord) -> str | None:
-        if not math.isfinite(record.losses[-1][1]):
-            return "diverged"
-        if record.validation[-1][1] >= self.plan.solved:
-            return "solved"
-        return None
-
-    def _behind(self, margin: float) -> list[int]:
-        """The running replicas that are behind the best one on their data set by more than the margin."""
-        scores = [
-            (place, record.replica.data, record.validation[-1][1])
-            for place, record in enumerate(self.records[i] for i in self.alive)
-            if record.stopped == "running" and math.isfinite(record.losses[-1][1])
-        ]
-        leading = {data: max(accuracy for _, other, accuracy in scores if other == data) for _, data, _ in scores}
-        return [place for place, data, accuracy in scores if accuracy < leading[data] - margin]
-
-    def _finish(self, places: Sequence[int] | range, reason: str) -> None:
-        """Score replicas on the test split and mark them stopped."""
-        running = [p for p in places if self.records[self.alive[p]].stopped == "running"]
-        if not running:
+    def _finish(self, reasons: Mapping[int, str]) -> None:
+        """Score running replicas on the test split and mark them stopped; `reasons` by the index of their records."""
+        stopping = {place: self.records[i] for place, i in enumerate(self.alive) if i in reasons}
+        stopping = {place: record for place, record in stopping.items() if record.stopped == RUNNING}
+        if not stopping:
             return
         accuracy_M, loss_M, exact_M = self.score("test")
-        for place in running:
-            record = self.records[self.alive[place]]
-            record.steps, record.stopped = self.step, reason
+        for place, record in stopping.items():
+            record.steps, record.stopped = self.step, reasons[self.alive[place]]
             record.test = (float(accuracy_M[place]), float(loss_M[place]))
             record.exact["test"] = float(exact_M[place])
         for name in self.others:
             other_M, _, exact_M = self.score(name)
-            for place in running:
-                record = self.records[self.alive[place]]
+            for place, record in stopping.items():
                 record.others[name], record.exact[name] = float(other_M[place]), float(exact_M[place])
 
     def _compact(self) -> None:
         """Remove stopped replicas. A captured graph is kept until half of its replicas have stopped."""
-        running = [p for p, i in enumerate(self.alive) if self.records[i].stopped == "running"]
+        running = [p for p, i in enumerate(self.alive) if self.records[i].stopped == RUNNING]
         if len(running) == len(self.alive) or (self._stepper.captured and 2 * len(running) > len(self.alive)):
             return
         keep = torch.tensor(running, dtype=torch.long, device=self.device)
@@ -361,18 +250,7 @@ class Fleet:
             for kind, stack in (("params", self.params), ("first", self.first), ("second", self.second))
             for name, value in stack.items()
         }
-        records: list[SavedRecord] = [
-            {
-                "steps": r.steps,
-                "stopped": r.stopped,
-                "losses": r.losses,
-                "validation": r.validation,
-                "test": r.test,
-                "others": r.others,
-                "exact": r.exact,
-            }
-            for r in self.records
-        ]
+        records = [record.saved() for record in self.records]
         return {"tensors": tensors, "step": self.step, "alive": self.alive, "seconds": self.seconds, "records": records}
 
     def restore(self, state: FleetState) -> None:
@@ -382,11 +260,7 @@ class Fleet:
                 stack[name] = state["tensors"][f"{kind}/{name}"].to(self.device)
         self.step, self.alive, self.seconds = state["step"], list(state["alive"]), state["seconds"]
         for record, saved in zip(self.records, state["records"], strict=True):
-            record.steps, record.stopped = saved["steps"], saved["stopped"]
-            record.losses = [(step, loss) for step, loss in saved["losses"]]
-            record.validation = [(step, accuracy, loss) for step, accuracy, loss in saved["validation"]]
-            record.test = None if saved["test"] is None else (saved["test"][0], saved["test"][1])
-            record.others, record.exact = dict(saved.get("others", {})), dict(saved.get("exact", {}))
+            record.restore(saved)
         self._orders = {}
         self._stepper = self._make_stepper()
 

@@ -140,7 +140,7 @@ def sweep() -> tuple[str, str, bool]:
 @facts.fact("M07", "training preset (Table B.1): AdamW 0.9/0.98, batch 128, 200 epochs, 1,280 samples, 3 × 2 grid")
 def training_preset() -> tuple[str, str, bool]:
     from plait.probing.protocol import BASELINES, candidates, full
-    from plait.training.ensemble import Plan
+    from plait.training.ensemble_plan import Plan
 
     protocol = full()
     training = protocol.settings[0].training
