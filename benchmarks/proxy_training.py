@@ -256,7 +256,7 @@ def score(track: Any, held_out: list[HeldOut], kinds: int) -> list[dict[str, flo
                 inputs = torch.from_numpy(windows.inputs_NT[rows]).to(track.device)
                 targets = torch.from_numpy(windows.targets_NT[rows]).to(track.device)
                 with autocast_on(track.device):
-                    logits = track._forward(params, inputs).float()
+                    logits = track.template.logits(params, inputs).float()
                 losses.append(-logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0].cpu().numpy())
             loss_NT = np.concatenate(losses)
             found.append({part: float(loss_NT[mask_NT].mean()) for part, mask_NT in windows.parts.items()})

@@ -45,11 +45,12 @@ from backtest import (
 )
 from curve_calibration import learn_width
 from screenings import Screened, read_screenings
+from simulated_curves import simulate_table
 from verdict_page import OTHERS, kept_out, page
 
 from plait.analysis.curve_library import library
 from plait.analysis.curve_screening import ScreenedLibrary
-from plait.analysis.curve_table import CurveTable, read_tables, simulate_table
+from plait.analysis.curve_table import CurveTable, read_tables
 from plait.analysis.learning_curve import CALIBRATION, WAYS
 from plait.analysis.race_policy import POLICIES
 from plait.model.architecture import architecture

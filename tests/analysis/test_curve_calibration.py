@@ -11,11 +11,11 @@ from benchmark_modules import load_benchmark
 
 from plait.analysis.curve_library import library
 from plait.analysis.curve_posterior import posterior
-from plait.analysis.curve_table import simulate_table
 from plait.analysis.learning_curve import CALIBRATION, Calibration, extrapolate
 from plait.core.errors import UserError
 
 curve_calibration = load_benchmark("curve_calibration")
+simulate_table = load_benchmark("simulated_curves").simulate_table
 calibrate, cases = curve_calibration.calibrate, curve_calibration.cases
 learn_width = curve_calibration.learn_width
 

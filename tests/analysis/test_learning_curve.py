@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
+from benchmark_modules import load_benchmark
 
-from plait.analysis.curve_table import simulate_table
 from plait.analysis.forecast import Forecast, foresee
 from plait.analysis.learning_curve import CALIBRATION, WAYS, Calibration, extrapolate, pooled_noise, read_curves
 from plait.core.errors import UserError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from plait.analysis.curve_library import Known
 
 TRUTH = Path(__file__).parents[2] / "benchmarks/results/2026-11-16-h200-truth.json"
+simulate_table = load_benchmark("simulated_curves").simulate_table
 BUDGETS = [2.0**k * 1e6 for k in range(6)]
 #: Slopes that last.
 STEADY = {

@@ -29,7 +29,7 @@ def test_timings_come_with_versions(monkeypatch):
     (row,) = found.rows()
     assert row["op"] == "rwkv6"
     assert row["right"]
-    assert row["both_ms"] > row["forward_ms"] > 0
+    assert min(row["both_ms"], row["forward_ms"]) > 0
     assert row["ratio"] == 1
     assert found.versions["torch"] == torch.__version__
 

@@ -15,6 +15,8 @@ import torch
 from interpreted import DEVICE
 from kernel_cases import BF16, CASES, FP32, Case, normal, results
 from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -111,3 +113,24 @@ def test_operators_return_what_their_fakes_promise(name: str) -> None:
 
 def operator_of(operator: Any, axes: tuple[int | None, ...]) -> Callable[..., Any]:
     return torch.vmap(lambda *args: operator(*args), in_dims=axes)
+
+
+JOINED = sorted(set(MAKERS) - WITHOUT_OPERATORS - {"<lambda>", "one_token", "tiled_attention_and_linear_cross_entropy"})
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_a_compiled_graph_has_one_node_forward_and_one_backward(name: str) -> None:
+    graphs: list[list[str]] = []
+
+    def noted(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        targets = [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+        graphs.append([target for target in targets if target.startswith("plait.")])
+        return make_boxed_func(graph.forward)
+
+    case = next(MAKERS[name](FP32))
+    torch.compiler.reset()
+    compiled = torch.compile(case.ours, backend=aot_autograd(fw_compiler=noted), fullgraph=True)
+    found, wanted = (results(op, case.inputs, case.gradients) for op in (compiled, case.ours))
+    ((forward,), (backward,)) = graphs
+    assert backward == forward.replace(".default", "_backward.default")
+    assert all(torch.equal(found[key], wanted[key]) for key in wanted)

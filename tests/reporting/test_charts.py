@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 from xml.etree.ElementTree import Element
 
 import pytest
 
-from plait.reporting.axes import colour, shape, swatch
-from plait.reporting.charts import Bar, bars
-from plait.reporting.plots import Line, Mark, curves, scatter
+from plait.reporting.axes import Axis, colour, shape, swatch
+from plait.reporting.charts import WIDE, Bar, Panel, Series, bars, inline_panel, series_numbers
+from plait.reporting.plots import Mark, scatter
 
 
 def words(chart: Element) -> list[str]:
@@ -22,6 +23,11 @@ def hints(chart: Element) -> list[str]:
 
 def drawn(marks: list[Mark], limit: float | None = None) -> Element:
     return scatter(marks, title="t", x_label="ms", y_label="params", limit=limit, limit_label="limit")
+
+
+def curves(series: list[Series], x: Axis, **options: Any) -> Element:
+    panel = Panel(series, x, Axis("nats"), "t", **options)
+    return inline_panel(panel, series_numbers([panel]), WIDE)
 
 
 def test_marks_stand_where_their_numbers_say() -> None:
@@ -73,10 +79,11 @@ def test_bars_show_value_and_interval() -> None:
 
 
 def test_curves_and_their_floor() -> None:
-    chart = curves(
-        [Line("train", [(1, 5.0), (2, math.nan), (3, 2.0)], 0), Line("held out", [(3, 2.5)], 1, dots=True)],
-        title="t", x_label="steps", y_label="nats", floor=1.4, floor_label="true entropy 1.400",
-    )  # fmt: skip
+    series = [
+        Series.of("train", [(1, 5.0), (2, math.nan), (3, 2.0)], number=0, marks=False),
+        Series.of("held out", [(3, 2.5)], number=1, marks=True),
+    ]
+    chart = curves(series, Axis("steps", low=0.0), floor=1.4, floor_label="true entropy 1.400", unit="step")
     assert "true entropy 1.400" in words(chart)
     assert hints(chart) == ["held out: 2.500\nstep 3"]
     line = next(chart.iter("polyline"))
@@ -86,11 +93,11 @@ def test_curves_and_their_floor() -> None:
 
 
 def test_curves_below_zero() -> None:
-    chart = curves([Line("score", [(1, -5.0), (2, -2.0)], 0)], title="t", x_label="steps", y_label="score")
+    chart = curves([Series.of("score", [(1, -5.0), (2, -2.0)])], Axis("steps", low=0.0))
     low, high = (float(pair.split(",")[1]) for pair in next(chart.iter("polyline")).attrib["points"].split())
-    assert 16 < high < low < 272  # pixels of the chart's area
+    assert 14 < high < low < 264  # pixels of the chart's area
 
 
 def test_nothing_to_draw() -> None:
-    for chart in (drawn([]), bars([], title="t"), curves([], title="t", x_label="x", y_label="y")):
+    for chart in (drawn([]), bars([], title="t"), curves([], Axis("steps", low=0.0))):
         assert chart.attrib["class"] == "chart"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from plait.reporting.axes import FILE, Axis
-from plait.reporting.charts import Matrix, Panel, Series, figure, heat_map, matrices, xy_chart
+from plait.reporting.charts import Matrix, Panel, Series, figure, heat_map, hint_of, matrices, xy_chart
 from plait.reporting.svg import Scale, label, labels, png, round_numbers, shade
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -167,3 +167,22 @@ def test_what_is_extrapolated_is_shaded() -> None:
 def test_an_interval_that_reaches_below_zero_ends_at_a_logarithmic_axis() -> None:
     series = Series("noisy", [1, 2], [1.0, 2.0], low=[-0.5, 1.5], high=[3.0, 2.5])
     assert "noisy" in xy_chart([series, series], title="t", x=Axis("x"), y=Axis("y", log=True))
+
+
+def test_a_series_may_choose_its_number_its_width_and_its_marks() -> None:
+    points = [(1.0, 2.0), (2.0, 3.0)]
+    root = chart(Series.of("raw", points, thin=True, marks=False, number=3), Series.of("smooth", points, number=3))
+    raw, smooth = root.iter(f"{SVG}polyline")
+    assert raw.attrib["stroke"] == smooth.attrib["stroke"] == FILE.series[3]
+    assert (raw.attrib["stroke-width"], smooth.attrib["stroke-width"]) == ("1", "2")
+    hints = [title.text or "" for title in root.iter(f"{SVG}title")]
+    assert [hint.splitlines()[0] for hint in hints if "i: " in hint] == ["smooth", "smooth"]
+
+
+def test_a_short_tooltip_has_the_interval_and_the_unit() -> None:
+    series = Series("gla", [1e6, 2e6], [2.0, 1.5], low=[2.0, 1.25], high=[2.0, 1.75])
+    panel = Panel([series], unit="tokens")
+    assert [hint_of(series, i, panel) for i in (0, 1)] == [
+        "gla: 2.000\ntokens 1,000,000",
+        "gla: 1.500 (1.250 to 1.750)\ntokens 2,000,000",
+    ]

@@ -72,7 +72,6 @@ def test_ops_take_their_plain_form_unless_their_kernel_is_an_operator():
     with recorded_ops():
         assert in_graph()
         assert plain_wanted()
-        assert not plain_wanted(operator=True)
     assert not plain_wanted()
 
 

@@ -66,15 +66,13 @@ def kernels(
 
 @dataclass(frozen=True)
 class TrainBenchResult(Result):
+    ROWS = "models"
     device: str  # its name
     batch: int
     seq_len: int
     vocab: int
     versions: dict[str, str]
     models: tuple[TrainTiming, ...]
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [asdict(row) for row in self.models]
 
 
 @dataclass(frozen=True)
@@ -89,6 +87,7 @@ class DecodeCrossover:
 
 @dataclass(frozen=True)
 class DecodeBenchResult(Result):
+    ROWS = "models"
     device: str  # its name
     dtype: str
     versions: dict[str, str]
@@ -117,18 +116,13 @@ class DecodeBenchResult(Result):
     def as_dict(self) -> dict[str, Any]:
         return {**super().as_dict(), "crossovers": [asdict(row) for row in self.crossovers]}
 
-    def rows(self) -> list[dict[str, Any]]:
-        return [asdict(row) for row in self.models]
-
 
 @dataclass(frozen=True)
 class FleetBenchResult(Result):
+    ROWS = "fleets"
     device: str  # its name
     versions: dict[str, str]
     fleets: tuple[FleetTiming, ...]
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [asdict(row) for row in self.fleets]
 
 
 def fleet(

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +21,7 @@ from plait import __version__
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, available_memory, ignore, python_command
 from plait.core.result import Result
-from plait.records.record import cores, cpu_model
+from plait.records.record import cores, cpu_model, installed_version
 from plait.records.store import Store, open_store
 
 Status = Literal["good", "missing", "bad"]
@@ -77,7 +77,7 @@ def _packages() -> Iterator[Finding]:
         if extra not in NOT_FOR_USERS and name != "plait":  # an extra may include other extras of plait
             extras.setdefault(extra, []).append(name)
     for extra, names in extras.items():
-        versions = {name: _version(name) for name in names}
+        versions = {name: installed_version(name) for name in names}
         absent = [name for name, there in versions.items() if there is None]
         detail = ", ".join(f"{name} {there}" for name, there in versions.items() if there)
         target = "plait" if extra == CORE_EXTRA else f"'plait[{extra}]'"
@@ -96,13 +96,6 @@ def _name_of(requirement: str) -> str:
     for end in "[<>=!~ (":
         name = name.partition(end)[0]
     return name
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _processor() -> Iterator[Finding]:
@@ -156,7 +149,8 @@ def _gpu() -> Iterator[Finding]:
         yield Finding(
             f"GPU {place}", "good", f"{about.name}, {about.total_memory / 1e9:.0f} GB, capability {capability}"
         )
-    yield Finding("triton", "good" if _version("triton") else "missing", _version("triton") or "nothing is compiled")
+    triton = installed_version("triton")
+    yield Finding("triton", "good" if triton else "missing", triton or "nothing is compiled")
     if reason := why_no_kernels(0):
         slower = f"ops run in torch's own operations and trainings in {precision_on('cuda')}, which is slower"
         yield Finding("kernels", "missing", f"{reason}: {slower}")

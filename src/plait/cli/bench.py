@@ -17,16 +17,11 @@ if TYPE_CHECKING:
 group = typer.Typer(help="Benchmark plait on this machine, next to every peer library that can be imported.")
 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, … \\[default: a GPU if there is one]")]
-
+Dtype = Annotated[str | None, typer.Option(help="\\[default: bfloat16 on a GPU, float32 on a CPU]")]
 SeqLen = Annotated[
     int | None,
     typer.Option("--seq-len", "--seq", min=1, help="Sequence length. \\[default: 4096, on a CPU 256]"),
 ]
-
-
-@group.callback()
-def bench() -> None:
-    """Benchmark plait on this machine, next to every peer library that can be imported."""
 
 
 @group.command("kernels")
@@ -35,9 +30,7 @@ def kernels_command(
     batch: Annotated[int | None, typer.Option(min=1, help="Batch size. \\[default: 8, on a CPU 1]")] = None,
     seq: SeqLen = None,
     device: Device = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="\\[default: bfloat16 on a GPU, float32 on a CPU]")
-    ] = None,
+    dtype: Dtype = None,
     repeats: Annotated[int, typer.Option(min=1, help="Calls; the median is reported.")] = 20,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -126,7 +119,7 @@ def decode_command(
     vocab: Vocab = 50257,
     tokens: Annotated[int, typer.Option(min=1, help="Tokens to time.")] = 64,
     device: Device = None,
-    dtype: Annotated[str | None, typer.Option(help="\\[default: bfloat16 on a GPU, float32 on a CPU]")] = None,
+    dtype: Dtype = None,
     peers: Peers = True,
     mixers: Mixers = None,
     as_json: AsJson = False,

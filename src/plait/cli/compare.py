@@ -23,6 +23,7 @@ from plait.cli.options import (
     Runs,
     StoreUrl,
     Text,
+    TrainingBatch,
     read_count,
 )
 from plait.cli.output import (
@@ -82,7 +83,7 @@ def command(
     lr: Annotated[
         float | None, typer.Option(help="Initial peak learning rate of the search.  \\[default: 0.256 / width]")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
+    batch: TrainingBatch = 8,
     seq_len: Annotated[int, typer.Option(min=2, help="Sequence length.")] = 256,
     length: FormerLength = None,
     held_out: Annotated[int, typer.Option(min=1, help="Validation tokens.")] = HELD_OUT,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plait.cli.options import AsJson, Mixers, Runs, StoreUrl
-from plait.cli.output import console, plain, print_json, progress_bar, table, wrote
+from plait.cli.options import AsJson, Device, Mixers, PeakRate, Runs, StoreUrl
+from plait.cli.output import console, passed, plain, print_json, progress_bar, table, wrote
 from plait.core.registry import pairs
 from plait.evals import evaluation as evaluations
 
@@ -33,22 +33,21 @@ def command(
         typer.Option("--set", help="Another setting: name=value; samples=10 asks ruler and phonebook fewer questions."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the figures. \\[default: RUN/evals]")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    device: Device = "cpu",
     mixers: Mixers = None,
     root: Runs = Path("runs"),
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate trained models: tables and figures. Results are stored, so nothing is computed twice."""
+    arguments = dict(locals())
     from plait.api.evaluate import evaluate
 
     options = {"length": length, "stride": stride, "memory": memory}
     own = {name: value for name, value in options.items() if value is not None}
     with progress_bar(quiet=as_json) as on_progress:
-        result = evaluate(
-            runs, on=on, settings={**own, **pairs(settings or [], "--set")}, data=data, split=split, out=out,
-            device=device, mixers=mixers or (), root=root, store=store, on_progress=on_progress,
-        )  # fmt: skip
+        changed = {"settings": {**own, **pairs(settings or [], "--set")}, "on_progress": on_progress}
+        result = evaluate(**passed(arguments, "length", "stride", "memory", "as_json", **changed))
     if as_json:
         print_json(result.as_dict())
     else:
@@ -100,29 +99,27 @@ def finetune_command(
     task: Annotated[str, typer.Option(help="cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli or squad.")],
     data: Annotated[Path, typer.Option(help="Folder of the task's published files (TSV, or SQuAD's JSON).")],
     epochs: Annotated[int, typer.Option(min=1, help="Epochs.")] = 3,
-    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 3e-5,
+    lr: PeakRate = 3e-5,
     batch: Annotated[int, typer.Option(min=1, help="Examples per step.")] = 32,
     max_len: Annotated[int | None, typer.Option(help="Tokens per row. \\[default: 128, squad 384]", min=8)] = None,
     seeds: Annotated[
         int, typer.Option(min=1, help="Repeat with seeds 0 to N - 1, and report the median.", metavar="N")
     ] = 1,
     out: Annotated[Path | None, typer.Option(help="Folder for the predictions, in submission format.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    device: Device = "cpu",
     mixers: Mixers = None,
     runs: Runs = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """Fine-tune a trained model on a GLUE task or on SQuAD v1.1, and score it on the dev files. If interrupted in any
     way, the same command resumes."""
+    arguments = dict(locals())
     from plait.api.downstream import finetune
     from plait.core.progress import Stopped
 
     try:
         with progress_bar(quiet=as_json) as on_progress:
-            result = finetune(
-                run, task, data, epochs=epochs, lr=lr, batch=batch, max_len=max_len, seeds=seeds, out=out,
-                device=device, mixers=mixers or (), runs=runs, on_progress=on_progress,
-            )  # fmt: skip
+            result = finetune(**passed(arguments, "as_json"), on_progress=on_progress)
     except Stopped as stopped:
         console(stderr=True).print(f"interrupted; {stopped}. The same command resumes from there.")
         raise typer.Exit(130) from None
@@ -166,21 +163,19 @@ def harness_command(
         int | None, typer.Option(min=2, help="Context in tokens. \\[default: the model's, else 2048]")
     ] = None,
     trust: Annotated[bool, typer.Option("--trust", help="Allow task files to run their own code (!function).")] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    device: Device = "cpu",
     mixers: Mixers = None,
     runs: Runs = Path("runs"),
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Run tasks of lm-evaluation-harness on a trained model, without a network."""
+    arguments = dict(locals())
     from plait.api.downstream import harness
 
     with progress_bar(quiet=as_json) as on_progress:
         on_progress("reading tasks", 0, None)
-        result = harness(
-            run, tasks, shots=shots, limit=limit, max_length=max_length, trust=trust, device=device,
-            mixers=mixers or (), runs=runs, store=store, on_progress=on_progress,
-        )  # fmt: skip
+        result = harness(**passed(arguments, "as_json"), on_progress=on_progress)
     if as_json:
         print_json(result.as_dict())
     else:

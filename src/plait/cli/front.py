@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from plait.cli.options import AsJson, Mixers, StoreUrl, Tokenizer, limit_options
-from plait.cli.output import console, plain, print_json, progress_bar, table, wrote
+from plait.cli.output import console, passed, plain, print_json, progress_bar, table, wrote
 from plait.cli.search import cell, print_front
 from plait.core.units import readable, short
 from plait.device.quantities import in_rows, on_device
@@ -97,13 +97,11 @@ def score(
     as_json: AsJson = False,
 ) -> None:
     """Score a front by what is too expensive during a search: a proxy, a short training, or a comparison."""
+    arguments = dict(locals())
     from plait.api.front import score as scored
 
     with progress_bar(quiet=as_json) as on_progress:
-        result = scored(
-            key, by=by, data=data, tokenizer=tokenizer, front=front, seed=seed, time=budget, mixers=mixers or (),
-            runs=runs, store=store, on_progress=on_progress,
-        )  # fmt: skip
+        result = scored(**passed(arguments, "budget", "as_json", time=budget), on_progress=on_progress)
     if as_json:
         print_json(result.as_dict())
         return

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plait.cli.options import AsJson, Mixers, Runs
-from plait.cli.output import count, print_json, progress_bar
+from plait.cli.options import AsJson, Device, Mixers, Runs
+from plait.cli.output import count, passed, print_json, progress_bar
 
 if TYPE_CHECKING:
     from plait.api.generate import GenerateResult
@@ -31,22 +31,20 @@ def command(
         float | None,
         typer.Option(help="Drop cache entries that can never exceed this probability, such as 1e-4."),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    device: Device = "cpu",
     mixers: Mixers = None,
     runs: Runs = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """Continue texts with a trained model."""
+    arguments = dict(locals())
     from plait.api.generate import generate
 
     texts = [sys.stdin.read() if prompt == "-" else prompt for prompt in prompts or [""]]
     streamed = not as_json and len(texts) == 1
     with progress_bar(quiet=as_json or streamed) as on_progress:
-        result = generate(
-            run, texts, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, greedy=greedy, seed=seed,
-            stop=stop, forget=forget, device=device, mixers=mixers or (), runs=runs,
-            on_text=_write if streamed else None, on_progress=on_progress,
-        )  # fmt: skip
+        changed = {"prompts": texts, "on_text": _write if streamed else None, "on_progress": on_progress}
+        result = generate(**passed(arguments, "as_json", **changed))
     if as_json:
         print_json(result.as_dict())
         return

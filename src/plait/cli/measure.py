@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.options import Answer, AsJson, Batch, Mixers, Mode, StoreUrl, needed_options
-from plait.cli.output import console, plain, print_json, progress_bar, table, wrote
+from plait.cli.options import (
+    Answer,
+    AsJson,
+    Batch,
+    Device,
+    Mixers,
+    Mode,
+    ProfileFile,
+    StoreUrl,
+    Threads,
+    needed_options,
+)
+from plait.cli.output import console, passed, plain, print_json, progress_bar, table, wrote
 from plait.core.units import SIZES, percent
 from plait.device.quantities import on_device
 
@@ -30,20 +41,21 @@ Specs = Annotated[
         metavar="SPEC",
     ),
 ]
+Tokens = Annotated[
+    int, typer.Option("--seq-len", "--seq", min=1, help="Tokens: new ones in prefill, context in decode.")
+]
 
 
 @needed_options(after="svg")
 def command(
     specs: Specs,
-    seq: Annotated[
-        int, typer.Option("--seq-len", "--seq", min=1, help="Tokens: new ones in prefill, context in decode.")
-    ] = 192,
+    seq: Tokens = 192,
     batch: Batch = 1,
     mode: Mode = "prefill",
     answer: Answer = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    device: Device = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, float64; on a GPU also bfloat16 and float16.")] = "float32",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Threads = 1,
     lengths: Annotated[
         str | None, typer.Option(help="Measure single blocks at these lengths instead: 128,256,512.")
     ] = None,
@@ -59,16 +71,15 @@ def command(
     **needed: bool,
 ) -> None:
     """Measure latency, peak memory and, if available, energy of models on this machine."""
+    arguments = dict(locals())
     from plait.api.measure import measure, measure_lengths
     from plait.core.errors import UserError
 
     if lengths is not None:
         _check_lengths_alone(archai=archai, again=again, store=store, answer=answer)
         with progress_bar(quiet=as_json) as on_progress:
-            over = measure_lengths(
-                specs, lengths, batch=batch, mode=mode, device=device, dtype=dtype, threads=threads,
-                mixers=mixers or (), on_progress=on_progress,
-            )  # fmt: skip
+            left_out = ("seq", "answer", "svg", "archai", "again", "store", "needed", "as_json")
+            over = measure_lengths(**passed(arguments, *left_out), on_progress=on_progress)
         print_json(over.as_dict()) if as_json else print_lengths(over)
         if svg is not None:  # last, so that an unwritable path loses no results
             over.save_svg(svg)
@@ -77,11 +88,8 @@ def command(
     if svg is not None:
         raise UserError("--svg draws latency over lengths: also give --lengths, such as 128,256,512.")
     with progress_bar(quiet=as_json) as on_progress:
-        result = measure(
-            specs, seq_len=seq, batch=batch, mode=mode, answer=answer, device=device, dtype=dtype, threads=threads,
-            archai=archai, again=again, needed=tuple(name for name, asked in needed.items() if asked),
-            mixers=mixers or (), store=store, on_progress=on_progress,
-        )  # fmt: skip
+        changed = {"seq_len": seq, "needed": tuple(name for name, asked in needed.items() if asked)}
+        result = measure(**passed(arguments, "seq", "as_json", **changed), on_progress=on_progress)
     print_json(result.as_dict()) if as_json else _print(result, archai)
 
 
@@ -188,12 +196,8 @@ def _power(value: float | None) -> str:
 
 def predict_command(
     specs: Specs,
-    profile: Annotated[
-        Path | None, typer.Option(help="A file of `plait profile`. \\[default: this machine's, stored with the runs]")
-    ] = None,
-    seq: Annotated[
-        int, typer.Option("--seq-len", "--seq", min=1, help="Tokens: new ones in prefill, context in decode.")
-    ] = 192,
+    profile: ProfileFile = None,
+    seq: Tokens = 192,
     batch: Batch = 1,
     mode: Mode = "prefill",
     answer: Answer = None,
@@ -203,20 +207,11 @@ def predict_command(
     as_json: AsJson = False,
 ) -> None:
     """Predict latency and peak memory from a profile, with 95 % intervals."""
+    arguments = dict(locals())
     from plait.api.measure import predict
     from plait.device.quantities import in_rows
 
-    result = predict(
-        specs,
-        profile,
-        seq_len=seq,
-        batch=batch,
-        mode=mode,
-        answer=answer,
-        anywhere=anywhere,
-        mixers=mixers or (),
-        runs=runs,
-    )
+    result = predict(**passed(arguments, "seq", "as_json", seq_len=seq))
     if as_json:
         print_json(result.as_dict())
         return

@@ -67,6 +67,15 @@ Mode = Annotated[
 ]
 Answer = Annotated[int | None, typer.Option(min=1, help="Tokens of the answer in --mode both. \\[default: 64]")]
 Batch = Annotated[int, typer.Option(min=1, help="Batch size.")]
+ProfileFile = Annotated[
+    Path | None, typer.Option(help="A file of `plait profile`. \\[default: this machine's, stored with the runs]")
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, …")]
+Threads = Annotated[int, typer.Option(min=1, help="CPU threads.")]
+#: How models are trained in a comparison or a study.
+TrainingDevice = Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")]
+TrainingBatch = Annotated[int, typer.Option(min=1, help="Sequences per step.")]
+PeakRate = Annotated[float, typer.Option(help="Peak learning rate.")]
 Constraints = Annotated[
     list[str] | None, typer.Option("--constraint", "--rule", help="A further constraint, such as 'count(attn) >= 1'.")
 ]

@@ -14,7 +14,18 @@ import typer
 
 from plait.api.probe import DEFAULT_TIME, ProbePlan, plan_probe, probe
 from plait.cli.options import AsJson, Cluster, GpusPerTraining, Mixers, StoreUrl
-from plait.cli.output import ProgressLines, console, count, fits, plain, print_json, table, time_left, within_time
+from plait.cli.output import (
+    ProgressLines,
+    console,
+    count,
+    fits,
+    passed,
+    plain,
+    print_json,
+    table,
+    time_left,
+    within_time,
+)
 from plait.core.units import TimeLeft, duration
 
 if TYPE_CHECKING:
@@ -62,17 +73,13 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Probe architectures on synthetic tasks, with intervals and a verdict."""
-
+    arguments = dict(locals())
     named = [name.strip() for name in tasks.split(",") if name.strip()]
     allowed = None if full or plan else budget or DEFAULT_TIME
     with within_time(allowed), Display(quiet=as_json) as display:
         try:
-            result = (plan_probe if plan else probe)(
-                architectures or [], suite=suite, full=full, patience=patience, time=budget or None, seeds=seeds,
-                tasks=named, variant=variant, baselines=baselines, match=match, device=device, workers=workers,
-                cluster=cluster, gpus_per_training=gpus_per_training, mixers=mixers or (), store=store,
-                on_progress=display.update,
-            )  # fmt: skip
+            changed = {"time": budget or None, "tasks": named, "on_progress": display.update}
+            result = (plan_probe if plan else probe)(**passed(arguments, "budget", "plan", "as_json", **changed))
         except KeyboardInterrupt:
             display.stop()
             console(stderr=True).print("interrupted; everything is saved. The same command resumes.")

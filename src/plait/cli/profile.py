@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plait.cli.options import AsJson, Mixers
-from plait.cli.output import console, print_json, progress_bar, table, within_time, wrote
+from plait.cli.options import AsJson, Device, Mixers, Threads
+from plait.cli.output import console, passed, print_json, progress_bar, table, within_time, wrote
 
 if TYPE_CHECKING:
     from plait.api.profile import ProfileResult
@@ -33,31 +33,26 @@ def command(
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Batch sizes.")] = 1,
     mode: Annotated[list[str] | None, typer.Option(help="prefill (the default) and decode.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    device: Device = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, float64; on a GPU also bfloat16 and float16.")] = "float32",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Threads = 1,
     mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
     """Profile this machine: measure layers of every kind, choosing those with the most uncertain predictions."""
     if context.invoked_subcommand is not None:
         return
+    arguments = dict(locals())
     from plait.api.profile import SPACES, profile
 
     with within_time(time), progress_bar(quiet=as_json) as on_progress:
         result = profile(
-            out,
-            time=time,
-            spaces=space or SPACES,
-            seq_lens=seq or (192,),
-            batch=batch,
-            modes=mode or ("prefill",),
-            device=device,
-            dtype=dtype,
-            threads=threads,
-            mixers=mixers or (),
+            **passed(
+                arguments, "context", "space", "seq", "mode", "as_json",
+                spaces=space or SPACES, seq_lens=seq or (192,), modes=mode or ("prefill",),
+            ),
             on_progress=lambda what, done, total: on_progress(f"{what[:40]:<40}", done, total),
-        )
+        )  # fmt: skip
     print_json(result.as_dict()) if as_json else _print(result)
     wrote(result.path, as_json=as_json)
 

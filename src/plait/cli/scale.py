@@ -7,16 +7,11 @@ from typing import Annotated
 
 import typer
 
-from plait.cli.options import AsJson, Cluster, GpusPerTraining, Log, Mixers, Runs, StoreUrl, Text
+from plait.cli.options import AsJson, Cluster, GpusPerTraining, Log, Mixers, Runs, StoreUrl, Text, TrainingDevice
 from plait.cli.output import passed, print_json, wrote
 from plait.core.errors import UserError
 
 group = typer.Typer(help="Scaling laws with error bars: plan runs, train them, fit.", no_args_is_help=True)
-
-
-@group.callback()
-def scaling() -> None:
-    """Scaling laws with error bars: plan runs, train them, fit."""
 
 
 @group.command()
@@ -82,7 +77,7 @@ def plan(
 @group.command()
 def run(
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="A file of `plait scale plan --out`.")],
-    device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
+    device: TrainingDevice = "cpu",
     workers: Annotated[
         int | None,
         typer.Option(help="Concurrent trainings; on GPUs one each. \\[default: 1; on a cluster all it has]"),
@@ -96,23 +91,13 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Train the runs of a plan that are not stored yet. The same command resumes; several share the work."""
+    arguments = dict(locals())
     from plait.api.scale import run as verb
     from plait.cli.scale_display import print_runs
     from plait.cli.study_display import study_progress
 
     with study_progress(quiet=as_json) as on_progress:
-        result = verb(
-            plan,
-            device=device,
-            workers=workers,
-            cluster=cluster,
-            gpus_per_training=gpus_per_training,
-            log=log,
-            mixers=mixers or (),
-            runs=runs,
-            store=store,
-            on_progress=on_progress,
-        )
+        result = verb(**passed(arguments, "as_json"), on_progress=on_progress)
     print_json(result.as_dict()) if as_json else print_runs(result, store)
 
 
@@ -152,23 +137,12 @@ def fit(
 
     Optional columns: architecture, active_params, state, attention, batch, vocab.
     """
+    arguments = dict(locals())
     from plait.api.scale import fit as verb
     from plait.cli.scale_display import print_fit
 
     columns = _column_names(column or [])
-    result = verb(
-        file,
-        target=target,
-        where=where,
-        columns=columns,
-        draws=draws,
-        seed=seed,
-        all_budgets=all_budgets,
-        all_trainings=all_trainings,
-        mixers=mixers or (),
-        svg=svg,
-        page=out,
-    )
+    result = verb(**passed(arguments, "column", "out", "plot", "as_json", columns=columns, page=out))
     print_json(result.as_dict()) if as_json else print_fit(result.laws, plot=plot)
     wrote(svg, out, as_json=as_json)
 

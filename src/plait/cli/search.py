@@ -19,12 +19,13 @@ from plait.cli.options import (
     Constraints,
     Mixers,
     Mode,
+    ProfileFile,
     StoreUrl,
     Tokenizer,
     TokensPerSecond,
     limit_options,
 )
-from plait.cli.output import console, count, plain, print_json, print_rows, progress_bar, table
+from plait.cli.output import console, count, passed, plain, print_json, print_rows, progress_bar, table
 from plait.core.units import digits, short
 from plait.device.quantities import Setting, in_rows
 
@@ -79,9 +80,7 @@ def command(
     retrain_seeds: Annotated[
         int, typer.Option(min=1, help="gumbel: seeds for --retrain; 2 or more give the noise.")
     ] = 1,
-    profile: Annotated[
-        Path | None, typer.Option(help="A file of `plait profile`. \\[default: this machine's, stored with the runs]")
-    ] = None,
+    profile: ProfileFile = None,
     anywhere: Annotated[
         bool, typer.Option("--anywhere", help="Accept a profile of another machine; nothing is measured.")
     ] = False,
@@ -103,6 +102,7 @@ def command(
     **limits: str | None,
 ) -> None:
     """Search a space for the best architectures under limits, and measure those it returns."""
+    arguments = dict(locals())
     from plait.api.search import search
     from plait.api.supernets import Supernets
     from plait.core.registry import pairs, read_pairs
@@ -123,36 +123,15 @@ def command(
     try:
         with progress_bar(quiet=as_json) as on_progress:
             result = search(
-                space,
-                objectives=[name.strip() for name in objectives.split(",") if name.strip()],
-                constraints=constraint or (),
-                seq_len=seq,
-                batch=batch,
-                mode=mode,
-                answer=answer,
-                tokens_per_second=tokens_per_second,
-                method=method or LTS,
-                iterations=iterations,
-                population=population,
-                seed=seed,
-                fix=pairs(fix or [], "--fix"),
-                data=data,
-                tokenizer=tokenizer,
-                supernets=supernets,
-                profile=profile,
-                anywhere=anywhere,
-                device=device,
-                threads=threads,
-                front=front,
-                validate=not no_validate,
-                mixers=mixers or (),
-                cluster=cluster,
-                workers=workers,
-                runs=runs,
-                store=store,
+                **passed(
+                    arguments, "constraint", "seq", "steps", "seeds", "recipe", "set_", "supernet", "retrain",
+                    "retrain_seeds", "no_validate", "limits", "as_json",
+                    objectives=[name.strip() for name in objectives.split(",") if name.strip()],
+                    constraints=constraint or (), seq_len=seq, method=method or LTS, fix=pairs(fix or [], "--fix"),
+                    supernets=supernets, validate=not no_validate, **limits,
+                ),
                 on_progress=on_progress,
-                **limits,
-            )
+            )  # fmt: skip
     except (Interrupted, TrainingInterrupted, KeyboardInterrupt) as stopped:
         where = f": {stopped}" if isinstance(stopped, Interrupted) else ""
         console(stderr=True).print(f"interrupted{where}. Everything is saved; the same command resumes from there.")

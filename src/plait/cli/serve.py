@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.options import AsJson, Mixers, StoreUrl
-from plait.cli.output import console, print_json, wrote
+from plait.cli.output import console, passed, print_json, wrote
 
 if TYPE_CHECKING:
     from plait.serving.server import Address
@@ -62,11 +62,10 @@ def report_command(
     as_json: AsJson = False,
 ) -> None:
     """Write an offline HTML report of the store: curves, fronts, heat maps, tables, methods, BibTeX."""
+    arguments = dict(locals())
     from plait.api.report import report
 
-    result = report(
-        keys or (), kind=kind, out=out, svg=svg, png=png, csv=csv, limit=limit, mixers=mixers or (), store=store
-    )
+    result = report(**passed(arguments, "as_json"))
     if as_json:
         print_json(result.as_dict())
     else:

@@ -14,9 +14,13 @@ from plait.cli.options import (
     FormerLength,
     GpusPerTraining,
     Mixers,
+    PeakRate,
     Runs,
     StoreUrl,
     Text,
+    Threads,
+    TrainingBatch,
+    TrainingDevice,
     read_count,
 )
 from plait.cli.output import passed, print_json, wrote
@@ -33,30 +37,28 @@ from plait.cli.study_display import study_progress as progress
 
 group = typer.Typer(help="Studies that train many small models.", no_args_is_help=True)
 
-
-@group.callback()
-def studies() -> None:
-    """Studies that train many small models."""
+StudySpace = Annotated[str, typer.Option(help="study-gpt2, study-hybrid, or another space's name or file.")]
+Steps = Annotated[int, typer.Option(min=1, help="Optimizer steps per training.")]
+SeqLen = Annotated[int, typer.Option(min=1, help="Sequence length.")]
+SampleSeed = Annotated[int, typer.Option(min=0, help="Seed of the sample, the weights and the data order.")]
 
 
 @group.command("proxies")
 def command(
-    space: Annotated[
-        str, typer.Option(help="study-gpt2, study-hybrid, or another space's name or file.")
-    ] = "study-gpt2",
+    space: StudySpace = "study-gpt2",
     models: Annotated[int, typer.Option(help="Models to sample and train.")] = 40,
     data: Text = "builtin:stdlib",
-    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps per training.")] = 200,
+    steps: Steps = 200,
     proxies: Annotated[
         str, typer.Option(help="Only these proxies, separated by commas; none: parameter counts only.")
     ] = "",
-    batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
-    seq_len: Annotated[int, typer.Option(min=1, help="Sequence length.")] = 64,
+    batch: TrainingBatch = 8,
+    seq_len: SeqLen = 64,
     length: FormerLength = None,
-    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 6e-3,
+    lr: PeakRate = 6e-3,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per model.")] = 2,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the sample, the weights and the data order.")] = 0,
-    device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
+    seed: SampleSeed = 0,
+    device: TrainingDevice = "cpu",
     svg: Annotated[Path | None, typer.Option(help="Draw rank correlation against each proxy's cost.")] = None,
     runs: Runs = Path("runs"),
     mixers: Mixers = None,
@@ -89,14 +91,14 @@ def placement(
     heads: Annotated[int, typer.Option(min=1, help="Heads of an attention block.")] = 4,
     inner: Annotated[int, typer.Option(min=1, help="Inner width of a feed-forward block.")] = 192,
     data: Text = "builtin:stdlib",
-    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps per training.")] = 150,
+    steps: Steps = 150,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per pattern.")] = 3,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
-    seq_len: Annotated[int, typer.Option(min=1, help="Sequence length.")] = 64,
+    batch: TrainingBatch = 8,
+    seq_len: SeqLen = 64,
     length: FormerLength = None,
-    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 3e-3,
+    lr: PeakRate = 3e-3,
     svg: Annotated[Path | None, typer.Option(help="Draw perplexity against attention blocks.")] = None,
-    device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
+    device: TrainingDevice = "cpu",
     runs: Runs = Path("runs"),
     mixers: Mixers = None,
     store: StoreUrl = None,
@@ -123,20 +125,18 @@ def placement(
 
 @group.command()
 def lr(
-    space: Annotated[
-        str, typer.Option(help="study-gpt2, study-hybrid, or another space's name or file.")
-    ] = "study-gpt2",
+    space: StudySpace = "study-gpt2",
     models: Annotated[int, typer.Option(min=0, help="Architectures to sample from it.")] = 6,
     spec: Annotated[list[str] | None, typer.Option(help="Another architecture; may be repeated.")] = None,
     rates: Annotated[str, typer.Option(help="Learning rates, separated by commas.")] = "1e-4,1e-3,1e-2,1e-1",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per learning rate.")] = 2,
     data: Text = "builtin:stdlib",
-    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps per training.")] = 60,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
-    seq_len: Annotated[int, typer.Option(min=1, help="Sequence length.")] = 32,
+    steps: Steps = 60,
+    batch: TrainingBatch = 8,
+    seq_len: SeqLen = 32,
     length: FormerLength = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the sample.")] = 0,
-    device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
+    device: TrainingDevice = "cpu",
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -165,15 +165,15 @@ def shapes(
     seq: Annotated[
         int, typer.Option("--seq-len", "--seq", min=1, help="Sequence length for latency and memory.")
     ] = 192,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Threads = 1,
     steps: Annotated[int, typer.Option(min=0, help="Also train each for this many steps; 0: only measure.")] = 0,
     data: Text = "builtin:stdlib",
     batch: Annotated[int, typer.Option(min=1, help="Sequences per training step.")] = 8,
     train_seq_len: Annotated[int, typer.Option(min=1, help="Sequence length in training.")] = 64,
     length: FormerLength = None,
-    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 6e-3,
+    lr: PeakRate = 6e-3,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per shape, with --steps.")] = 2,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the sample, the weights and the data order.")] = 0,
+    seed: SampleSeed = 0,
     runs: Runs = Path("runs"),
     mixers: Mixers = None,
     store: StoreUrl = None,
@@ -208,14 +208,14 @@ def verdict(
         ),
     ] = 2e5,
     seeds: Annotated[int, typer.Option(min=2, help="Seeds per architecture.")] = 2,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
+    batch: TrainingBatch = 8,
     seq_len: Annotated[int, typer.Option(min=2, help="Sequence length.")] = 128,
     workers: Annotated[
         int, typer.Option(min=0, help="Concurrent trainings. \\[default: one per core]", show_default=False)
     ] = 0,
     cluster: Cluster = "",
     gpus_per_training: GpusPerTraining = None,
-    device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
+    device: TrainingDevice = "cpu",
     runs: Runs = Path("runs"),
     mixers: Mixers = None,
     store: StoreUrl = None,

@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 group = typer.Typer(no_args_is_help=True, help="Inspect the synthetic tasks.")
 
 
-@group.callback()
-def options() -> None:
-    """Inspect the synthetic tasks."""
-
-
 @group.command("show")
 def show(
     task: Annotated[str, typer.Argument(help="A task (`plait list tasks`) or a file (my_task.py, my_task.py:Class).")],

@@ -13,10 +13,11 @@ from plait.designing.document import DesignDocument, foresight_of, race_of
 from plait.designing.page_sections import front_section, front_sheets, probe_section, race_section
 from plait.device.quantities import EXACT, Setting
 from plait.records.record import Record
-from plait.reporting.axes import swatch
+from plait.reporting.axes import Axis
+from plait.reporting.charts import Panel, Series
 from plait.reporting.comparison import curves_figure
-from plait.reporting.page import card, commands, grid, legend, note, section, table, tag, tiles
-from plait.reporting.plots import Line, curve_plot
+from plait.reporting.page import card, commands, grid, note, section, table, tag, tiles
+from plait.reporting.plots import line_legend, panel_plot
 from plait.reporting.view_model import TRAINING, VALIDATION
 from plait.reporting.views import Context, View, view_page
 
@@ -125,17 +126,18 @@ def _figures(d: DesignDocument) -> Element:
 def _training(d: DesignDocument) -> Element:
     trained = d["train"]
     lines = [
-        Line(TRAINING, [(x, y) for x, y in trained["curve"]], series=5),
-        Line(VALIDATION, [(x, y) for x, y in trained["held_out_curve"]], series=1, dots=True),
+        Series.of(TRAINING, trained["curve"], number=5, marks=False),
+        Series.of(VALIDATION, trained["held_out_curve"], number=1, marks=True),
     ]
     entropy = trained.get("entropy")
-    drawn = curve_plot(
+    panel = Panel(
         lines,
-        title="Loss of the pick while it trains",
-        x_label=f"steps of {trained['tokens'] // trained['steps']:,} tokens",
-        y_label="loss, nats per token (↓ better)",
+        Axis(f"steps of {trained['tokens'] // trained['steps']:,} tokens", low=0.0),
+        Axis("loss, nats per token (↓ better)"),
+        "Loss of the pick while it trains",
         floor=entropy,
         floor_label=f"true entropy {entropy:.3f}" if entropy is not None else "",
+        unit="step",
     )
     mfu = trained.get("mfu", trained.get("flop_utilisation"))
     words = (
@@ -143,11 +145,7 @@ def _training(d: DesignDocument) -> Element:
         f"{trained['seconds']:.0f} s: {trained['tokens_per_second']:,.0f} tokens per second"
         f"{'' if mfu is None else f', {percent(mfu)} MFU'}."
     )
-    entries = [
-        (swatch(5), TRAINING),
-        (swatch(1), VALIDATION),
-    ]
-    return section("How it trains", note(words), card(drawn, legend(entries)))
+    return section("How it trains", note(words), card(panel_plot(panel), line_legend(panel)))
 
 
 def _making(d: DesignDocument) -> Element:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -72,11 +73,13 @@ class KernelTiming:
     note: str = ""
 
 
+def _normal(stream: torch.Generator, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=stream, device=stream.device)
+
+
 def gla_case(name: str, H: int, G: int, K: int, V: int, *, per_head: bool, bonus: bool = False) -> KernelCase:
     def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=stream, device=stream.device)
-
+        normal = partial(_normal, stream)
         # Decays as in models: heads or channels with horizons from a few tokens to a few thousand.
         centre = torch.linspace(0.5, 8.0, H if per_head else K, device=stream.device)
         g = F.logsigmoid(centre + normal(B, T, H, *(() if per_head else (K,))))
@@ -117,9 +120,7 @@ def scan_case(name: str, E: int, N: int) -> KernelCase:
     order = ("u", "delta", "A", "B", "C", "D")
 
     def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=stream, device=stream.device)
-
+        normal = partial(_normal, stream)
         A_EN = -torch.arange(1.0, N + 1, device=stream.device).repeat(E, 1)
         delta = F.softplus(normal(B, T, E) - 4)  # steps around a model's initial ones, 0.001 to 0.1
         return dict(
@@ -151,9 +152,7 @@ def delta_case(name: str, H: int, K: int, V: int, *, decay: str = "none") -> Ker
     """`decay`: none, head or channel. Keys have length 1, write strengths reach 1."""
 
     def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=stream, device=stream.device)
-
+        normal = partial(_normal, stream)
         q, k = (F.normalize(normal(B, T, H, K), dim=-1) for _ in range(2))
         inputs = {"q": q, "k": k, "v": normal(B, T, H, V), "beta": normal(B, T, H).sigmoid()}
         if decay == "none":
@@ -192,9 +191,7 @@ def attention_case(name: str, H: int, D: int, *, gates: bool = False) -> KernelC
     """Softmax attention, or forgetting attention: `g` is the logarithm of the forget gates."""
 
     def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=stream, device=stream.device)
-
+        normal = partial(_normal, stream)
         inputs = {"q": normal(B, T, H, D), "k": normal(B, T, H, D), "v": normal(B, T, H, D)}
         centre = torch.linspace(0.5, 8.0, H, device=stream.device)
         return inputs | ({"g": F.logsigmoid(centre + normal(B, T, H))} if gates else {})
@@ -226,9 +223,7 @@ def few_queries_case(name: str, H: int, D: int, N: int) -> KernelCase:
     """Softmax attention of N queries at some positions only: the first, the last, and others evenly spaced between."""
 
     def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=stream, device=stream.device)
-
+        normal = partial(_normal, stream)
         return {"q": normal(B, min(T, N), H, D), "k": normal(B, T, H, D), "v": normal(B, T, H, D)}
 
     def positions(x: Inputs) -> Tensor:
@@ -248,9 +243,7 @@ def conv_case(name: str, C: int, W: int = 4, *, silu: bool = True) -> KernelCase
     """A short convolution of C channels that continues from a state. Letters: W taps."""
 
     def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=stream, device=stream.device)
-
+        normal = partial(_normal, stream)
         return {"x": normal(B, T, C), "weight": 0.5 * normal(C, W), "bias": normal(C), "state": normal(B, W - 1, C)}
 
     def run(op: Callable[..., tuple[Tensor, Tensor]]) -> Run:
@@ -266,9 +259,7 @@ def swiglu_case(name: str, D: int, W: int) -> KernelCase:
     order = ("x", "gate_up", "down")
 
     def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=stream, device=stream.device)
-
+        normal = partial(_normal, stream)
         return dict(zip(order, (normal(B, T, D), normal(2 * W, D) / D**0.5, normal(D, W) / W**0.5), strict=True))
 
     def definition(x: Inputs) -> Tensor:

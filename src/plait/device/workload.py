@@ -10,7 +10,6 @@ import copy
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 
 import torch
 from torch import Tensor
@@ -25,6 +24,7 @@ from plait.model.architecture import Architecture
 from plait.model.backbone import Block, ModelState
 from plait.model.language_model import LanguageModel
 from plait.ops.paths import precision_on
+from plait.records.record import installed_version
 from plait.spec import Header
 
 
@@ -175,14 +175,7 @@ def device_name(device: torch.device) -> str:
 
 def bench_versions() -> dict[str, str]:
     """Versions of plait and of the installed packages that a kernel's speed depends on."""
-    known = {package: _version(package) for package in ("torch", "triton", "flash-linear-attention")}
+    known = {package: installed_version(package) for package in ("torch", "triton", "flash-linear-attention")}
     return {"plait": __version__} | {
         package: installed for package, installed in known.items() if installed is not None
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -83,13 +83,7 @@ class _ChannelDelta(torch.autograd.Function):
     """Joins the two operators, so that torch.func can differentiate them."""
 
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        q: Tensor, k: Tensor, e: Tensor, v: Tensor, g: Tensor, state: Tensor | None, scale: float
-    ) -> tuple[Tensor, ...]:
-        outputs: tuple[Tensor, ...] = _rule(q, k, e, v, g, state, scale)
-        return outputs
+    forward = staticmethod(lambda *inputs: _rule(*inputs))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

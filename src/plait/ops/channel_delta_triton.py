@@ -35,6 +35,7 @@ from plait.ops.channel_delta_kernels_triton import (
 from plait.ops.delta_backward_triton import states_backward
 from plait.ops.delta_forward_triton import states
 from plait.ops.delta_triton import JOIN, KEYS, Tuning, Tunings, widths
+from plait.ops.stacking import strides_of
 
 
 def channel_tunings(dtype: torch.dtype, narrowest: int) -> Tunings:
@@ -69,7 +70,7 @@ def channel_forward(
     A = k_BTHK.new_empty(Z, N, C, C, dtype=torch.float32)
     before = k_BTHK.new_empty(Z, N, WK, WV)
     o, final = v_BTHV.new_empty(B, T, H, V), v_BTHV.new_empty(B, H, K, V, dtype=torch.float32)
-    strides = [stride for x in (q_BTHK, k_BTHK, e_BTHK, v_BTHV) for stride in x.stride()[:3]]
+    strides = strides_of(q_BTHK, k_BTHK, e_BTHK, v_BTHV)
     G = _sums(g_BTHK, Z, N, C, WK)
     scores[N, Z, C // BLOCK.value](
         q_BTHK, k_BTHK, e_BTHK, G, P, A, scale, T, H, N, *strides[:9], K=K, WK=WK, C=C, PRECISION=sizes["PRECISION"]
@@ -102,7 +103,7 @@ def channel_backward(
     dq, dk, de, dv = (x.new_empty(x.shape) for x in (q_BTHK, k_BTHK, e_BTHK, v_BTHV))
     dP, dA = (k_BTHK.new_empty(Z, N, C, C) for _ in range(2))
     dfirst, dg = dfinal.new_empty(B, H, K, V), g_BTHK.new_empty(B, T, H, K)
-    strides = [stride for x in (q_BTHK, k_BTHK, e_BTHK, v_BTHV) for stride in x.stride()[:3]]
+    strides = strides_of(q_BTHK, k_BTHK, e_BTHK, v_BTHV)
     G = _sums(g_BTHK, Z, N, C, WK)
     dq_state, de_state, dk_state, dG = (torch.empty_like(G) for _ in range(4))
     dend = G.new_empty(Z, N, WK)

@@ -218,13 +218,7 @@ class _DeltaRule(torch.autograd.Function):
     """Joins the two operators, so that torch.func can differentiate them."""
 
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor | None, state: Tensor | None, scale: float
-    ) -> tuple[Tensor, ...]:
-        outputs: tuple[Tensor, ...] = _delta_rule(q, k, v, beta, g, state, scale)
-        return outputs
+    forward = staticmethod(lambda *inputs: _delta_rule(*inputs))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -74,12 +74,12 @@ def tunings(dtype: torch.dtype) -> Tunings:
 
 def delta_forward(
     q_BTHK: Tensor, k_BTHK: Tensor, v_BTHV: Tensor, beta_BTH: Tensor, g_BTH: Tensor | None, state_BHKV: Tensor | None,
-    scale: float, tuned: Tunings | None = None,
+    scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """(o_BTHV, final state_BHKV, X_ZNCC, w_ZNCV)."""
     (B, T, H, K), V = k_BTHK.shape, v_BTHV.shape[3]
     sizes = widths(k_BTHK, v_BTHV) | {"GATED": int(g_BTH is not None)}
-    tuned = tuned or _tunings(sizes, k_BTHK)
+    tuned = _tunings(sizes, k_BTHK)
     C, Z, WK, WV = tuned.chunk, B * H, sizes["WK"], sizes["WV"]
     N = triton.cdiv(T, C)
     X, W, w = (k_BTHK.new_empty(Z, N, C, width) for width in (C, WK, WV))
@@ -117,12 +117,12 @@ def delta_forward(
 
 def delta_backward(
     do_BTHV: Tensor, dfinal: Tensor, q_BTHK: Tensor, k_BTHK: Tensor, v_BTHV: Tensor, beta_BTH: Tensor,
-    g_BTH: Tensor | None, state_BHKV: Tensor | None, X: Tensor, w: Tensor, scale: float, tuned: Tunings | None = None,
+    g_BTH: Tensor | None, state_BHKV: Tensor | None, X: Tensor, w: Tensor, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, β, g (without gates: no numbers) and the first state. `do` and `dfinal` are contiguous."""
     (B, T, H, K), V = k_BTHK.shape, v_BTHV.shape[3]
     sizes = widths(k_BTHK, v_BTHV) | {"GATED": int(g_BTH is not None)}
-    tuned = tuned or _tunings(sizes, k_BTHK)
+    tuned = _tunings(sizes, k_BTHK)
     (Z, N, C), WK, WV = X.shape[:3], sizes["WK"], sizes["WV"]
     Y, R = k_BTHK.new_empty(Z, N, C, WK), k_BTHK.new_empty(Z, N, C, WV)
     before, after = (k_BTHK.new_empty(Z, N, WK, WV) for _ in range(2))

@@ -87,13 +87,7 @@ class _ForgettingAttention(torch.autograd.Function):
     """Joins the two operators, so that torch.func can differentiate them."""
 
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        q: Tensor, k: Tensor, v: Tensor, log_f: Tensor, pad_B: Tensor | None, scale: float, prune: bool
-    ) -> tuple[Tensor, ...]:
-        outputs: tuple[Tensor, ...] = _forgetting(q, k, v, log_f, pad_B, scale, prune)
-        return outputs
+    forward = staticmethod(lambda *inputs: _forgetting(*inputs))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

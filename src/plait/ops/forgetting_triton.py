@@ -36,6 +36,7 @@ from torch import Tensor
 from plait.ops.forgetting_backward_triton import backward_keys, backward_queries, uncumulate
 from plait.ops.forgetting_forward_triton import LOG2E, TILE, cumulate, forward, key_lengths
 from plait.ops.forgetting_sharp_triton import sharp_keys, sharp_queries
+from plait.ops.stacking import strides_of
 
 
 class Tuning(NamedTuple):
@@ -70,7 +71,7 @@ def tunings(wide: int, dtype: torch.dtype, capability: tuple[int, int]) -> Tunin
 
 def forgetting_forward(
     q_BMHD: Tensor, k_BNGD: Tensor, v_BNGD: Tensor, log_f_BNH: Tensor, pad_B: Tensor | None, scale: float,
-    forgotten: float, tuning: Tuning | None = None,
+    forgotten: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """o_BMHD and what the backward pass needs: c_BHN (rounded, whole and part), row_BHM = c − lse and tail_BHM = part −
     lse, and of every tile of queries the first key it visits and its bound. `forgotten`: tiles bounded by it are left
@@ -88,10 +89,10 @@ def forgetting_forward(
     key_lengths[(triton.cdiv(N, 4 * TILE.value) * B * G,)](
         k_BNGD, longest, N, G, tiles, *k_BNGD.stride()[:3], D=D, WIDE=sizes["WIDE"]
     )
-    chosen = tuning or _tunings(q_BMHD).forward
+    chosen = _tunings(q_BMHD).forward
     forward[(triton.cdiv(M, chosen.rows) * B * H,)](
         q_BMHD, k_BNGD, v_BNGD, c, whole, part, low, longest, pad_B, o, row, tail, begins, bounds, M, N, H, H // G,
-        tiles, row_tiles, *_strides(q_BMHD, k_BNGD, v_BNGD), scale * LOG2E.value, forgotten, **_range(q_BMHD),
+        tiles, row_tiles, *strides_of(q_BMHD, k_BNGD, v_BNGD), scale * LOG2E.value, forgotten, **_range(q_BMHD),
         **padded, **sizes, **_launch(chosen),
     )  # fmt: skip
     return o, c, whole, part, row, tail, begins, bounds
@@ -100,7 +101,6 @@ def forgetting_forward(
 def forgetting_backward(
     do_BMHD: Tensor, o_BMHD: Tensor, q_BMHD: Tensor, k_BNGD: Tensor, v_BNGD: Tensor, c: Tensor, whole: Tensor,
     part: Tensor, row: Tensor, tail: Tensor, begins: Tensor, bounds: Tensor, pad_B: Tensor | None, scale: float,
-    tuned: Tunings | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v and log f. do and o are contiguous."""
     (B, M, H), (N, G) = q_BMHD.shape[:3], k_BNGD.shape[1:3]
@@ -109,8 +109,8 @@ def forgetting_backward(
     (delta, own, rows), columns = (torch.empty_like(tail) for _ in range(3)), torch.empty_like(whole)
     dlog_f = q_BMHD.new_empty(B, N, H, dtype=torch.float32)
     padded, sizes = {"PAD": pad_B is not None}, _sizes(q_BMHD)
-    strides, base2 = _strides(q_BMHD, k_BNGD, v_BNGD), scale * LOG2E.value
-    _, by_queries, by_keys = tuned or _tunings(q_BMHD)
+    strides, base2 = strides_of(q_BMHD, k_BNGD, v_BNGD), scale * LOG2E.value
+    _, by_queries, by_keys = _tunings(q_BMHD)
     by_rows, by_columns = (triton.cdiv(M, by_queries.rows) * B * H,), (triton.cdiv(N, by_keys.keys) * B * G,)
     sharp, shapes = torch.empty_like(begins), (M, N, H, H // G, row_tiles, *strides, base2)
     backward_queries[by_rows](
@@ -136,10 +136,6 @@ def forgetting_backward(
 def _tunings(q_BMHD: Tensor) -> Tunings:
     capability = torch.cuda.get_device_capability(q_BMHD.device) if q_BMHD.is_cuda else (0, 0)
     return tunings(_sizes(q_BMHD)["WIDE"], q_BMHD.dtype, capability)
-
-
-def _strides(*tensors: Tensor) -> list[int]:
-    return [stride for x in tensors for stride in x.stride()[:3]]
 
 
 def _sizes(q_BMHD: Tensor) -> dict[str, Any]:

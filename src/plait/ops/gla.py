@@ -324,13 +324,7 @@ class _GatedLinearAttention(torch.autograd.Function):
     """Joins the two operators, so that torch.func can differentiate them."""
 
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        q: Tensor, k: Tensor, v: Tensor, g: Tensor, own_BTH: Tensor | None, state: Tensor | None, scale: float
-    ) -> tuple[Tensor, Tensor]:
-        outputs: tuple[Tensor, Tensor] = _forward(q, k, v, g, own_BTH, state, scale)
-        return outputs
+    forward = staticmethod(lambda *inputs: _forward(*inputs))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

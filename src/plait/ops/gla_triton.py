@@ -29,6 +29,7 @@ from torch import Tensor
 
 from plait.ops.gla_backward_triton import backward_channels, backward_keys, backward_values, backward_written
 from plait.ops.gla_forward_triton import DEPTH_TILE, cumulate, outputs, states, states_and_gradients
+from plait.ops.stacking import strides_of
 
 
 class Tile(NamedTuple):
@@ -136,12 +137,12 @@ def gla_forward(
     options = call.launch(call.tuned.states)
     (before,), (final,) = _border_states(call, v_BTHV, 1)
     states[call.state_grid(options)](
-        k_BTGK, v_BTHV, b, whole, state, before, final, *call.sizes, *_strides(k_BTGK, v_BTHV), FIRST=state is not None,
-        **options,
+        k_BTGK, v_BTHV, b, whole, state, before, final, *call.sizes, *strides_of(k_BTGK, v_BTHV),
+        FIRST=state is not None, **options,
     )  # fmt: skip
     o = v_BTHV.new_empty(v_BTHV.shape)
     outputs[(call.N, call.B * call.H)](
-        q_BTGK, k_BTGK, v_BTHV, b, whole, depth, own_BTH, before, o, *call.sizes, *_strides(q_BTGK, k_BTGK, v_BTHV),
+        q_BTGK, k_BTGK, v_BTHV, b, whole, depth, own_BTH, before, o, *call.sizes, *strides_of(q_BTGK, k_BTGK, v_BTHV),
         scale, call.limit, **call.launch(call.tuned.outputs, levels=True),
     )  # fmt: skip
     return o, final
@@ -154,7 +155,7 @@ def gla_backward(
     """Gradients of q, k, v, g, own (empty without) and the state. do is contiguous."""
     call = call_of(q_BTGK, v_BTHV, g, own_BTH, tuned, exact)
     b, whole, depth = _cumulate(call, g)
-    inputs, strides = (do_BTHV, q_BTGK, k_BTGK, v_BTHV, b, whole), _strides(q_BTGK, k_BTGK, v_BTHV)
+    inputs, strides = (do_BTHV, q_BTGK, k_BTGK, v_BTHV, b, whole), strides_of(q_BTGK, k_BTGK, v_BTHV)
     grid, tuned = (call.N, call.B * call.H), call.tuned
     options = call.launch(tuned.states)
     (before, after), (final, dfirst) = _border_states(call, v_BTHV, 2)
@@ -212,7 +213,3 @@ def _border_states(call: Call, v_BTHV: Tensor, many: int) -> tuple[list[Tensor],
     at_borders = [v_BTHV.new_empty(call.B, call.H, call.N, call.K, call.V) for _ in range(many)]
     beyond = [v_BTHV.new_empty(call.B, call.H, call.K, call.V, dtype=torch.float32) for _ in range(many)]
     return at_borders, beyond
-
-
-def _strides(*tensors: Tensor) -> list[int]:
-    return [stride for x in tensors for stride in x.stride()[:3]]

@@ -71,11 +71,7 @@ class _NarrowAttention(torch.autograd.Function):
     """Joins the two operators, which keep the kernels out of traced graphs (see `tiled_attention`)."""
 
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(q_STHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
-        outputs: tuple[Tensor, Tensor] = _narrow(q_STHD, k_STHD, v_STHD, scale, causal)
-        return outputs
+    forward = staticmethod(lambda *inputs: _narrow(*inputs))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -107,11 +103,7 @@ def _narrow_at_backward(
 
 class _NarrowAttentionAt(torch.autograd.Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(q_SNHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, at_SN: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        outputs: tuple[Tensor, Tensor] = _narrow_at(q_SNHD, k_STHD, v_STHD, at_SN, scale)
-        return outputs
+    forward = staticmethod(lambda *inputs: _narrow_at(*inputs))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

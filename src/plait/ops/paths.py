@@ -88,12 +88,9 @@ def in_graph() -> bool:
     return torch.compiler.is_compiling() or _recorded.get()
 
 
-def plain_wanted(*, operator: bool = False) -> bool:
-    """Whether an op with a hand-written gradient should take its plain form. `operator`: its kernel is a custom
-    operator."""
-    if torch.compiler.is_compiling() or _plain.get():
-        return True
-    return _recorded.get() and not operator
+def plain_wanted() -> bool:
+    """Whether an op with a hand-written gradient that is no custom operator should take its plain form."""
+    return in_graph() or _plain.get()
 
 
 def has_kernels(x: Tensor) -> bool:

@@ -58,13 +58,7 @@ class _ScanKernels(torch.autograd.Function):
     """Joins the two operators, so that torch.func can differentiate them."""
 
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        u: Tensor, delta: Tensor, B: Tensor, C: Tensor, A: Tensor, D: Tensor, state: Tensor, L: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        outputs: tuple[Tensor, Tensor, Tensor] = _scan(u, delta, B, C, A, D, state, L)
-        return outputs
+    forward = staticmethod(lambda *inputs: _scan(*inputs))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

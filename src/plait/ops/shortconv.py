@@ -233,11 +233,7 @@ class _ShortConvKernels(torch.autograd.Function):
     """Joins the two operators, so that torch.func can differentiate them."""
 
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, weight: Tensor, state: Tensor | None, bias: Tensor | None, silu: bool) -> Tensor:
-        y: Tensor = _conv(x, weight, state, bias, silu)
-        return y
+    forward = staticmethod(lambda *inputs: _conv(*inputs))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -96,5 +96,10 @@ def with_dense_rows(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
+def strides_of(*tensors: Tensor) -> list[int]:
+    """Those of the first three dimensions, as kernels take them; the last one is dense."""
+    return [stride for x in tensors for stride in x.stride()[:3]]
+
+
 def dense(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.contiguous()

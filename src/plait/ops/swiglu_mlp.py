@@ -80,11 +80,7 @@ class _SwigluMlp(torch.autograd.Function):
     """Joins the two operators, so that torch.func can differentiate them."""
 
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x_MND: Tensor, gate_up_MVD: Tensor, down_MDW: Tensor) -> Tensor:
-        y_MND: Tensor = _mlp(x_MND, gate_up_MVD, down_MDW)
-        return y_MND
+    forward = staticmethod(lambda *inputs: _mlp(*inputs))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:

@@ -59,7 +59,7 @@ def provenance_of(started: float, seconds: float) -> Provenance:
         "plait": plait.__version__,
         "code": code_hash(),
         "python": platform.python_version(),
-        "torch": _version("torch"),
+        "torch": installed_version("torch"),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": cpu_model(),
         "threads": _threads(),
@@ -107,7 +107,7 @@ def this_machine() -> str:
     return hashlib.sha256(f"{platform.node()}{boot}".encode()).hexdigest()[:12]
 
 
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
     """The installed version, from the package's metadata: nothing is imported."""
     try:
         return version(package)

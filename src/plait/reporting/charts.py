@@ -7,9 +7,10 @@ intervals. Heat maps show the numbers in their cells; matrices with too many cel
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -32,6 +33,7 @@ from plait.reporting.svg import CHARACTER, DIVERGING, RAMP, Drawing, Ramp, Scale
 MOST_DOTS = 40  # curves with more points are drawn without marks
 LEFT, RIGHT, BOTTOM = 72.0, 24.0, 56.0  # beside and below a panel
 ALONE, SEVERAL = (664.0, 320.0), (330.0, 240.0)  # width and height of a panel, inside its axes
+WIDE = (624.0, 250.0)  # of a page's only panel
 TITLE_CHARACTER = 8.4
 
 
@@ -45,6 +47,10 @@ class Series:
     note     a few words in the legend
     faint    hollow marks for secondary points, grey unless `like` a series
     like     the name of the series whose colour and mark it uses
+    marks    whether the points of a line have marks; None: if there are few
+    thin     a thin line, such as an unsmoothed one
+    number   its colour and mark on a page whose legend decides them; None: by the order of the names
+    key      on a page: links it to other parts
     """
 
     name: str
@@ -57,13 +63,27 @@ class Series:
     note: str = ""
     faint: bool = False
     like: str = ""
+    marks: bool | None = None
+    thin: bool = False
+    number: int | None = None
+    key: str = ""
+
+    @classmethod
+    def of(cls, name: str, points: Sequence[tuple[float, float]], **options: Any) -> Series:
+        return cls(name, [x for x, _ in points], [y for _, y in points], **options)
+
+    def interval(self, i: int) -> tuple[float, float] | None:
+        """Of one y, if it is known and has a width."""
+        if not len(self.low) or not (math.isfinite(self.low[i]) and math.isfinite(self.high[i])):
+            return None
+        return (self.low[i], self.high[i]) if self.low[i] < self.high[i] else None
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Series over one pair of axes. `marker` is an x with a labelled dashed line; `known_to` the x beyond which lines
-    are extrapolated, shaded. `powers` are (exponent, label) of dashed reference lines of power laws, for two
-    logarithmic axes."""
+    """Series over one pair of axes. `marker` is an x with a labelled dashed line, `floor` a y with one, such as an
+    entropy; `known_to` the x beyond which lines are extrapolated, shaded. `powers` are (exponent, label) of dashed
+    reference lines of power laws, for two logarithmic axes. With the `unit` of x tooltips are short."""
 
     series: Sequence[Series]
     x: Axis = field(default_factory=Axis)
@@ -73,6 +93,9 @@ class Panel:
     marker_label: str = ""
     powers: Sequence[tuple[int, str]] = ()
     known_to: float | None = None
+    floor: float | None = None
+    floor_label: str = ""
+    unit: str = ""
 
 
 def xy_chart(
@@ -111,9 +134,9 @@ def figure(panels: Sequence[Panel], *, title: str, below: str = "", columns: int
     return str(drawing)
 
 
-def inline_panel(panel: Panel, numbers: dict[str, int]) -> Element:
+def inline_panel(panel: Panel, numbers: Mapping[str, int], size: tuple[float, float] = SEVERAL) -> Element:
     """One panel for a page, in the page's colours; `numbers` are the series numbers that the page's legend uses."""
-    wide, high = SEVERAL
+    wide, high = size
     drawing = Drawing(LEFT + wide + RIGHT, high + BOTTOM + 14, panel.title, background="")
     _draw(drawing, panel, numbers, (LEFT, LEFT + wide), (high + 14, 14), PAGE)
     return drawing.inline("chart")
@@ -135,26 +158,33 @@ def series_numbers(panels: Sequence[Panel]) -> dict[str, int]:
     return {name: number for number, name in enumerate(names)} | grey
 
 
-def _entries(panels: Sequence[Panel], numbers: dict[str, int]) -> list[Entry]:
+def number_of(series: Series, numbers: Mapping[str, int]) -> int:
+    """-1: none, which is grey."""
+    return numbers[series.like or series.name] if series.number is None else series.number
+
+
+def _entries(panels: Sequence[Panel], numbers: Mapping[str, int]) -> list[Entry]:
     named: dict[str, Series] = {}
     for panel in panels:
         for series in panel.series:
             named.setdefault(series.name, series)
     return [
-        Entry(name, numbers[s.like or name], s.note, line=s.joined != "none", mark=_dotted(s) or s.faint, faint=s.faint)
+        Entry(name, number_of(s, numbers), s.note, line=s.joined != "none", mark=dotted(s) or s.faint, faint=s.faint)
         for name, s in named.items()
     ]
 
 
-def _dotted(series: Series) -> bool:
-    return series.joined == "none" or len(series.x) <= MOST_DOTS
+def dotted(series: Series) -> bool:
+    """Whether its points have marks."""
+    few = len(series.x) <= MOST_DOTS if series.marks is None else series.marks
+    return series.joined == "none" or few
 
 
 def _draw(
-    drawing: Drawing, panel: Panel, numbers: dict[str, int], across: tuple[float, float], down: tuple[float, float],
+    drawing: Drawing, panel: Panel, numbers: Mapping[str, int], across: tuple[float, float], down: tuple[float, float],
     theme: Theme = FILE,
 ) -> None:  # fmt: skip
-    kept = [_kept(series, panel) for series in panel.series]
+    kept = [kept_places(series, panel) for series in panel.series]
     xs = [series.x[i] for series, places in zip(panel.series, kept, strict=True) for i in places]
     ys = [
         value
@@ -163,6 +193,7 @@ def _draw(
         for value in (series.y[i], *(end[i] for end in (series.low, series.high) if len(end)))
         if panel.y.keeps(value)
     ]
+    ys += [] if panel.floor is None else [panel.floor]
     x_of, y_of = panel.x.scale(xs, *across, room=0.03), panel.y.scale(ys, *down)
     if panel.known_to is not None and panel.known_to < x_of.high:
         left = max(x_of(panel.known_to), x_of.first)
@@ -178,12 +209,16 @@ def _draw(
             for i in places
         )
         _marker(drawing, x_of, y_of, panel.marker, panel.marker_label, theme, low=at_top)
+    if panel.floor is not None:
+        drawing.line(x_of.first, y_of(panel.floor), x_of.last, y_of(panel.floor), theme.limit, dashed=True, width=1.5)
+        drawing.text(x_of.last, y_of(panel.floor) - 6, panel.floor_label, size=11, anchor="end", colour=theme.limit)
     # Faint series are drawn first, so that they cover nothing.
     for series, places in sorted(zip(panel.series, kept, strict=True), key=lambda pair: not pair[0].faint):
-        _draw_series(drawing, panel, series, places, numbers[series.like or series.name], x_of, y_of, theme)
+        _draw_series(drawing, panel, series, places, number_of(series, numbers), x_of, y_of, theme)
 
 
-def _kept(series: Series, panel: Panel) -> list[int]:
+def kept_places(series: Series, panel: Panel) -> list[int]:
+    """Of the points that the axes can show."""
     pairs = zip(series.x, series.y, strict=True)
     return [i for i, (x, y) in enumerate(pairs) if panel.x.keeps(x) and panel.y.keeps(y)]
 
@@ -194,19 +229,26 @@ def _draw_series(
 ) -> None:  # fmt: skip
     placed = [(x_of(series.x[i]), y_of(series.y[i])) for i in places]
     if series.joined != "none":
-        drawing.path(front_steps(placed) if series.joined == "step" else placed, theme.colour(number))
-    if not _dotted(series):
+        corners = front_steps(placed) if series.joined == "step" else placed
+        drawing.path(corners, theme.colour(number), width=1 if series.thin else 2)
+    if not dotted(series):
         return
     for (x, y), i in zip(placed, places, strict=True):
         if len(series.low) and math.isfinite(series.low[i]) and math.isfinite(series.high[i]):
             # An interval that reaches below zero ends at the edge of a logarithmic axis.
             low = series.low[i] if panel.y.keeps(series.low[i]) else y_of.low
             drawing.line(x, y_of(low), x, y_of(series.high[i]), theme.colour(number), width=1.5)
-        hint = series.hints[i] if len(series.hints) else _hint(series, i, panel)
-        draw_mark(drawing, number, x, y, theme, hint=hint, faint=series.faint)
+        draw_mark(drawing, number, x, y, theme, hint=hint_of(series, i, panel), faint=series.faint)
 
 
-def _hint(series: Series, i: int, panel: Panel) -> str:
+def hint_of(series: Series, i: int, panel: Panel) -> str:
+    """The tooltip of a mark."""
+    if len(series.hints):
+        return series.hints[i]
+    if panel.unit:
+        ends = series.interval(i)
+        reach = " ({:.3f} to {:.3f})".format(*ends) if ends else ""
+        return f"{series.name}: {series.y[i]:.3f}{reach}\n{panel.unit} {series.x[i]:,.0f}"
     x, y = (f"{axis.label}: {value:.4g}" for axis, value in ((panel.x, series.x[i]), (panel.y, series.y[i])))
     return "\n".join(words for words in (series.name, x, y) if words)
 

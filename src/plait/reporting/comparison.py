@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -20,7 +20,7 @@ from plait.reporting.axes import Axis, swatch
 from plait.reporting.charts import Panel, Series, figure
 from plait.reporting.models import ModelSheet
 from plait.reporting.page import Child, card, code, legend, note, section, sentence, table, tiles
-from plait.reporting.plots import Line, curve_plot
+from plait.reporting.plots import panel_plot
 from plait.reporting.views import Context, View, view_page
 
 LOSS, TOKENS = "validation loss, nats per token (↓ better)", "tokens"
@@ -253,34 +253,20 @@ def learning_curve_plot(
 ) -> Element:
     """`order` gives each name its series number (so its colour), `keys` the key that links it to other parts of the
     page."""
-    return curve_plot(
-        _lines(learning_curves(result.architectures), order, keys or {}), title="Learning curves", x_label=TOKENS,
-        y_label=LOSS, unit=TOKENS, log=True,
-    )  # fmt: skip
+    series = _on_page(learning_curves(result.architectures), order, keys or {})
+    return panel_plot(Panel(series, Axis(TOKENS, log=True), Axis(LOSS), "Learning curves", unit=TOKENS))
 
 
 def chance_plot(
     foresight: Sequence[BudgetForecast], order: Mapping[str, int], longest: float, keys: Mapping[str, str] | None = None
 ) -> Element:
     """P(best) against the training budget in tokens; `longest` is the longest training so far."""
-    return curve_plot(
-        _lines(_chances(foresight), order, keys or {}), title="P(best) against tokens", x_label=TOKENS,
-        y_label=CHANCE, unit=TOKENS, log=True, until=longest, until_label="trained so far",
-    )  # fmt: skip
+    series, axes = _on_page(_chances(foresight), order, keys or {}), (Axis(TOKENS, log=True), Axis(CHANCE))
+    return panel_plot(Panel(series, *axes, "P(best) against tokens", longest, "trained so far", unit=TOKENS))
 
 
-def _lines(series: Sequence[Series], order: Mapping[str, int], keys: Mapping[str, str]) -> list[Line]:
-    return [
-        Line(
-            curve.name,
-            list(zip(curve.x, curve.y, strict=True)),
-            order[curve.name],
-            dots=True,
-            key=keys.get(curve.name, curve.name),
-            ends={x: (low, high) for x, low, high in zip(curve.x, curve.low, curve.high, strict=False) if low < high},
-        )
-        for curve in series
-    ]
+def _on_page(series: Sequence[Series], order: Mapping[str, int], keys: Mapping[str, str]) -> list[Series]:
+    return [replace(s, number=order[s.name], marks=True, key=keys.get(s.name, s.name)) for s in series]
 
 
 def _plots(result: ComparisonResult) -> list[Element]:

@@ -1,5 +1,5 @@
-"""Charts of a page: marks over two axes, and curves, in the page's colours (`plait.reporting.page`), light and dark.
-Marks with a hint show it as a tooltip.
+"""Charts of a page: marks over two axes, and the panels of figures (`plait.reporting.charts`), in the page's colours
+(`plait.reporting.page`), light and dark. Marks with a hint show it as a tooltip.
 
 Interactive charts are the static drawing, together with the numbers from which the page's script (`web/`) redraws it to
 fit its container, zoomed, with series hidden or the limit moved. Without the script, the static drawing remains.
@@ -7,14 +7,24 @@ fit its container, zoomed, with series hidden or the limit moved. Without the sc
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from plait.reporting.axes import PAGE, Axis, colour, draw_axes, shape, swatch
-from plait.reporting.charts import MOST_DOTS, Panel, Series, inline_panel
+from plait.reporting.axes import PAGE, colour, draw_axes, shape, swatch
+from plait.reporting.charts import (
+    SEVERAL,
+    WIDE,
+    Panel,
+    Series,
+    dotted,
+    hint_of,
+    inline_panel,
+    kept_places,
+    number_of,
+    series_numbers,
+)
 from plait.reporting.page import json_script, legend, tag
 from plait.reporting.svg import Drawing, Scale
 
@@ -34,19 +44,6 @@ class Mark:
     key: str = ""
     name: str = ""
     group: str = ""
-
-
-@dataclass(frozen=True)
-class Line:
-    """`dots`: every point has a mark. `ends`: the interval of a point, by its x. `faint`: thin, behind the others."""
-
-    name: str
-    points: Sequence[tuple[float, float]]
-    series: int | None = None
-    dots: bool = False
-    key: str = ""
-    ends: Mapping[float, tuple[float, float]] = field(default_factory=dict)
-    faint: bool = False
 
 
 def scatter(
@@ -85,40 +82,6 @@ def _draw_mark(drawing: Drawing, mark: Mark, x: float, y: float, span: Sequence[
     fill = colour(mark.series) if mark.measured else PAGE.paper
     stroke = PAGE.paper if mark.measured else colour(mark.series)
     drawing.mark(shape(mark.series), x, y, 5.5 if named else 3.5, fill, stroke=stroke, hint=mark.hint)
-
-
-def curves(
-    lines: Sequence[Line], *, title: str, x_label: str, y_label: str, floor: float | None = None, floor_label: str = "",
-    log: bool = False, unit: str = "step", until: float | None = None, until_label: str = "",
-) -> Element:  # fmt: skip
-    """Curves over a linear or logarithmic x axis. `floor` draws a horizontal line at a bound such as the true entropy,
-    `until` a vertical one, such as where training ended."""
-    drawing = Drawing(720, 320, title, background="")
-    left, right, top, bottom = 52.0, 706.0, 16.0, 272.0
-    finite = [[(x, y) for x, y in line.points if math.isfinite(x) and math.isfinite(y)] for line in lines]
-    xs = [x for some in finite for x, _ in some] or [1.0]
-    ys = [y for some in finite for _, y in some] + ([floor] if floor is not None else []) or [0.0, 1.0]
-    ys += [end for line in lines for ends in line.ends.values() for end in ends]
-    room = 0.06 * (max(ys) - min(ys) or 1.0)
-    x_of = Scale(min(xs) if log else 0, max(xs), left, right, log=log)
-    low = min(ys) - room
-    y_of = Scale(low if min(ys) < 0 else max(0.0, low), max(ys) + room, bottom, top)
-    ticks = Axis(log=True).tick_values(x_of, xs) if log else None
-    draw_axes(drawing, x_of, y_of, x_label, y_label, PAGE, x_ticks=ticks)
-    if until is not None:
-        drawing.line(x_of(until), top, x_of(until), bottom, PAGE.pale, dashed=True)
-        drawing.text(x_of(until) - 6, top + 10, until_label, size=11, anchor="end", colour=PAGE.pale)
-    if floor is not None:
-        drawing.line(left, y_of(floor), right, y_of(floor), PAGE.limit, dashed=True, width=1.5)
-        drawing.text(right, y_of(floor) - 6, floor_label, size=11, anchor="end", colour=PAGE.limit)
-    for line, some in zip(lines, finite, strict=True):
-        drawing.path([(x_of(x), y_of(y)) for x, y in some], colour(line.series), width=1 if line.faint else 2)
-        for x, y in some if line.dots else ():
-            if ends := line.ends.get(x):
-                drawing.line(x_of(x), y_of(ends[0]), x_of(x), y_of(ends[1]), colour(line.series))
-            hint = f"{line.name}: {y:.3f}\n{unit} {x:,.0f}"
-            drawing.mark(shape(line.series), x_of(x), y_of(y), 5, colour(line.series), stroke=PAGE.paper, hint=hint)
-    return drawing.inline("chart")
 
 
 HIGH, LOW = 340, 320  # pixels of height
@@ -166,58 +129,6 @@ def scatter_plot(
     return plot(drawn, data)
 
 
-def curve_plot(
-    lines: Sequence[Line], *, title: str, x_label: str, y_label: str, floor: float | None = None, floor_label: str = "",
-    log: bool = False, unit: str = "step", until: float | None = None, until_label: str = "",
-) -> Element:  # fmt: skip
-    """Line charts; the arguments are those of `curves`."""
-    drawn = curves(
-        lines, title=title, x_label=x_label, y_label=y_label, floor=floor, floor_label=floor_label, log=log, unit=unit,
-        until=until, until_label=until_label,
-    )  # fmt: skip
-    series = [
-        {
-            "name": line.name,
-            "number": line.series,
-            "joined": True,
-            "bare": not line.dots,
-            "faint": line.faint or None,
-            "key": line.key or None,
-            "points": [
-                {
-                    "x": _digits(x),
-                    "y": _digits(y),
-                    "key": line.key or None,
-                    "name": line.name,
-                    "hint": f"{line.name}: {y:.3f}{_interval_text(line.ends.get(x))}\n{unit} {x:,.0f}",
-                    **({"ends": [_digits(end) for end in line.ends[x]]} if x in line.ends else {}),
-                }
-                for x, y in line.points
-                if math.isfinite(x) and math.isfinite(y)
-            ],
-        }
-        for line in lines
-    ]
-    values = (("y", floor, floor_label), ("x", until, until_label))
-    data = {
-        "title": title,
-        "height": LOW,
-        "x": {"label": x_label, "log": log, **({} if log else {"from": 0})},
-        "y": {"label": y_label},
-        "series": series,
-        "lines": [{"axis": axis, "at": at, "label": label} for axis, at, label in values if at is not None],
-    }
-    return plot(drawn, data)
-
-
-def _interval_text(ends: tuple[float, float] | None) -> str:
-    return " ({:.3f} to {:.3f})".format(*ends) if ends else ""
-
-
-def line_legend(lines: Sequence[Line]) -> Element:
-    return legend([(swatch(line.series), line.name) for line in lines])
-
-
 def plot(drawn: Element, data: Mapping[str, Any]) -> Element:
     return tag("figure", drawn, json_script(data), class_="plot")
 
@@ -251,46 +162,50 @@ def _digits(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def panel_plot(panel: Panel, numbers: Mapping[str, int]) -> Element:
-    """A panel of a figure as an interactive chart; `numbers` are the series numbers that the page's legend uses."""
+def line_legend(panel: Panel) -> Element:
+    """The legend of a chart that is alone on its page."""
+    numbers = series_numbers([panel])
+    return legend([(swatch(number_of(series, numbers)), series.name) for series in panel.series])
+
+
+def panel_plot(panel: Panel, numbers: Mapping[str, int] | None = None) -> Element:
+    """A panel of a figure as an interactive chart. `numbers` are the series numbers of a legend that it shares with
+    others, which links its series by their names; without them it is as wide as the page."""
+    shared, size = numbers is not None, WIDE if numbers is None else SEVERAL
+    numbers = series_numbers([panel]) if numbers is None else numbers
     series_data = []
     for series in panel.series:
-        name = series.like or series.name
-        number = numbers[name]
-        places = [i for i, (x, y) in enumerate(zip(series.x, series.y, strict=True)) if _is_on_axes(panel, x, y)]
+        name, number = series.like or series.name, number_of(series, numbers)
+        key = series.key or (name if shared else None)
         series_data.append(
             {
                 "name": name,
                 "number": number if number >= 0 else None,
                 "hollow": series.faint,
                 "joined": series.joined != "none",
-                "bare": series.joined != "none" and len(series.x) > MOST_DOTS,
-                "key": name,
-                "points": [_point_in(panel, series, name, i) for i in places],
+                "bare": not dotted(series),
+                "faint": series.thin or None,
+                "key": key,
+                "points": [_point_in(panel, series, name, key, i) for i in kept_places(series, panel)],
             }
         )
-    marker = [] if panel.marker is None else [{"axis": "x", "at": panel.marker, "label": panel.marker_label}]
+    lines = (("y", panel.floor, panel.floor_label), ("x", panel.marker, panel.marker_label))
     data = {
         "title": panel.title,
         "height": LOW,
-        "x": {"label": panel.x.label, "log": panel.x.log},
+        "x": {"label": panel.x.label, "log": panel.x.log, **({} if panel.x.low is None else {"from": panel.x.low})},
         "y": {"label": panel.y.label, "log": panel.y.log},
         "series": series_data,
-        "lines": marker,
+        "lines": [{"axis": axis, "at": at, "label": label} for axis, at, label in lines if at is not None],
         "known_to": panel.known_to,
     }
-    return plot(inline_panel(panel, dict(numbers)), data)
+    return plot(inline_panel(panel, numbers, size), data)
 
 
-def _is_on_axes(panel: Panel, x: float, y: float) -> bool:
-    return panel.x.keeps(x) and panel.y.keeps(y)
-
-
-def _point_in(panel: Panel, series: Series, name: str, i: int) -> dict[str, object]:
-    x, y = series.x[i], series.y[i]
-    text = f"{series.name}\n{panel.x.label}: {x:.4g}\n{panel.y.label}: {y:.4g}"
-    hint = series.hints[i] if len(series.hints) else text
-    point: dict[str, object] = {"x": _digits(x), "y": _digits(y), "key": name, "name": name, "hint": hint}
-    if len(series.low) and panel.y.keeps(series.low[i]) and panel.y.keeps(series.high[i]):
-        point["ends"] = [_digits(series.low[i]), _digits(series.high[i])]
+def _point_in(panel: Panel, series: Series, name: str, key: str | None, i: int) -> dict[str, object]:
+    x, y, hint = _digits(series.x[i]), _digits(series.y[i]), hint_of(series, i, panel)
+    point: dict[str, object] = {"x": x, "y": y, "key": key, "name": name, "hint": hint}
+    ends = series.interval(i)
+    if ends is not None and panel.y.keeps(ends[0]):
+        point["ends"] = [_digits(end) for end in ends]
     return point

@@ -14,10 +14,12 @@ from xml.etree.ElementTree import Element
 
 from plait.core.units import short
 from plait.records.record import Record, flat
+from plait.reporting.axes import Axis
+from plait.reporting.charts import Panel, Series
 from plait.reporting.citation import distinct, methods_section, seconds_of
 from plait.reporting.models import ModelSheet, drawing_of, model_sheets
 from plait.reporting.page import Child, card, code, grid, link, note, page, section, table, tag, tiles
-from plait.reporting.plots import Line, curve_plot, line_legend
+from plait.reporting.plots import line_legend, panel_plot
 from plait.reporting.summaries import (
     loss_text,
     number,
@@ -119,7 +121,9 @@ def _trainings(kind: str, records: Sequence[Record], context: Context) -> Elemen
     drawn = [record for record in records if curve_of(record)][:DRAWN]
     names = {record.key: f"{record.key[:6]} {pattern_of(spec_of(record))[:48]}" for record in drawn}
     lines = [
-        Line(names[record.key], curve_of(record), at, len(curve_of(record)) <= MARKED, record.key[:8])
+        Series.of(
+            names[record.key], curve_of(record), number=at, marks=len(curve_of(record)) <= MARKED, key=record.key[:8]
+        )
         for at, record in enumerate(drawn)
     ]
     rows: list[list[Child]] = [
@@ -137,11 +141,11 @@ def _trainings(kind: str, records: Sequence[Record], context: Context) -> Elemen
     keys = [record.key[:8] for record in records[:LISTED]]
     parts: list[Child] = [table(columns, rows, keys=keys, name="trainings")]
     if lines:
-        chart = curve_plot(lines, title="Validation loss", x_label="tokens", y_label=LOSS_AXIS, unit="token")
+        panel = Panel(lines, Axis("tokens", low=0.0), Axis(LOSS_AXIS), "Validation loss", unit="token")
         shown = "" if len(drawn) == len(records) else f" The newest {len(drawn)} of {len(records)} are drawn."
         parts.insert(
             0,
-            card(chart, line_legend(lines), note(f"On validation text.{shown}")),
+            card(panel_plot(panel), line_legend(panel), note(f"On validation text.{shown}")),
         )
     return section("Trainings", *parts)
 
@@ -178,15 +182,12 @@ def _tracks_on(title: str, records: Sequence[Record]) -> list[Child]:
         for spec, at in losses.items()
     }
     order = sorted(best, key=lambda spec: (-best[spec][-1][0], best[spec][-1][1]))
-    lines = [Line(pattern_of(spec)[:60], best[spec], n, True, key=spec) for n, spec in enumerate(order)][:DRAWN]
-    chart = curve_plot(
-        lines,
-        title="loss after decay, at every budget",
-        x_label="tokens",
-        y_label=LOSS_AXIS,
-        log=True,
-        unit="tokens",
-    )
+    lines = [
+        Series.of(pattern_of(spec)[:60], best[spec], number=n, marks=True, key=spec)
+        for n, spec in enumerate(order[:DRAWN])
+    ]
+    axes = Axis("tokens", log=True), Axis(LOSS_AXIS)
+    panel = Panel(lines, *axes, "loss after decay, at every budget", unit="tokens")
     counts = Counter(spec_of(record) for record in records)
     rows: list[list[Child]] = [
         [code(spec), whole_text(best[spec][-1][0]), number_text(best[spec][-1][1]), f"{counts[spec]}"]
@@ -196,7 +197,7 @@ def _tracks_on(title: str, records: Sequence[Record]) -> list[Child]:
     words = (
         "Trainings of comparisons and races with the learning rate decayed to zero: mean over seeds, at the best rate."
     )
-    picture = card(chart, line_legend(lines), note(words), title=title)
+    picture = card(panel_plot(panel), line_legend(panel), note(words), title=title)
     return [picture, table(columns, rows, keys=order[:LISTED], name="tracks")]
 
 
@@ -314,14 +315,14 @@ def side_by_side(records: Sequence[Record], context: Context) -> list[Child]:
 
 def _curves(records: Sequence[Record], names: Sequence[str]) -> list[Child]:
     lines = [
-        Line(name, points, place, key=record.key[:8])
+        Series.of(name, points, number=place, marks=False, key=record.key[:8])
         for place, (name, record) in enumerate(zip(names, records, strict=True))
         if (points := curve_of(record))
     ]
     if len(lines) < 2:
         return []
-    drawn = curve_plot(lines, title="Loss", x_label="tokens", y_label=LOSS_AXIS, unit="token")
-    return [section("Curves", card(drawn, line_legend(lines)))]
+    panel = Panel(lines, Axis("tokens", low=0.0), Axis(LOSS_AXIS), "Loss", unit="token")
+    return [section("Curves", card(panel_plot(panel), line_legend(panel)))]
 
 
 def _differences(configs: Sequence[dict[str, Any]]) -> tuple[int, list[list[Child]]]:

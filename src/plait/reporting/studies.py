@@ -169,7 +169,7 @@ def accuracy_figure(models: Sequence[str], latency: Sequence[float], accuracy: M
 
 def loss_figure(curves: Mapping[str, Sequence[tuple[float, float]]], *, title: str) -> str:
     """PAR, Fig. 6: training losses of several runs over steps."""
-    series = [Series(name, [x for x, _ in points], [y for _, y in points]) for name, points in curves.items()]
+    series = [Series.of(name, points) for name, points in curves.items()]
     return xy_chart(series, title=title, x=Axis("optimizer step"), y=Axis("loss, nats per token (↓ better)"))
 
 

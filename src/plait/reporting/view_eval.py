@@ -4,6 +4,7 @@ needles, gate and attention maps, and curves over lengths and positions for loss
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -15,7 +16,7 @@ from plait.records.record import Record, flat
 from plait.reporting.axes import Axis
 from plait.reporting.charts import Matrix, Panel, Series, figure, heat_map, matrices
 from plait.reporting.page import Child, card, folded, grid, note, section, sentence, table, tag, tiles
-from plait.reporting.plots import Line, curve_plot, line_legend
+from plait.reporting.plots import line_legend, panel_plot
 from plait.reporting.summaries import mapping, number, number_text, pattern_of, sequence, spec_of, whole_text
 from plait.reporting.svg import Drawing, shades
 from plait.reporting.view_model import curve_points
@@ -144,26 +145,29 @@ def _is_geometric(lines: Mapping[str, Points]) -> bool:
     return all(a[0] > 0 and b[0] >= 1.5 * a[0] for points in lines.values() for a, b in pairwise(points))
 
 
-def _curve_section(over: str, lines: Mapping[str, Points]) -> Element:
-    smoothed = any(title.startswith("mean of") for title in lines)
-    drawn = [
-        Line(title, points, n, dots=len(points) <= 60, faint=smoothed and not title.startswith("mean of"))
-        for n, (title, points) in enumerate(lines.items())
+def _curve_panel(over: str, lines: Mapping[str, Points]) -> Panel:
+    smoothed, log, label = any(map(_is_mean, lines)), _is_geometric(lines), next(iter(lines))
+    series = [
+        Series.of(title, points, marks=len(points) <= 60, thin=smoothed and not _is_mean(title))
+        for title, points in lines.items()
     ]
-    label = next(iter(lines))
-    plot = curve_plot(drawn, title=f"{label} over {over}", x_label=over, y_label=label, unit=over.partition(",")[0],
-                      log=_is_geometric(lines))  # fmt: skip
-    names = [line_legend(drawn)] if len(drawn) > 1 else []
-    heading = f"{label.partition(',')[0].partition(' (')[0]} by {over.partition(',')[0]}"
-    return section(sentence(heading)[:-1], card(plot, *names))
+    x = Axis(over, log=log, low=None if log else 0.0)
+    return Panel(series, x, Axis(label), f"{label} over {over}", unit=over.partition(",")[0])
+
+
+def _is_mean(title: str) -> bool:
+    return title.startswith("mean of")
+
+
+def _curve_section(over: str, lines: Mapping[str, Points]) -> Element:
+    panel = _curve_panel(over, lines)
+    names = [line_legend(panel)] if len(lines) > 1 else []
+    heading = f"{panel.y.label.partition(',')[0].partition(' (')[0]} by {over.partition(',')[0]}"
+    return section(sentence(heading)[:-1], card(panel_plot(panel), *names))
 
 
 def _curves_figure(curves: Mapping[str, Mapping[str, Points]], title: str) -> str:
-    panels = [
-        Panel([Series(name, [x for x, _ in points], [y for _, y in points]) for name, points in lines.items()],
-              Axis(over, log=_is_geometric(lines)), Axis(next(iter(lines))))
-        for over, lines in curves.items()
-    ]  # fmt: skip
+    panels = [replace(_curve_panel(over, lines), title="") for over, lines in curves.items()]
     return figure(panels, title=title)
 
 
@@ -201,14 +205,15 @@ def _task_parts(result: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]
     if not scored:
         return [note("No task fits into these lengths.")]
     what = "mean of the tasks" if len(scored) > 1 else next(iter(scored))
-    lines = [_accuracy_line(what, mean, 0), _chance_line(mean)]
+    lines = [_accuracy_series(what, mean), _chance_series(mean)]
     words = "Fraction of answers that greedy decoding writes, with 95 % intervals over questions."
-    plot = curve_plot(
-        lines, title="Accuracy over the length", x_label=LABELS["lengths"], y_label="accuracy (↑ better)", log=True,
-        unit="tokens", floor=number(result.get("threshold")), floor_label="threshold of an effective length",
-        until=_trained_within(result, mean), until_label="trained length",
+    panel = Panel(
+        lines, Axis(LABELS["lengths"], log=True), Axis("accuracy (↑ better)"), "Accuracy over the length",
+        marker=_trained_within(result, mean), marker_label="trained length", floor=number(result.get("threshold")),
+        floor_label="threshold of an effective length", unit="tokens",
     )  # fmt: skip
-    sections: list[Child] = [section("Accuracy by sequence length", note(words), card(plot, line_legend(lines)))]
+    drawn = card(panel_plot(panel), line_legend(panel))
+    sections: list[Child] = [section("Accuracy by sequence length", note(words), drawn)]
     if len(scored) > 1:
         lengths = sorted(
             {int(point["length"]) for task_result in scored.values() for point in _task_points(task_result)}
@@ -238,17 +243,15 @@ def _score(point: Mapping[str, Any]) -> Score:
     return Score(float(point["score"]), _interval(point), len(sequence(point.get("scores"))) or 1, {}, "questions")
 
 
-def _accuracy_line(name: str, task_result: Mapping[str, Any], place: int) -> Line:
-    points = _task_points(task_result)
-    ends = {float(point["length"]): interval for point in points if (interval := _interval(point)) is not None}
-    return Line(
-        name, [(float(point["length"]), float(point["score"])) for point in points], place, dots=True, ends=ends
-    )
+def _accuracy_series(name: str, task_result: Mapping[str, Any]) -> Series:
+    points = [(float(point["length"]), float(point["score"])) for point in _task_points(task_result)]
+    ends = [_interval(point) or (float(point["score"]),) * 2 for point in _task_points(task_result)]
+    return Series.of(name, points, low=[low for low, _ in ends], high=[high for _, high in ends])
 
 
-def _chance_line(task_result: Mapping[str, Any]) -> Line:
+def _chance_series(task_result: Mapping[str, Any]) -> Series:
     points = [(float(point["length"]), number(point.get("chance"))) for point in _task_points(task_result)]
-    return Line("chance", [(length, chance) for length, chance in points if chance is not None], 7, dots=True)
+    return Series.of("chance", [(length, chance) for length, chance in points if chance is not None], number=7)
 
 
 def _trained_within(result: Mapping[str, Any], mean: Mapping[str, Any]) -> float | None:
@@ -258,15 +261,9 @@ def _trained_within(result: Mapping[str, Any], mean: Mapping[str, Any]) -> float
 
 
 def _task_figure(result: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]], title: str) -> str:
-    series = []
-    for name, task_result in (
-        {"mean": mapping(result.get("mean"))} | dict(list(tasks.items())[: MOST_LINES - 1])
-    ).items():
-        points = _task_points(task_result)
-        ends = [_interval(point) or (float(point["score"]),) * 2 for point in points]
-        if points and not (name == "mean" and len(tasks) == 1):
-            series.append(Series(name, [float(p["length"]) for p in points], [float(p["score"]) for p in points],
-                                 low=[end[0] for end in ends], high=[end[1] for end in ends]))  # fmt: skip
+    mean = {"mean": mapping(result.get("mean"))} if len(tasks) > 1 else {}
+    shown = mean | dict(list(tasks.items())[: MOST_LINES - 1])
+    series = [_accuracy_series(name, scored) for name, scored in shown.items() if _task_points(scored)]
     axes = Axis(LABELS["lengths"], log=True), Axis("accuracy (↑ better)", low=0.0, high=1.0)
     return figure([Panel(series, *axes)], title=title, below="bars are 95 % intervals over questions")
 

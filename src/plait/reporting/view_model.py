@@ -10,8 +10,10 @@ from typing import Any
 from plait.core.units import percent, short
 from plait.device.quantities import quantity
 from plait.records.record import Record, flat
+from plait.reporting.axes import Axis
+from plait.reporting.charts import Panel, Series
 from plait.reporting.page import Child, card, folded, note, section, table, tiles
-from plait.reporting.plots import Line, curve_plot, line_legend
+from plait.reporting.plots import line_legend, panel_plot
 from plait.reporting.studies import loss_figure
 from plait.reporting.summaries import (
     loss_text,
@@ -53,12 +55,12 @@ def curve_of(record: Record) -> list[tuple[float, float]]:
 
 
 def loss_plot(training: Sequence[tuple[float, float]], held_out: Sequence[tuple[float, float]], x_label: str) -> Child:
-    lines = [Line(TRAINING, training, series=5)] if training else []
-    lines += [Line(VALIDATION, held_out, series=1, dots=len(held_out) <= 60)] if held_out else []
+    lines = [Series.of(TRAINING, training, number=5, marks=False)] if training else []
+    lines += [Series.of(VALIDATION, held_out, number=1, marks=len(held_out) <= 60)] if held_out else []
     if not lines:
         return note("No loss has been logged so far.")
-    drawn = curve_plot(lines, title="Loss while it trains", x_label=x_label, y_label=LOSS_AXIS)
-    return card(drawn, line_legend(lines))
+    panel = Panel(lines, Axis(x_label, low=0.0), Axis(LOSS_AXIS), "Loss while it trains", unit="step")
+    return card(panel_plot(panel), line_legend(panel))
 
 
 def train_view(record: Record, context: Context) -> View:

@@ -23,7 +23,7 @@ from plait.reporting.axes import PAGE, Axis, swatch
 from plait.reporting.charts import Panel, Series, figure, heat_map
 from plait.reporting.models import ModelSheet
 from plait.reporting.page import Child, card, code, grid, legend, note, section, sentence, table, tag, tiles
-from plait.reporting.plots import Line, curve_plot, line_legend
+from plait.reporting.plots import line_legend, panel_plot
 from plait.reporting.summaries import mapping, number, number_text, pattern_of, sequence, spec_of, task_of, time_text
 from plait.reporting.svg import CHARACTER, Drawing, cut, shade
 from plait.reporting.view_model import curve_points
@@ -177,13 +177,13 @@ def length_parts(scores: Mapping[str, Mapping[str, Score]]) -> list[Child]:
     cards = []
     for task in tasks:
         lines = [
-            Line(name, length_points(score), order[name], dots=True, key=name)
+            Series.of(name, length_points(score), number=order[name], marks=True, key=name)
             for name, by_task in scores.items()
             if name in order and (score := by_task.get(task)) is not None and score.lengths
         ]
-        plot = curve_plot(lines, title=f"{task}: accuracy over the length", x_label="times as long as trained",
-                          y_label="test accuracy (↑ better)", log=True, unit="times")  # fmt: skip
-        cards.append(card(plot, title=task))
+        axes = Axis("times as long as trained", log=True), Axis("test accuracy (↑ better)")
+        panel = Panel(lines, *axes, f"{task}: accuracy over the length", unit="times")
+        cards.append(card(panel_plot(panel), title=task))
     if not cards:
         return []
     entries = [(swatch(place), name) for name, place in order.items()]
@@ -206,10 +206,11 @@ def probe_view(record: Record, context: Context) -> View:
     replicas = [mapping(replica) for replica in sequence(result.get("replicas"))]
     chosen = {seed.get("chosen") for seed in seeds}
     lines = [
-        Line(_replica_name(replica, n, n in chosen), points, n % MOST_LINES, dots=n in chosen or len(points) < FEW)
+        Series.of(_replica_name(replica, n, n in chosen), points, number=n % MOST_LINES,
+                  marks=n in chosen or len(points) < FEW)
         for n, replica in enumerate(replicas)
         if (points := curve_points(replica.get("validation")))
-    ]
+    ]  # fmt: skip
     ceiling = number(seeds[0].get("ceiling")) if seeds else None
     ends = score.interval if score else None
     sure = "95 % (Student's t over seeds): {:.2f} to {:.2f}".format(*ends) if ends else "one seed: no interval"
@@ -222,12 +223,11 @@ def probe_view(record: Record, context: Context) -> View:
         ]),
     ]  # fmt: skip
     if lines:
-        drawn = curve_plot(
-            lines, title="Validation accuracy", x_label="optimizer steps", y_label="validation accuracy (↑ better)"
-        )
+        axes = Axis("optimizer steps", low=0.0), Axis("validation accuracy (↑ better)")
+        panel = Panel(lines, *axes, "Validation accuracy", unit="step")
         words = "Validation accuracy of every training; those with marks were the best of their seed and were tested."
-        names = line_legend(lines)
-        parts.append(section("Validation accuracy during training", note(words), card(drawn), names))
+        drawn = card(panel_plot(panel)), line_legend(panel)
+        parts.append(section("Validation accuracy during training", note(words), *drawn))
     if score is not None and score.lengths:
         parts += [section("On longer sequences", *length_parts({pattern_of(spec): {task: score}})[1:])]
     rows: list[list[Child]] = [
@@ -273,11 +273,9 @@ def _task_words(record: Record) -> str:
     return f"{settings}; {training.get('steps', '?')} steps of {training.get('batch', '?')} sequences.".lstrip("; ")
 
 
-def _curves_figure(lines: Sequence[Line], task: str) -> str:
-    series = [Series(line.name, [x for x, _ in line.points], [y for _, y in line.points]) for line in lines]
-    return figure(
-        [Panel(series, Axis("optimizer steps"), Axis("validation accuracy (↑ better)", low=0.0, high=1.0))], title=task
-    )
+def _curves_figure(lines: Sequence[Series], task: str) -> str:
+    axes = Axis("optimizer steps"), Axis("validation accuracy (↑ better)", low=0.0, high=1.0)
+    return figure([Panel(lines, *axes)], title=task)
 
 
 def verdict_view(record: Record, context: Context) -> View:

@@ -27,7 +27,7 @@ from plait.model.architecture import Architecture
 from plait.model.language_model import IGNORE, LanguageModel
 from plait.ops.paths import autocast_on
 from plait.training.ensemble_plan import RUNNING, Plan, Replica, ReplicaRecord, SavedRecord
-from plait.training.ensemble_step import AdamW, Batch, Stepper, Tensors, WithLoss, zeros_like
+from plait.training.ensemble_step import AdamW, Batch, Stepper, Tensors, stack_models, zeros_like
 from plait.training.optimizer import decayed_parameters
 
 #: If less than this fraction of all positions is scored, the loss is computed at these positions only, padded to a
@@ -89,10 +89,8 @@ class Fleet:
         self.splits |= {name: _on(split, self.device) for name, split in (others or {}).items()}
         self._scored = None if plan.curriculum else scored_positions(self.splits["train"].targets_DNT)
         models = [build(arch, seed=replica.seed, device=self.device) for replica in replicas]
-        self.template = WithLoss(models[0])
+        self.template, self.params = stack_models(models)
         self.decayed = decayed_parameters(self.template)
-        stacked = [dict(WithLoss(model).named_parameters()) for model in models]
-        self.params: Tensors = {name: torch.stack([p[name].detach() for p in stacked]) for name in stacked[0]}
         self.first, self.second = zeros_like(self.params), zeros_like(self.params)
         # A tensor, so that fleets of one shape share a compiled graph, whatever their number of steps.
         self._steps = torch.tensor(float(plan.steps), device=self.device)
@@ -195,7 +193,7 @@ class Fleet:
         for rows in torch.arange(data.inputs_DNT.shape[1], device=self.device).split(self._scored_at_once(data)):
             tokens, targets = data.inputs_DNT[which_M][:, rows], data.targets_DNT[which_M][:, rows]
             with autocast_on(self.device):
-                logits_MBTV = torch.func.vmap(self._forward)(self.params, tokens.long()).float()
+                logits_MBTV = torch.func.vmap(self.template.logits)(self.params, tokens.long()).float()
             counted = targets != IGNORE
             wanted = targets.long().clamp(min=0)
             nll = -logits_MBTV.log_softmax(-1).gather(-1, wanted[..., None])[..., 0]
@@ -221,12 +219,6 @@ class Fleet:
         widest = max(self.arch.header.vocab, 4 * self.arch.header.d)
         room = SCORED_NUMBERS // (len(self.alive) * data.inputs_DNT.shape[2] * widest)
         return max(self.plan.batch, room) if self.device.type == "cuda" else self.plan.batch
-
-    def _forward(self, params: Tensors, tokens_BT: Tensor) -> Tensor:
-        # The template's parameter names have the prefix of the module that adds the loss.
-        inner = {name.removeprefix("model."): p for name, p in params.items()}
-        out: Tensor = torch.func.functional_call(self.template.model, inner, (tokens_BT,))
-        return out
 
     def _make_stepper(self) -> Stepper:
         self._which_M = torch.tensor([m.data for m in self.replicas], device=self.device)

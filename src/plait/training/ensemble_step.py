@@ -145,6 +145,18 @@ class WithLoss(nn.Module):
         loss: Tensor = self.model.loss(*batch)
         return loss
 
+    def logits(self, params: Tensors, tokens_BT: Tensor) -> Tensor:
+        """The model's output with these parameters, which are named as this module's."""
+        inner = {name.removeprefix("model."): p for name, p in params.items()}
+        out: Tensor = torch.func.functional_call(self.model, inner, (tokens_BT,))
+        return out
+
+
+def stack_models(models: Sequence[nn.Module]) -> tuple[WithLoss, Tensors]:
+    """The first model, as a template, and the parameters of all."""
+    named = [dict(WithLoss(model).named_parameters()) for model in models]
+    return WithLoss(models[0]), {name: torch.stack([p[name].detach() for p in named]) for name in named[0]}
+
 
 class Replica(Protocol):
     """Settings that differ between replicas."""

@@ -29,7 +29,7 @@ from plait.data.stream import Windows, require_validation
 from plait.model import build
 from plait.model.architecture import Architecture
 from plait.ops.paths import autocast_on
-from plait.training.ensemble_step import AdamW, Batch, Stepper, Tensors, WithLoss, zeros_like
+from plait.training.ensemble_step import AdamW, Batch, Stepper, Tensors, stack_models, zeros_like
 from plait.training.optimizer import decayed_parameters
 from plait.training.recipe import Recipe
 
@@ -108,10 +108,8 @@ class Track:
         self.replicas, self._texts = tuple(replicas), tuple(texts)
         self.step, self.seconds = 0, 0.0
         models = [build(arch, seed=replica.seed, device=self.device) for replica in replicas]
-        self.template = WithLoss(models[0])
+        self.template, self.params = stack_models(models)
         self.decayed = decayed_parameters(self.template)
-        stacked = [dict(WithLoss(model).named_parameters()) for model in models]
-        self.params: Tensors = {name: torch.stack([p[name].detach() for p in stacked]) for name in stacked[0]}
         self.first, self.second = zeros_like(self.params), zeros_like(self.params)
         ends = np.cumsum([0, *(len(text.train) for text in texts)])
         self._begins = ends[:-1]
@@ -256,15 +254,10 @@ class Track:
 
     def _forward_all(self, tokens_MBT: Tensor) -> Tensor:
         if self.device.type != "cpu" and self._compiled:
-            stacked: Tensor = torch.func.vmap(self._forward)(self.params, tokens_MBT)
+            stacked: Tensor = torch.func.vmap(self.template.logits)(self.params, tokens_MBT)
             return stacked
         replicas = ({name: p[m] for name, p in self.params.items()} for m in range(len(tokens_MBT)))
-        return torch.stack([self._forward(p, tokens) for p, tokens in zip(replicas, tokens_MBT, strict=True)])
-
-    def _forward(self, params: Tensors, tokens_BT: Tensor) -> Tensor:
-        inner = {name.removeprefix("model."): p for name, p in params.items()}
-        out: Tensor = torch.func.functional_call(self.template.model, inner, (tokens_BT,))
-        return out
+        return torch.stack([self.template.logits(p, tokens) for p, tokens in zip(replicas, tokens_MBT, strict=True)])
 
 
 def track_recipe(recipe: Recipe, warmup: int) -> Recipe:
