@@ -49,7 +49,7 @@ def test_the_minimum_is_said_first_and_counted(tmp_path, monkeypatch):
     def extend(growing, *_, on_start, on_progress, **__):
         on_start(2)
         for _ in range(3):
-            growing.points.append(SimpleNamespace(what="layer", spec="attn"))
+            growing.points.append(SimpleNamespace(heading="layer attn"))
             on_progress(growing.points[-1], 0.5)
         growing.points.clear()
 

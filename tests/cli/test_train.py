@@ -64,7 +64,7 @@ def test_recipe_keys_and_published_recipes(plait, tmp_path, monkeypatch):
         ([SMALL[0], "--data", "short.txt", "--batch", "1", "--seq-len", "8", "--steps", "5"], "smaller --seq-len"),
         (
             [*SMALL, "--steps", "5", "--validation-tokens", "0"],
-            "--validation-tokens': Input should be greater than or equal to 1",
+            "--validation-tokens': must be greater than or equal to 1",
         ),
         (["d=16 kind=autoencoder | attn[heads=2]", *SMALL[1:], "--steps", "5"], "is for probes"),
     ],

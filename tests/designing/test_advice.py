@@ -83,6 +83,16 @@ def test_an_interval_that_alone_would_rule_out_is_explained() -> None:
     assert points(given)["Undecided"].endswith("; such intervals are too narrow, so nothing is ruled out by them.")
 
 
+def test_a_forecast_without_an_interval_is_said_to_be_rough() -> None:
+    given = clear(equals=["gla+attn", "attn×2", "gla×2"])
+    for row in (*given["race"]["architectures"], *given["race"]["paired"]):
+        row["interval"] = None
+    assert points(given)["Why"] == (
+        "the lowest forecast, about 1.50 nats per token after 4 M tokens of builtin:stdlib, which may be far off."
+    )
+    assert points(given)["Undecided"] == "attn×2 +0.200 nats and gla×2 +0.400 nats."
+
+
 def test_who_diverged_is_rejected_as_that() -> None:
     given = clear()
     for pair in given["race"]["paired"]:

@@ -216,8 +216,12 @@ def test_a_race_within_the_warm_up_calls_nobody_better() -> None:
         assert set(told.values()) == {"not distinguishable"}
         assert result.verdict.startswith("not distinguishable after so few steps; ")
         assert result.notes
+        assert {row.interval for row in (*result.architectures, *result.paired)} == {None}, "known to be too narrow"
     longer = held(Pool(), 1e5, limit=1.0)
     assert not longer.starved
+    tokens = dict.fromkeys(CURVES, float(longer.target))
+    result = race_result(longer, longer.prediction_at(tokens), tokens)
+    assert None not in {row.interval for row in (*result.architectures, *result.paired)}
     assert max(longer.foresight.rows[-1].p_best.values()) > 0.5
 
 

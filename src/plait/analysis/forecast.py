@@ -47,7 +47,7 @@ class Prediction:
     tokens: float
     loss_DC: Floats
     noise: float  # relative standard deviation between seeds
-    blind: bool = False  # the trainings were too short to say which is best; intervals are too narrow
+    blind: bool = False  # the trainings were too short to say which is best; `interval` is too narrow
     #: (D, 1 or C), in ln loss: an error common to all candidates of a draw. Included in losses and intervals, not in
     #: comparisons of candidates.
     shift_DC: Floats | None = None

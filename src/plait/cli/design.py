@@ -189,9 +189,11 @@ def _print_candidates(out: Console, result: DesignResult) -> None:
         )
     out.print(grid)
     measured = " and ".join(quantity.name for quantity in shown)
-    summary = f"measured {measured}; nats per token forecast at {forecast_at(document)}, with 90 % "
+    summary = f"measured {measured}; nats per token forecast at {forecast_at(document)}"
+    known = any(raced.interval for raced in result.race.architectures)
+    summary += ", with 90 % intervals" if known else ", without intervals after so few steps"
     accuracy = "; mean probe accuracy" if probed else ""
     noise = result.race.noise
     if noise is not None:
         accuracy += f"; noise between seeds about {noise:.3f}, no difference below it is called one"
-    out.print(f"{summary}intervals; P(best): the probability of being the best{accuracy}", style="dim")
+    out.print(f"{summary}; P(best): the probability of being the best{accuracy}", style="dim")

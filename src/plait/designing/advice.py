@@ -69,6 +69,8 @@ def _why(d: DesignDocument) -> str:
     at = f"{count(d['budget']['spoken_for'])} tokens of {d['config']['data']}"
     if seen := _tokens_of_others(d):
         at += f" (in the same {d['budget']['stated']} the others see {count(min(seen))} to {count(max(seen))})"
+    if not mine["interval"]:
+        return f"the lowest forecast, about {mine['loss']:.2f} nats per token after {at}, which may be far off"
     return f"forecast to reach {mine['loss']:.3f} nats per token{_range(mine['interval'])} after {at}"
 
 
@@ -82,7 +84,7 @@ def _undecided(d: DesignDocument) -> str:
     pairs = [pair for pair in d["race"]["paired"] if pair["verdict"] != pair["a"]]
     if not any(pair["interval"] and pair["interval"][1] < 0 for pair in pairs):
         return _above(pairs) if pairs else ""
-    if SO_FEW_STEPS in d["race"]["verdict"]:
+    if SO_FEW_STEPS in d["race"]["verdict"]:  # of designs of earlier versions; today these have no intervals
         return f"{_above(pairs)}; such intervals are too narrow, so nothing is ruled out by them"
     why = "not every interval above zero rules out, as several would be together or by less than the noise"
     return f"{_above(pairs)}; {why}"
@@ -92,7 +94,7 @@ def _above(pairs: Sequence[Row]) -> str:
     """By how much the losses of others are above the pick's, the closest first."""
     finite = [pair for pair in pairs if pair["difference"] is not None]
     said = [
-        f"{pair['b']} {-pair['difference']:+.3f} nats{_range([-end for end in reversed(pair['interval'])])}"
+        f"{pair['b']} {-pair['difference']:+.3f} nats{_range(_negated(pair['interval']))}"
         for pair in sorted(finite, key=lambda pair: -pair["difference"])
     ]
     return listed([*said, *(f"{pair['b']} (diverged)" for pair in pairs if pair["difference"] is None)])
@@ -275,6 +277,10 @@ def _raced(d: DesignDocument) -> Row:
 
 def _score(summary: SummaryRow) -> str:
     return f"{summary['accuracy']:.2f}{_range(summary['interval'], '.2f')}"
+
+
+def _negated(interval: Sequence[float] | None) -> list[float] | None:
+    return [-end for end in reversed(interval)] if interval else None
 
 
 def _range(interval: Sequence[float] | None, how: str = ".3f") -> str:

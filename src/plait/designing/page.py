@@ -88,12 +88,16 @@ def _figures(d: DesignDocument) -> Element:
     pick, trained = d["pick"], d["train"]
     race = race_of(d).architectures
     raced = next(row for row in race if row.name == pick["pattern"])
-    forecast = "{:.3f} to {:.3f} forecast".format(*raced.interval) if raced.interval else "diverged in the race"
+    forecast = (
+        "diverged in the race" if raced.loss is None else f"about {raced.loss:.2f} forecast, which may be far off"
+    )
+    if raced.interval:
+        forecast = "{:.3f} to {:.3f} forecast".format(*raced.interval)
     bits = trained.get("bits_per_character")
     spelled = f"{bits:.3g} bits per character" if bits else f"perplexity {trained['perplexity']:.3g}"
     if (loss := trained.get("race_loss")) is not None:  # absent from designs of earlier versions
         forecast = f"{loss:.3f} on the race's text, {forecast}"
-    if raced.interval and not as_long_as_forecast(d):
+    if raced.loss is not None and not as_long_as_forecast(d):
         forecast += f" at {short(d['budget']['spoken_for'])} tokens, trained on {short(trained['tokens'])}"
     return tiles(
         [

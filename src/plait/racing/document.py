@@ -97,7 +97,8 @@ def _finite(value: float | None) -> float | None:
 
 
 def race_result(raced: Raced, prediction: Prediction, tokens: Mapping[str, float]) -> RaceResult:
-    """A race; its losses are forecasts at each candidate's own budget, `tokens`."""
+    """A race; its losses are forecasts at each candidate's own budget, `tokens`. Blind ones have no intervals: those of
+    so short trainings are known to be too narrow."""
     pick = prediction.pick
     rows = []
     for contender in raced.contenders:
@@ -108,7 +109,7 @@ def race_result(raced: Raced, prediction: Prediction, tokens: Mapping[str, float
                 name=name,
                 spec=contender.arch.text,
                 loss=_finite(prediction.loss[name]),
-                interval=interval if math.isfinite(interval[0]) else None,
+                interval=interval if math.isfinite(interval[0]) and not prediction.blind else None,
                 seeds=1,
                 tokens=tokens[name],
                 trained_tokens=int(records[-1][0].result["tokens"]) if records else 0,
@@ -159,7 +160,7 @@ def _against(prediction: Prediction, pick: str, other: str) -> PairedDifference:
         a=pick,
         b=other,
         difference=float(np.median(gap_D)) if len(gap_D) else None,
-        interval=(low, high) if len(gap_D) else None,
+        interval=(low, high) if len(gap_D) and not prediction.blind else None,
         p=better,
         verdict=verdict,
     )
