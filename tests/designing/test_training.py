@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from plait.core.defaults import HELD_OUT
 from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.designing.config import DesignConfig
-from plait.designing.racing import HELD_OUT, LEAST_STEPS, race_loss, train
+from plait.designing.racing import LEAST_STEPS, race_loss, train
 from plait.device.quantities import Setting
 from plait.records import open_store
 from plait.space.constraints import Limits

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plait.core import defaults
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
     from plait.racing.planning import Terms
     from plait.training.track import Text
 
-DEFAULT_TIME = "10m"
 WARMUP = 10  # steps
-HELD_OUT = 2**14  # tokens
 MUCH_SEEN = 0.1  # share of validation windows that repeat the training text, from which a note says so
 FEW_WINDOWS = 8  # validation windows, below which a note says that they are few
 
@@ -78,7 +77,7 @@ def compare(
     lr: float | None = None,
     batch: int = 8,
     seq_len: int = 256,
-    held_out: int = HELD_OUT,
+    held_out: int = defaults.HELD_OUT,
     workers: int | None = None,
     device: str = "cpu",
     cluster: str = "",
@@ -181,7 +180,7 @@ def _terms(
     for name, value in (("--tokens", tokens), ("--flops", flops), ("--seeds", seeds), ("--lr", lr)):
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"{name} {value:g}: must be greater than 0{' and finite' * (value > 0)}.")
-    limit = DEFAULT_TIME if time is None else time
+    limit = defaults.TIME if time is None else time
     seconds = parse_duration(limit) if tokens is None and flops is None else None
     return Terms(seeds, search_rates, equal, tokens, flops, seconds, lr)
 

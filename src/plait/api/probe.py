@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from plait.core import defaults
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
 from plait.core.units import parse_duration
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from plait.probing.report import ProbeResult
     from plait.probing.run import Machine, Progress
     from plait.records import Store
-
-DEFAULT_TIME = "10m"
 
 
 @dataclass(frozen=True)
@@ -181,7 +180,7 @@ def plan_probe(
 def _budget(time: str | float | None, full: bool) -> float | None:
     if full and time is not None:
         raise UserError("--full runs the whole protocol: give --full or --time, not both.")
-    return None if full else parse_duration(DEFAULT_TIME if time is None else time)
+    return None if full else parse_duration(defaults.TIME if time is None else time)
 
 
 def _prepared(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.api import analyse as verbs
+import plait
 from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import FittingTable, console, fits, plain, print_json, wrote
 
@@ -93,7 +93,7 @@ def ranks(
     as_json: AsJson = False,
 ) -> None:
     """Measure how well a proxy ranks models: Spearman and Kendall, top k %, by size."""
-    show(verbs.ranks, locals())
+    show(plait.analyse.ranks, locals())
 
 
 @group.command()
@@ -112,7 +112,7 @@ def heatmap(
     as_json: AsJson = False,
 ) -> None:
     """Compute the rank correlation (SRC) of several proxies with several ground truths, by subset."""
-    show(verbs.heatmap, locals())
+    show(plait.analyse.heatmap, locals())
 
 
 @group.command()
@@ -126,7 +126,7 @@ def front(
     as_json: AsJson = False,
 ) -> None:
     """Find the Pareto front: the rows that no other row dominates."""
-    show(verbs.front, locals())
+    show(plait.analyse.front, locals())
 
 
 @group.command()
@@ -140,7 +140,7 @@ def dominated(
     as_json: AsJson = False,
 ) -> None:
     """Find the rows of a claimed front that another row dominates."""
-    show(verbs.dominated, locals())
+    show(plait.analyse.dominated, locals())
 
 
 @group.command()
@@ -156,7 +156,7 @@ def hypervolume(
     as_json: AsJson = False,
 ) -> None:
     """Compute the hypervolume of a front."""
-    show(verbs.hypervolume, locals())
+    show(plait.analyse.hypervolume, locals())
 
 
 @group.command()
@@ -175,7 +175,7 @@ def front_distance(
     as_json: AsJson = False,
 ) -> None:
     """Compute the distance d_avg between a proxy's front and the true one."""
-    show(verbs.front_distance, locals())
+    show(plait.analyse.front_distance, locals())
 
 
 @group.command()
@@ -192,7 +192,7 @@ def matched_pairs(
     as_json: AsJson = False,
 ) -> None:
     """Find matched pairs: rows that agree in some columns and differ most in another."""
-    show(verbs.matched_pairs, locals())
+    show(plait.analyse.matched_pairs, locals())
 
 
 @group.command()
@@ -210,7 +210,7 @@ def savings(
     as_json: AsJson = False,
 ) -> None:
     """Compute what a front saves over a baseline at equal quality."""
-    show(verbs.savings, locals())
+    show(plait.analyse.savings, locals())
 
 
 @group.command()
@@ -226,7 +226,7 @@ def aspect(
     as_json: AsJson = False,
 ) -> None:
     """Measure how much models of equal size but different shape differ."""
-    show(verbs.aspect, locals())
+    show(plait.analyse.aspect, locals())
 
 
 @group.command()
@@ -242,7 +242,7 @@ def lr(
     as_json: AsJson = False,
 ) -> None:
     """Find which learning rate wins, and whether a fixed one changes the ranking."""
-    show(verbs.lr, locals())
+    show(plait.analyse.lr, locals())
 
 
 @group.command()
@@ -253,7 +253,7 @@ def layers(
     as_json: AsJson = False,
 ) -> None:
     """Analyse where attention is placed in architectures found by search, and fit a placement pattern."""
-    show(verbs.layers, locals())
+    show(plait.analyse.layers, locals())
 
 
 @group.command()
@@ -273,7 +273,7 @@ def infer(
     as_json: AsJson = False,
 ) -> None:
     """Infer a missing column from a printed parameter count: unique, ambiguous or none, for each row."""
-    show(verbs.infer, locals())
+    show(plait.analyse.infer, locals())
 
 
 @group.command()
@@ -285,7 +285,7 @@ def difficulty(
     as_json: AsJson = False,
 ) -> None:
     """Show accuracy against each variable of a task's difficulty, from stored probes."""
-    show(verbs.difficulty, locals())
+    show(plait.analyse.difficulty, locals())
 
 
 @group.command()
@@ -296,7 +296,7 @@ def accuracy(
     as_json: AsJson = False,
 ) -> None:
     """Show the accuracy of models on tasks against their latency, from stored evaluations and measurements."""
-    show(verbs.accuracy, locals())
+    show(plait.analyse.accuracy, locals())
 
 
 @group.command()
@@ -308,7 +308,7 @@ def option(
     as_json: AsJson = False,
 ) -> None:
     """Find the best value of a mixer's option, from stored trainings or probes that differ in nothing else."""
-    show(verbs.option, {**locals(), "mixers": mixers or ()})
+    show(plait.analyse.option, {**locals(), "mixers": mixers or ()})
 
 
 #: Names of earlier releases.

@@ -9,10 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
-from plait.api.compare import DEFAULT_TIME, HELD_OUT, compare
 from plait.cli.options import (
     AsJson,
     Cluster,
@@ -38,6 +36,7 @@ from plait.cli.output import (
     within_time,
     wrote,
 )
+from plait.core import defaults
 from plait.core.progress import OnProgress
 from plait.core.units import duration, short
 
@@ -60,7 +59,9 @@ def command(
     ] = None,
     data: Text = "builtin:stdlib",
     tokenizer: Annotated[str | None, typer.Option(help="Tokenizer: bytes, chars, words, bpe:SIZE …")] = None,
-    budget: Annotated[str, typer.Option("--time", help=f"Total time: 90s, 10m, 2h.  \\[default: {DEFAULT_TIME}]")] = "",
+    budget: Annotated[
+        str, typer.Option("--time", help=f"Total time: 90s, 10m, 2h.  \\[default: {defaults.TIME}]")
+    ] = "",
     tokens: Annotated[
         float | None,
         typer.Option(help="Tokens per training instead of --time, such as 2M.", parser=read_count, metavar="<count>"),
@@ -86,7 +87,7 @@ def command(
     batch: TrainingBatch = 8,
     seq_len: Annotated[int, typer.Option(min=2, help="Sequence length.")] = 256,
     length: FormerLength = None,
-    held_out: Annotated[int, typer.Option(min=1, help="Validation tokens.")] = HELD_OUT,
+    held_out: Annotated[int, typer.Option(min=1, help="Validation tokens.")] = defaults.HELD_OUT,
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes. \\[default: one per core]")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     cluster: Cluster = "",
@@ -103,6 +104,8 @@ def command(
 ) -> None:
     """Train architectures on one text and say which learns it best. If interrupted, the same command resumes."""
     arguments = dict(locals())
+    from plait.api.compare import compare
+
     _check_files(svg, out, csv, parquet)
     with within_time(budget or None), _progress(quiet=as_json) as on_progress:
         result = compare(
@@ -185,6 +188,8 @@ def print_comparison(result: CompareResult) -> None:
 
 def curves_of_characters(curves: Sequence[Series]) -> str:
     """Learning curves in characters, a letter per architecture; letters of overlapping curves alternate."""
+    import numpy as np
+
     from plait.cli.output import WIDE, character_plot
 
     letters = dict(zip((curve.name for curve in curves), string.ascii_letters, strict=False))

@@ -30,7 +30,6 @@ from plait.cli.options import (
 )
 from plait.cli.output import NARROW, ProgressLines, console, passed, plain, print_json, table, within_time, wrote
 from plait.core.units import probability, short
-from plait.designing.advice import forecast_at, labelled
 from plait.device.quantities import in_rows
 
 if TYPE_CHECKING:
@@ -146,6 +145,8 @@ def command(
 def _print(result: DesignResult) -> None:
     """In the order of the page: the verdict, its reasons and what to do next; then the candidates, and where things
     are."""
+    from plait.designing.advice import labelled
+
     out, document = console(), result.document
     verdict, *points = document["points"]
     out.print(f"\n{verdict}", markup=False, style="bold")
@@ -166,6 +167,8 @@ def _print(result: DesignResult) -> None:
 
 
 def _print_candidates(out: Console, result: DesignResult) -> None:
+    from plait.designing.advice import forecast_at
+
     document = result.document
     probed = {row["name"]: row["mean"] for row in document["probe"]["architectures"]}
     rows = {row["pattern"]: row for row in document["candidates"]}

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.api.probe import DEFAULT_TIME, ProbePlan, plan_probe, probe
 from plait.cli.options import AsJson, Cluster, GpusPerTraining, Mixers, StoreUrl
 from plait.cli.output import (
     ProgressLines,
@@ -26,11 +25,13 @@ from plait.cli.output import (
     time_left,
     within_time,
 )
+from plait.core import defaults
 from plait.core.units import TimeLeft, duration
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from plait.api.probe import ProbePlan
     from plait.probing.report import ProbeResult
     from plait.probing.run import Progress
     from plait.probing.verdict import Summary
@@ -49,7 +50,9 @@ def command(
         int | None,
         typer.Option(help="With --full: stop runs whose validation accuracy has not risen for so many epochs."),
     ] = None,
-    budget: Annotated[str, typer.Option("--time", help=f"Total time: 90s, 10m, 2h.  \\[default: {DEFAULT_TIME}]")] = "",
+    budget: Annotated[
+        str, typer.Option("--time", help=f"Total time: 90s, 10m, 2h.  \\[default: {defaults.TIME}]")
+    ] = "",
     plan: Annotated[
         bool, typer.Option("--plan", help="Print what would run, and how long it would take here.")
     ] = False,
@@ -74,8 +77,10 @@ def command(
 ) -> None:
     """Probe architectures on synthetic tasks, with intervals and a verdict."""
     arguments = dict(locals())
+    from plait.api.probe import ProbePlan, plan_probe, probe
+
     named = [name.strip() for name in tasks.split(",") if name.strip()]
-    allowed = None if full or plan else budget or DEFAULT_TIME
+    allowed = None if full or plan else budget or defaults.TIME
     with within_time(allowed), Display(quiet=as_json) as display:
         try:
             changed = {"time": budget or None, "tasks": named, "on_progress": display.update}

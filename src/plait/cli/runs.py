@@ -12,7 +12,6 @@ import typer
 from plait.cli.options import AsJson, Runs, StoreUrl
 from plait.cli.output import console, finite, plain, print_json, print_rows, table, wrote
 from plait.core.errors import UserError
-from plait.records.record import flat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -71,6 +70,7 @@ def show(
 ) -> None:
     """Show one record in full."""
     from plait.api.runs import show as find_one
+    from plait.records.record import flat
 
     record = find_one(key, store=store)
     if as_json:
@@ -216,6 +216,8 @@ def _print_lines(records: Iterator[Record]) -> bool:
 
 def _common_fields(result: Sequence[Record]) -> dict[str, set[tuple[str, str]]]:
     """Kind → the fields of a config, with their values, that all records have or that all of this kind have."""
+    from plait.records.record import flat
+
     fields: dict[str, list[set[tuple[str, str]]]] = {}
     for record in result:
         fields.setdefault(record.kind, []).append({(name, str(value)) for name, value in flat(record.config).items()})
@@ -224,6 +226,8 @@ def _common_fields(result: Sequence[Record]) -> dict[str, set[tuple[str, str]]]:
 
 
 def _cells(record: Record, same: Mapping[str, set[tuple[str, str]]]) -> tuple[str, ...]:
+    from plait.records.record import flat
+
     common = same.get(record.kind, set())
     config = {
         name: value

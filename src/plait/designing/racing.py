@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plait.core import defaults
 from plait.designing.config import NEARLY, DesignConfig, OnProgress
 from plait.model.architecture import architecture
 from plait.records import Store
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from plait.training.recipe import Recipe
 
 
-HELD_OUT = 2**14  # held-out tokens, the same for all candidates
 WARMUP = 10  # steps
 TIMING = 0.1  # largest fraction of the race's time for timing its candidates
 STARTING = 15.0  # seconds for starting processes and timing; fixed, so that a resumed design makes the same plan
@@ -60,7 +60,7 @@ def hold_race(
     from plait.training.track import track_recipe
 
     recipe = track_recipe(Recipe(seq_len=config.setting.seq), WARMUP)
-    course = Course(config.data, config.tokenizer, corpus.fingerprint, recipe, HELD_OUT, config.device)
+    course = Course(config.data, config.tokenizer, corpus.fingerprint, recipe, defaults.HELD_OUT, config.device)
     contenders = [Contender(name, architecture(row["spec"])) for name, row in rows.items()]
     sources = {source.hash: source for contender in contenders for source in contender.arch.mixer_sources.values()}
     on_progress("race", None, "timing the candidates")
@@ -147,7 +147,7 @@ def race_loss(folder: Path, corpus: Corpus, recipe: Recipe, device: str) -> floa
 
     if not folder.exists():
         return None
-    text, model = Text.of(corpus, recipe.seq_len, HELD_OUT), open_run(folder).model(device)
+    text, model = Text.of(corpus, recipe.seq_len, defaults.HELD_OUT), open_run(folder).model(device)
     losses = []
     with torch.no_grad(), autocast_on(torch.device(device)):
         for begin in range(0, len(text.inputs_NT), recipe.batch):

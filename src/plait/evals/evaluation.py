@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from plait.core.errors import UserError
 from plait.core.progress import OnCount, silent
 from plait.core.registry import Table, accept_subclass, read_values
-from plait.records import Record, Store, provenance_of, record_key
 
 if TYPE_CHECKING:
     import numpy as np
 
     from plait.data import Tokenizer
     from plait.model.language_model import Encoder, LanguageModel
+    from plait.records import Record, Store
 
 #: The result of each run, by the run's name.
 Results = Mapping[str, Mapping[str, Any]]
@@ -153,6 +153,8 @@ def evaluated(
 ) -> tuple[Record, bool]:
     """The record of an evaluation, and whether it was in the store already; if not, it is measured and stored. `data`
     identifies the text of the subject's tokens, in plain JSON."""
+    from plait.records import Record, provenance_of, record_key
+
     evaluation = evaluation.resolved(subject)
     config: dict[str, Any] = {
         "protocol": evaluation.protocol,
