@@ -137,6 +137,8 @@ def test_show(plait: Any, filled: list[Record]) -> None:
     assert shown["config.spec"].strip() == "d=64 | attn[heads=2]"  # brackets are text, not markup
     assert shown["config.task.name"].strip() == "copy"
     assert shown["result.curve"].strip().endswith("(50 values)")
+    parts = list(dict.fromkeys(name.partition(".")[0] for name in shown))
+    assert parts.index("result") < parts.index("config")
 
 
 def test_a_field_without_a_value_is_a_dash(plait: Any, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def show(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one record in full."""
+    """Show one record in full, its result first."""
     from plait.api.runs import show as find_one
     from plait.records.record import flat
 
@@ -77,7 +77,7 @@ def show(
         print_json(record.document())
         return
     grid = table(field="left", value="left")
-    for name, value in flat(record.document()).items():
+    for name, value in sorted(flat(record.document()).items(), key=lambda field: field[0].startswith("config.")):
         grid.add_row(*map(plain, (name, _text(value, 72))))
     console().print(grid)
 
