@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from plait.api.probe import _prepared
 from plait.probing.plan import with_seeds
 from plait.probing.trial import Trial, best, result
 from plait.records.record import json_text
 from plait.tasks import macro_accuracy, token_accuracy
+from plait.workers.pool import Place
 
 from .conftest import tiny_candidates
 
@@ -101,3 +103,18 @@ def test_diverged_runs_count_nothing_and_say_so(trial):
         (0.0, None, "every replica diverged")
     ] * 2
     assert not math.isnan(found["accuracy"])
+
+
+def test_the_rules_that_stop_runs_reach_the_fleet(protocol) -> None:
+    rules = {"solved": 0.9, "first_ends": True, "behind": (0.4, 0.2), "patience": 10}
+    setting = protocol.settings[0]
+    strict = replace(setting, training=replace(setting.training, **rules))
+    plan = Trial.of(tiny_candidates(protocol)[0], strict, (0,)).fleet().plan
+    assert {name: getattr(plan, name) for name in rules} == rules
+
+
+def test_what_is_asked_for_reaches_the_protocol() -> None:
+    place = Place.of("", 1, "cpu", None)
+    protocol, _, _ = _prepared(["attn"], "", True, 20, (), "paper", False, True, place)
+    assert protocol.name == "full (patience 20)"
+    assert protocol.settings[0].training.patience == 20 * 100

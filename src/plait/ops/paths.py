@@ -102,7 +102,8 @@ def step_kernels_take(*tensors: Tensor) -> bool:
     """Whether one token of generation may use the kernels of `plait.ops.step_triton`: on a GPU, without gradients and
     not while a graph is compiled."""
     wanted = torch.is_grad_enabled() or in_graph() or plain_asked()
-    return not wanted and all(has_kernels(x) and x.dtype != torch.float64 for x in tensors)
+    on_gpu = all(x.is_cuda and x.dtype != torch.float64 for x in tensors)
+    return not wanted and on_gpu and has_kernels(tensors[0])  # asked once: a step has many operators of little work
 
 
 Params = ParamSpec("Params")
