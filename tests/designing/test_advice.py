@@ -116,6 +116,12 @@ def test_a_measurement_of_a_busy_machine_is_told_as_that() -> None:
     assert "latency 19 of 20 ms (95 %, with noise: the machine was busy)" in points(given)["Limits"]
 
 
+def test_a_measurement_close_to_its_limit_is_told_as_that() -> None:
+    given = clear()
+    given["pick"]["close"] = ["latency"]
+    assert "latency 19 of 20 ms (95 %, close: measured again it may be above)" in points(given)["Limits"]
+
+
 def test_the_probe_is_told_as_what_it_is() -> None:
     """It may be led by another: that decides nothing."""
     scores = {"gla+attn": {"recall": 0.9, "copying": 0.7}, "attn×2": {"recall": 0.95, "copying": 0.95}}

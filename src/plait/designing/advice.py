@@ -131,7 +131,8 @@ def _limits(d: DesignDocument) -> str:
     for metric, entry, limit in limited(d):
         share = entry["measured"] / limit
         noisy = ", with noise: the machine was busy" if entry.get("noisy") else ""
-        said.append(f"{metric.name} {entry['measured']:.3g} of {limit:g} {metric.unit} ({percent(share)}{noisy})")
+        close = ", close: measured again it may be above" if metric.name in d["pick"].get("close", ()) else ""
+        said.append(f"{metric.name} {entry['measured']:.3g} of {limit:g} {metric.unit} ({percent(share)}{noisy}{close})")
         # A search keeps the upper end of its prediction interval below a limit, so compare that end with the limit.
         reach = max(entry["measured"], *(entry["interval"] or ())) / limit
         if reach >= TIGHT:
