@@ -130,9 +130,9 @@ def _limits(d: DesignDocument) -> str:
     said, tight = [], {}
     for metric, entry, limit in limited(d):
         share = entry["measured"] / limit
-        noisy = ", with noise: the machine was busy" if entry.get("noisy") else ""
-        close = ", close: measured again it may be above" if metric.name in d["pick"].get("close", ()) else ""
-        said.append(f"{metric.name} {entry['measured']:.3g} of {limit:g} {metric.unit} ({percent(share)}{noisy}{close})")
+        doubts = ", with noise: the machine was busy" if entry.get("noisy") else ""
+        doubts += ", close: measured again it may be above" if metric.name in d["pick"].get("close", ()) else ""
+        said.append(f"{metric.name} {entry['measured']:.3g} of {limit:g} {metric.unit} ({percent(share)}{doubts})")
         # A search keeps the upper end of its prediction interval below a limit, so compare that end with the limit.
         reach = max(entry["measured"], *(entry["interval"] or ())) / limit
         if reach >= TIGHT:
