@@ -153,6 +153,8 @@ def test_a_model_just_within_a_limit_is_marked_as_close() -> None:
     front = front_of([39.5, 30])
     rows = validate(front, LIMITS, 0, Bench(front)).rows
     assert [(row["within"], row["close"]) for row in rows] == [(True, ["latency"]), (True, [])]
+    near = front_of([38.5, 37.5])
+    assert [row["close"] for row in validate(near, LIMITS, 0, Bench(near)).rows] == [["latency"], []]
     rows = validate(front, Limits(latency=0.1, memory=39.6e6), 0, Bench(front)).rows
     assert [row["close"] for row in rows] == [[], []]  # memory is the same in every measurement
     rows = validate(front, LIMITS, 1, Bench(front, lambda at: 1.4)).rows
