@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from plait.reporting.axes import FILE, Axis
-from plait.reporting.charts import Matrix, Panel, Series, figure, heat_map, hint_of, matrices, xy_chart
+from plait.reporting.charts import Panel, Series, figure, hint_of, xy_chart
+from plait.reporting.heat_maps import Matrix, heat_map, matrices
 from plait.reporting.svg import Scale, label, labels, png, round_numbers, shade
 
 SVG = "{http://www.w3.org/2000/svg}"

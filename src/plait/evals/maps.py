@@ -30,7 +30,7 @@ from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.language_model import Encoder, LanguageModel
 from plait.ops.attention import attention_reference, sink_attention
 from plait.ops.relative import relative_attention_reference, sinusoid
-from plait.reporting.charts import Matrix, matrices
+from plait.reporting.heat_maps import Matrix, matrices
 
 SHARP = 0.5  # the paper's figure shows weights above this
 MOST_CELLS = 96  # on each side of a map that is stored and drawn

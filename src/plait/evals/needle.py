@@ -31,7 +31,7 @@ from plait.core.units import percent
 from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.losses import check_length, rows_at_once
 from plait.evals.questions import Reader, Writer, decode_greedily, decoded_text, judged, plain, read_prompts, stops
-from plait.reporting.charts import heat_map
+from plait.reporting.heat_maps import heat_map
 
 MODES = ("standard", "easy")
 RESERVE = 200

@@ -21,7 +21,8 @@ from plait.analysis.accuracy import DifficultyCurve
 from plait.analysis.pareto import pareto_front
 from plait.core.errors import UserError
 from plait.reporting.axes import Axis
-from plait.reporting.charts import Panel, Series, figure, heat_map, xy_chart
+from plait.reporting.charts import Panel, Series, figure, xy_chart
+from plait.reporting.heat_maps import heat_map
 from plait.reporting.svg import CHARACTER, GRID, INK, PALE, Drawing, cut, shade, shades
 
 MOST_SIZES = 7  # colours for groups of one size

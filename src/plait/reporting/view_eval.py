@@ -14,7 +14,8 @@ import numpy as np
 from plait.core.units import percent
 from plait.records.record import Record, flat
 from plait.reporting.axes import Axis
-from plait.reporting.charts import Matrix, Panel, Series, figure, heat_map, matrices
+from plait.reporting.charts import Panel, Series, figure
+from plait.reporting.heat_maps import Matrix, heat_map, matrices
 from plait.reporting.page import Child, card, folded, grid, note, section, sentence, table, tag, tiles
 from plait.reporting.plots import line_legend, panel_plot
 from plait.reporting.summaries import mapping, number, number_text, pattern_of, sequence, spec_of, whole_text

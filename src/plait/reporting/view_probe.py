@@ -20,7 +20,8 @@ from plait.analysis.intervals import Share, estimate
 from plait.core.units import percent
 from plait.records.record import Record
 from plait.reporting.axes import PAGE, Axis, swatch
-from plait.reporting.charts import Panel, Series, figure, heat_map
+from plait.reporting.charts import Panel, Series, figure
+from plait.reporting.heat_maps import heat_map
 from plait.reporting.models import ModelSheet
 from plait.reporting.page import Child, card, code, grid, legend, note, section, sentence, table, tag, tiles
 from plait.reporting.plots import line_legend, panel_plot
