@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from plait.api.probe import _prepared
+from plait.api.probe import _prepared, plan_probe
+from plait.core.errors import UserError
 from plait.probing.plan import with_seeds
 from plait.probing.trial import Trial, best, result
 from plait.records.record import json_text
@@ -118,3 +119,9 @@ def test_what_is_asked_for_reaches_the_protocol() -> None:
     protocol, _, _ = _prepared(["attn"], "", True, 20, (), "paper", False, True, place)
     assert protocol.name == "full (patience 20)"
     assert protocol.settings[0].training.patience == 20 * 100
+
+
+@pytest.mark.parametrize(("wrong", "told"), [(0, "0"), (2.5, "2.5"), ("20", "'20'")])
+def test_a_patience_that_is_no_number_of_epochs_is_refused(wrong, told) -> None:
+    with pytest.raises(UserError, match=f"^--patience {told}: a whole number of epochs, 1 or more"):
+        plan_probe("attn", full=True, patience=wrong)

@@ -197,8 +197,8 @@ def _prepared(
     """Check all arguments before anything is trained; returns the protocol, the candidates and the machine."""
     if patience is not None and not full:
         raise UserError("--patience belongs to the paper's protocol: give --full with it.")
-    if patience is not None and patience < 1:
-        raise UserError(f"--patience {patience}: a whole number of epochs, 1 or more.")
+    if patience is not None and (not isinstance(patience, int) or patience < 1):
+        raise UserError(f"--patience {patience!r}: a whole number of epochs, 1 or more.")
     from plait.probing import protocol as protocols
     from plait.probing.run import Machine
     from plait.spec import presets
