@@ -10,6 +10,7 @@ import torch
 
 from plait.model import build
 from plait.model.language_model import IGNORE
+from plait.training import ensemble
 from plait.training.ensemble import Fleet, data_order, scored_positions
 from plait.training.ensemble_plan import Plan, Replica, ReplicaRecord
 from plait.training.optimizer import decayed_parameters
@@ -167,7 +168,7 @@ def whole(make_fleet):
 
 
 def test_what_is_trained_on_after_it_has_stopped_is_not_recorded(make_fleet, whole, monkeypatch):
-    """A captured graph keeps its replicas until half of them have stopped."""
+    """A captured graph keeps its replicas until recording another repays."""
     keeping = make_fleet(REPLICAS, whole.plan)
     monkeypatch.setattr(Fleet, "_compact", lambda fleet: None)
     keeping.run()
@@ -175,6 +176,26 @@ def test_what_is_trained_on_after_it_has_stopped_is_not_recorded(make_fleet, who
     for i in early:
         assert (keeping.records[i].steps, keeping.records[i].stopped) == (whole.records[i].steps, "solved")
         assert len(keeping.records[i].validation) == len(whole.records[i].validation)
+
+
+def test_a_captured_graph_is_replaced_when_that_repays(make_fleet, monkeypatch):
+    """Two of three replicas stop at a fifth of the steps: what they would still train is compared with a recording."""
+    plan = Plan(steps=50, batch=16, eval_every=10)
+    trained = 2 * 40 * 16 * make_fleet(REPLICAS, plan).splits["train"].inputs_DNT.shape[2]
+    for shift, left in ((0, 1), (1, 3)):
+        fleet = make_fleet(REPLICAS[:3], plan)
+        fleet.run(until=10)
+        parameters = sum(p.numel() for p in fleet.template.parameters())
+        monkeypatch.setattr(ensemble, "RECORDED_MEANWHILE", trained * parameters + shift)
+        fleet.records[0].stopped = fleet.records[2].stopped = "stalled"
+        fleet._stepper.captured = True
+        fleet._compact()
+        assert len(fleet.alive) == left
+        assert not fleet._stepper.captured or left == 3
+    for record in fleet.records:
+        record.stopped = "done"
+    fleet._compact()
+    assert fleet.alive == [], "nothing is recorded for none"
 
 
 def test_a_replica_far_behind_the_best_on_its_data_set_stops(make_fleet):

@@ -35,6 +35,8 @@ from plait.training.optimizer import decayed_parameters
 #: graph.
 SCORED_SHARE, SCORED_MULTIPLE = 0.5, 16
 SCORED_NUMBERS = 2**28  # numbers in the widest activation when a GPU scores many sequences at once
+#: Tokens × parameters that a GPU trains while a step of fewer replicas is compiled: 20 seconds of an H200.
+RECORDED_MEANWHILE = 2**48
 
 #: Accuracy of (N, T) predictions given (N, T) targets; a position whose target is `IGNORE` is not scored.
 Metric = Callable[[np.ndarray, np.ndarray], float]
@@ -169,9 +171,11 @@ class Fleet:
                 record.others[name], record.exact[name] = float(other_M[place]), float(exact_M[place])
 
     def _compact(self) -> None:
-        """Remove stopped replicas. A captured graph is kept until half of its replicas have stopped."""
+        """Remove stopped replicas. A captured graph is kept until to go on training them would take longer than to
+        record another."""
         running = [p for p, i in enumerate(self.alive) if self.records[i].stopped == RUNNING]
-        if len(running) == len(self.alive) or (self._stepper.captured and 2 * len(running) > len(self.alive)):
+        stopped = len(self.alive) - len(running)
+        if not stopped or (running and self._stepper.captured and not self._recording_repays(stopped)):
             return
         keep = torch.tensor(running, dtype=torch.long, device=self.device)
         self.alive = [self.alive[p] for p in running]
@@ -181,6 +185,12 @@ class Fleet:
         self._orders = {epoch: order[keep] for epoch, order in self._orders.items()}
         if running:
             self._stepper = self._make_stepper()
+
+    def _recording_repays(self, stopped: int) -> bool:
+        """Counted in tokens, not in seconds, so that a resumed training decides as an uninterrupted one."""
+        tokens = (self.plan.steps - self.step) * self.plan.batch * self.splits["train"].inputs_DNT.shape[2]
+        parameters = sum(p[0].numel() for p in self.params.values())
+        return stopped * tokens * parameters >= RECORDED_MEANWHILE
 
     @torch.no_grad()
     def score(self, split: str) -> tuple[Tensor, Tensor, Tensor]:
