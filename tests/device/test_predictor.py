@@ -86,17 +86,41 @@ def test_a_layers_own_state_is_written_when_its_work_is_done() -> None:
     assert found["memory"].mean == pytest.approx([1120, 1105, 1020])
 
 
-def test_models_of_another_space_do_not_widen_the_interval_of_memory(machine: Any, fill: Fill) -> None:
-    """What libraries keep beside a small model is a multiple of its own memory."""
-    profile = fill(machine, SETTING, CHECKS)
-    alone = Predictor(profile, SETTING).memory(UNSEEN[:1])
+def with_another_space(profile: Profile, **change: Callable[[Any, int], Any]) -> Profile:
+    """The profile with whole models of another embedding and head, which differ in some quantities."""
     models = [point for point in profile.points if point.what == "model"]
-    profile.points += [
-        replace(point, spec=point.spec.replace("vocab=500", "vocab=16"), memory=at * 10**8)
-        for at, point in enumerate(models, start=1)
-    ]
+    for at, point in enumerate(models, start=1):
+        new = {name: value(point, at) for name, value in change.items()}
+        profile.points.append(replace(point, spec=point.spec.replace("vocab=500", "vocab=16"), **new))
+    return profile
+
+
+def test_models_of_another_space_do_not_change_the_prediction_of_memory(machine: Any, fill: Fill) -> None:
+    """What libraries keep beside a small model is a multiple of its own memory."""
+    alone = Predictor(fill(machine, SETTING, CHECKS), SETTING).memory(UNSEEN[:1])
+    profile = with_another_space(fill(machine, SETTING, CHECKS), memory=lambda _, at: at * 10**8)
     beside = Predictor(profile, SETTING).memory(UNSEEN[:1])
     assert (beside.low[0], beside.high[0]) == (alone.low[0], alone.high[0])
+
+
+def test_models_of_another_space_do_not_change_the_prediction_of_latency(machine: Any, fill: Fill) -> None:
+    """Models of one space may take 1.3 times their parts, those of another as long as these."""
+    alone = Predictor(fill(machine, SETTING, CHECKS), SETTING).latency(UNSEEN[:1])
+    profile = with_another_space(fill(machine, SETTING, CHECKS), seconds=lambda point, _: 1.3 * point.seconds)
+    both = Predictor(profile, SETTING)
+    beside, other = both.latency(UNSEEN[:1]), both.latency([UNSEEN[0].text.replace("vocab=500", "vocab=16")])
+    assert (beside.low[0], beside.high[0]) == (alone.low[0], alone.high[0])
+    assert other.mean[0] / beside.mean[0] == pytest.approx(1.3, rel=0.02)
+
+
+def test_few_models_of_a_space_are_told_by_all(machine: Any, fill: Fill) -> None:
+    """Three do not show how far models deviate from their parts."""
+    profile = with_another_space(fill(machine, SETTING, CHECKS), seconds=lambda point, _: 1.3 * point.seconds)
+    profile.points.pop()
+    other = UNSEEN[0].text.replace("vocab=500", "vocab=16")
+    found = Predictor(profile, SETTING).latency([UNSEEN[0].text, other])
+    wide = (found.high - found.mean) / found.mean
+    assert wide[1] > 2 * wide[0]
 
 
 def test_models_that_disagree_with_their_parts_widen_the_interval(machine: Any, fill: Fill) -> None:

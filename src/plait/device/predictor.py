@@ -3,6 +3,9 @@
     latency = c · (outside + Σ layers)          c: ratio of whole models to the sum of their parts
     memory  = weights + max over the run of (state so far + activations at work) + what libraries keep
 
+c and what libraries keep come from measured whole models with the same embedding and head, if there are enough: those
+of another space may be a hundred times as large, and differ from their parts in another way.
+
 Every additive quantity (`plait.device.quantities`) is predicted like latency, if the profile has it.
 
 A layer's time depends only on its options, its width and the setting, and a space has few distinct layers: they are
@@ -42,15 +45,17 @@ if TYPE_CHECKING:
     from plait.device.measurements import AnswerPredictor
 
 Ints = NDArray[np.integer]
+Check = tuple[Point, dict[str, float]]  # a measured whole model, and the sum of its parts
 LEAST_ALIKE = 4  # whole models with one embedding and head that tell what they need beyond their parts
 LEAST_ERROR = 0.02  # smallest relative error of a prediction for a whole model, however well its parts are known
 
 
 #: Columns with one entry per distinct layer (or header): every additive quantity and, under DEVIATION and its name, its
-#: uncertainty; `activations`, bytes at the part's own peak; `state`, bytes that it adds to the state.
+#: uncertainty; `activations`, bytes at the part's own peak; `state`, bytes that it adds to the state. Of headers also
+#: what `Predictor._whole_models` tells: under FACTOR and its name, the ratio of a quantity to the sum of its parts, and
+#: under ERROR the remaining relative error; KEPT, bytes that libraries allocate for themselves.
 PartTable = dict[str, Floats]
-DEVIATION = "deviation of "
-KEPT, MEMORY_ERROR = "kept", "memory error"  # only of headers: see `Predictor._kept_with`
+DEVIATION, FACTOR, ERROR, KEPT = "deviation of ", "factor of ", "error of ", "kept"
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ class Predictor:
             if quantity.predicted == SUM and (not quantity.optional or name in known)
         ]
         self._surfaces: dict[tuple[str, str], Surface] = {}  # kind of layer, column
-        self._kept: dict[Header, tuple[float, float]] = {}
+        self._whole: dict[Header, dict[str, float]] = {}
 
     # ---- single architectures
 
@@ -120,12 +125,13 @@ class Predictor:
             table, slice(None), EMBEDDING_AND_HEAD, [of_embedding_and_head(header, self.setting) for header in headers]
         )
         for place, header in enumerate(headers):
-            table[KEPT][place], table[MEMORY_ERROR][place] = self._kept_with(header)
+            for name, value in self._whole_models(header).items():
+                table[name][place] = value
         return table
 
     def empty_table(self, size: int) -> PartTable:
-        columns = [*self.sums, *(DEVIATION + name for name in self.sums), "activations", "state", KEPT, MEMORY_ERROR]
-        return {name: np.zeros(size) for name in columns}
+        of_sums = [of + name for name in self.sums for of in ("", DEVIATION, FACTOR, ERROR)]
+        return {name: np.zeros(size) for name in (*of_sums, "activations", "state", KEPT, ERROR + "memory")}
 
     def compose(
         self, embedding_and_head: PartTable, header_N: Ints, layers: PartTable, layers_NL: Ints, weights_N: Floats
@@ -145,11 +151,12 @@ class Predictor:
         np.maximum(highest_N, state_N + embedding_and_head["activations"][header_N], out=highest_N)
         predicted = {}
         for name in self.sums:
-            factor, error = self._composition[name]
-            mean_N = factor * sums[name]
-            predicted[name] = _around(mean_N, NORMAL * np.hypot(factor * sums[DEVIATION + name], error * mean_N))
+            factor_N, error_N = (embedding_and_head[of + name][header_N] for of in (FACTOR, ERROR))
+            mean_N = factor_N * sums[name]
+            reach_N = NORMAL * np.hypot(factor_N * sums[DEVIATION + name], error_N * mean_N)
+            predicted[name] = _around(mean_N, reach_N)
         memory_N = weights_N + self._held_before(state_N) + highest_N + embedding_and_head[KEPT][header_N]
-        reach_N = NORMAL * embedding_and_head[MEMORY_ERROR][header_N] * memory_N
+        reach_N = NORMAL * embedding_and_head[ERROR + "memory"][header_N] * memory_N
         return {**predicted, "memory": _around(memory_N, reach_N)}
 
     # ---- contents of the profile
@@ -234,7 +241,7 @@ class Predictor:
         return measured
 
     @cached_property
-    def _checks(self) -> list[tuple[Point, dict[str, float]]]:
+    def _checks(self) -> list[Check]:
         """The measured whole models, each with the sum of its parts."""
         checks = []
         for point in self.profile.of("model"):
@@ -251,26 +258,25 @@ class Predictor:
             checks.append((point, {name: float(prediction.mean[0]) for name, prediction in predicted.items()}))
         return checks
 
-    @cached_property
-    def _composition(self) -> dict[str, tuple[float, float]]:
-        """For every additive quantity, the ratio of whole models to the sum of their parts, and its spread."""
-        factors = dict.fromkeys(self.sums, (1.0, 2 * LEAST_ERROR))
-        for name in self.sums:
-            ratio = np.log([point.value(name)[0] / parts[name] for point, parts in self._checks if point.has(name)])
-            if len(ratio):
-                middle = float(np.median(ratio))
-                factors[name] = float(np.exp(middle)), _error(ratio - middle)
-        return factors
-
-    def _kept_with(self, header: Header) -> tuple[float, float]:
-        """Bytes that libraries allocate for themselves, and the remaining relative error: of the whole models with this
-        embedding and head, at any width, if there are enough. Those of another space may be a hundred times as
-        large."""
+    def _whole_models(self, header: Header) -> dict[str, float]:
+        """What the measured whole models tell of others with this embedding and head, at any width: columns of the
+        table of headers."""
         like = _at_any_width(header)
-        if like not in self._kept:
-            alike = [check for check in self._checks if _at_any_width(parse(check[0].spec).header) == like]
-            self._kept[like] = _surplus(alike if len(alike) >= LEAST_ALIKE else self._checks)
-        return self._kept[like]
+        if like not in self._whole:
+            known = [check for check in self._checks if _at_any_width(parse(check[0].spec).header) == like]
+            columns = {}
+            for name in self.sums:
+                columns[FACTOR + name], columns[ERROR + name] = _ratio(self._or_all(known, name), name)
+            columns[KEPT], columns[ERROR + "memory"] = _surplus(self._or_all(known, "memory"))
+            self._whole[like] = columns
+        return self._whole[like]
+
+    def _or_all(self, known: list[Check], name: str) -> list[Check]:
+        """These whole models if enough of them have the quantity, otherwise all that have it."""
+        found, every = (
+            [check for check in checks if name == "memory" or check[0].has(name)] for checks in (known, self._checks)
+        )
+        return found if len(found) >= LEAST_ALIKE else every
 
     def _held_before(self, state_N: Floats) -> Floats:
         """Bytes of the state before a step, which is kept until the new state is complete."""
@@ -290,7 +296,16 @@ def _at_any_width(header: Header) -> Header:
     return header.replace({"d": Header().d, "d_embed": 0})
 
 
-def _surplus(checks: Sequence[tuple[Point, dict[str, float]]]) -> tuple[float, float]:
+def _ratio(checks: Sequence[Check], name: str) -> tuple[float, float]:
+    """The ratio of whole models to the sum of their parts, and its spread."""
+    if not checks:
+        return 1.0, 2 * LEAST_ERROR
+    ratio_N = np.log([point.value(name)[0] / parts[name] for point, parts in checks])
+    middle = float(np.median(ratio_N))
+    return float(np.exp(middle)), _error(ratio_N - middle)
+
+
+def _surplus(checks: Sequence[Check]) -> tuple[float, float]:
     """The bytes that whole models need beyond their parts, and the remaining relative error."""
     if not checks:
         return 0.0, 2 * LEAST_ERROR
