@@ -7,8 +7,9 @@ new surface for every repetition: entropies from 0.8 to 2.2, exponents from 0.25
 the best size, noise from 0.2 to 1 %. The correction of the bootstrap (`scaling_surface`) was chosen with seed 0 on
 the other cases, so other seeds and these surfaces are independent tests. Evaluated are E, α, β, a, b, N* and the
 minimal loss at a target ten times the largest budget, and the exponent c of the state law (for a state that grows as
-N^(2/3)); the bounds are 85 to 95 of 100. Some cases are harder: heavy tails, noise shared by a whole group, costs that
-are not 6 N D, several architectures with one E. The table is written next to the JSON as .md. Half an hour on one core.
+N^(2/3)); the bounds are 85 to 95 of 100. Some cases are harder: heavy tails, noise shared by a whole group or changing
+with the budget, a run that went wrong, budgets that are missed, scattered runs. The table is written next to the JSON
+as .md. An hour on one core.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ import scipy
 
 from plait.analysis.scaling_frontier import Surface, TokenCost
 from plait.analysis.scaling_laws import Estimate, Law, Laws, fit_laws
-from plait.analysis.scaling_runs import ALL, Runs
+from plait.analysis.scaling_runs import ALL, Runs, runs_of
 from plait.analysis.scaling_simulation import CHINCHILLA, SIX, Design, joined, simulated, surface
 from plait.analysis.scaling_surface import DRAWS
+from plait.analysis.table import Table
 
-QUANTITIES = ("E", "alpha", "beta", "a", "b", "N_star", "loss", "c")
-BOUNDS = {"promised": (0.85, 0.95), "harder": (0.80, 1.0)}
+QUANTITIES = ("E", "alpha", "beta", "a", "b", "N_star", "loss", "a by parabolas", "c")
+ALONGSIDE = ("a by parabolas",)  # promises nothing: a parabola is only an approximation
+BOUNDS = {"promised": (0.85, 0.95), "few": (0.85, 1.0), "harder": (0.80, 1.0)}
 #: A text of small entropy that small models learn fast, far from Chinchilla's.
 STEEP = surface(0.9, 60.0, 400.0, 0.45, 0.40)
 COSTLY = TokenCost(40.0, 0.9, 0.0)  # attention and embeddings weigh on small models
@@ -73,6 +76,22 @@ def cases() -> Iterator[tuple[str, str, TokenCost, Once]]:
     yield "6 budgets, t noise with 3 degrees of freedom", "harder", SIX, _heavy
     yield "6 budgets, groups share noise", "harder", SIX, _plain(CHINCHILLA, 6, 0.003, group_noise=0.004)
     yield "4 budgets, three architectures, one E", "promised", SIX, _three
+    for budgets, sizes in ((3, 3), (5, 3), (3, 5)):
+        yield f"{budgets} budgets of {sizes} sizes", "few", SIX, _changed(budgets, sizes)
+    for sizes, higher in ((5, 0.05), (7, 0.03), (7, 0.1)):
+        name = f"4 budgets of {sizes} sizes, one run {100 * higher:.0f} % above the law"
+        yield name, "harder", SIX, _changed(4, sizes, _one_above(higher))
+    yield (
+        "5 budgets, the largest model of the largest 3 % above the law",
+        "harder",
+        SIX,
+        _changed(5, 7, _last_above(0.03)),
+    )
+    yield "5 budgets, noise from 1 to 0.18 %", "harder", SIX, _changed(5, 7, _uneven_noise(0.01, -0.25), 0.0)
+    yield "5 budgets, noise from 0.2 to 1.1 %", "harder", SIX, _changed(5, 7, _uneven_noise(0.002, 0.25), 0.0)
+    yield "5 budgets missed by up to 4.5 %, noise 0.2 %", "harder", SIX, _missed
+    for count in (60, 90):
+        yield f"{count} scattered runs", "harder", SIX, _scattered(count)
 
 
 def _plain(
@@ -135,6 +154,60 @@ def _one_table(budgets: int) -> Once:
     return once
 
 
+def _changed(
+    budgets: int,
+    sizes: int,
+    factor_of: Callable[[np.random.Generator, Runs], np.ndarray] = lambda _, runs: np.ones(len(runs)),
+    noise: float = 0.005,
+) -> Once:
+    """Losses times a factor."""
+
+    def once(rng: np.random.Generator) -> World:
+        runs = simulated(CHINCHILLA, Design(np.logspace(18, 21, budgets), sizes), noise, rng)
+        return World(replace(runs, loss=runs.loss * factor_of(rng, runs)), 1e22, (CHINCHILLA,))
+
+    return once
+
+
+def _one_above(higher: float) -> Callable[[np.random.Generator, Runs], np.ndarray]:
+    return lambda rng, runs: np.where(np.arange(len(runs)) == rng.integers(len(runs)), 1 + higher, 1.0)
+
+
+def _last_above(higher: float) -> Callable[[np.random.Generator, Runs], np.ndarray]:
+    return lambda _, runs: np.where(np.arange(len(runs)) == len(runs) - 1, 1 + higher, 1.0)
+
+
+def _uneven_noise(first: float, power: float) -> Callable[[np.random.Generator, Runs], np.ndarray]:
+    """`first`: at the smallest budget."""
+    return lambda rng, runs: np.exp(first * (runs.flops / runs.flops.min()) ** power * rng.standard_normal(len(runs)))
+
+
+def _off_budget(flops_R: np.ndarray, offset_R: np.ndarray, noise: float, rng: np.random.Generator) -> World:
+    """Runs at these budgets, with sizes so many times the best; in the groups that the command would form."""
+    params_R = offset_R * np.array([float(CHINCHILLA.optimum(flops, SIX)[0]) for flops in flops_R])
+    tokens_R = SIX.tokens(flops_R, params_R)
+    loss_R = CHINCHILLA.loss(params_R, tokens_R) * np.exp(noise * rng.standard_normal(len(flops_R)))
+    columns = {"flops": flops_R, "params": params_R, "tokens": tokens_R, "loss": loss_R}
+    runs = runs_of(Table("simulated", {name: values.tolist() for name, values in columns.items()}))
+    return World(runs, 1e22, (CHINCHILLA,))
+
+
+def _missed(rng: np.random.Generator) -> World:
+    """Whole steps do not meet a budget exactly."""
+    flops_R = np.repeat(np.logspace(18, 21, 5), 7) * np.exp(rng.uniform(-0.045, 0.045, 35))
+    return _off_budget(flops_R, np.tile(np.exp(np.linspace(-np.log(6), np.log(6), 7)), 5), 0.002, rng)
+
+
+def _scattered(count: int) -> Once:
+    """Some are near each other by chance."""
+
+    def once(rng: np.random.Generator) -> World:
+        budgets = np.exp(rng.uniform(np.log(1e18), np.log(1e21), count))
+        return _off_budget(budgets, np.exp(rng.uniform(-np.log(6), np.log(6), count)), 0.005, rng)
+
+    return once
+
+
 def _three(rng: np.random.Generator) -> World:
     """The last one is held: its E comes from all."""
     truths = [surface(1.817, 400.0, 2300.0, 0.35, 0.37), surface(1.817, 520.0, 1900.0, 0.345, 0.36), CHINCHILLA]
@@ -147,7 +220,8 @@ def true_values(world: World, cost: TokenCost, laws: Laws) -> dict[str, float]:
     truth = world.truths[-1]
     a, b = truth.exponents(world.target, cost)
     best_size, _, least_loss = truth.optimum(world.target, cost)
-    values = (truth.E, truth.alpha, truth.beta, a, b, best_size, least_loss, true_c(world, cost, laws))
+    c = np.nan if laws.state is None else true_c(world, cost, laws)
+    values = (truth.E, truth.alpha, truth.beta, a, b, best_size, least_loss, a, c)
     return {name: float(value) for name, value in zip(QUANTITIES, values, strict=True)}
 
 
@@ -164,26 +238,30 @@ def true_c(world: World, cost: TokenCost, laws: Laws) -> float:
 
 
 def estimates(laws: Laws) -> dict[str, Estimate]:
+    """Without what a fit does not tell: scattered runs have no parabolas."""
     law: Law = list(laws.laws.values())[-1]
-    assert laws.state is not None
-    c = Estimate.of(laws.state.shared, laws.state.shared_B)
-    return {**law.surface_estimates(), **law.frontier_estimates(), "c": c}
+    told = {**law.surface_estimates(), **law.frontier_estimates()}
+    if law.powers is not None:
+        told["a by parabolas"] = Estimate.of(law.powers.a, law.powers.a_B)
+    if laws.state is not None:
+        told["c"] = Estimate.of(laws.state.shared, laws.state.shared_B)
+    return told
 
 
 def simulate(
     name: str, kind: str, cost: TokenCost, once: Once, repetitions: int, seed: int = 0, draws: int = DRAWS
 ) -> list[dict[str, Any]]:
     rng = np.random.default_rng([seed, crc32(name.encode())])
-    held = dict.fromkeys(QUANTITIES, 0)
+    held: dict[str, list[bool]] = {quantity: [] for quantity in QUANTITIES}
     widths: dict[str, list[float]] = {quantity: [] for quantity in QUANTITIES}
     for number in range(repetitions):
         world = once(rng)
         runs = replace(world.runs, state=world.runs.params**STATE_POWER)
         laws = fit_laws(runs, world.target, seed=number, draws=draws)
         found, wanted = estimates(laws), true_values(world, cost, laws)
-        for quantity in QUANTITIES:
+        for quantity in found.keys() & held.keys():
             one = found[quantity]
-            held[quantity] += one.low <= wanted[quantity] <= one.high
+            held[quantity].append(one.low <= wanted[quantity] <= one.high)
             widths[quantity].append((one.high - one.low) / abs(wanted[quantity]))
     least, most = BOUNDS[kind]
     return [
@@ -191,12 +269,13 @@ def simulate(
             "case": name,
             "kind": kind,
             "quantity": quantity,
-            "repetitions": repetitions,
-            "share": held[quantity] / repetitions,
+            "repetitions": len(held[quantity]),
+            "share": float(np.mean(held[quantity])),
             "width": float(np.median(widths[quantity])),
-            "met": least <= held[quantity] / repetitions <= most,
+            "met": quantity in ALONGSIDE or least <= float(np.mean(held[quantity])) <= most,
         }
         for quantity in QUANTITIES
+        if held[quantity]
     ]
 
 
@@ -213,8 +292,8 @@ def table(found: dict[str, Any]) -> str:
         f"{100 * (0.09 / found['repetitions']) ** 0.5:.1f}.",
         "",
         "Groups from 1e18 to 1e21 FLOPs of 7 sizes from N*/6 to 6 N* unless the case says otherwise, noise of log L "
-        "0.5 %, target 1e22. Promised are 85 to 95 %; of the harder cases 80 % or more. In brackets the median width "
-        "of the interval, of the true value.",
+        "0.5 %, target 1e22. Promised are 85 to 95 %; with few runs 85 % or more; of the harder cases 80 % or more. In "
+        "brackets the median width of the interval, of the true value. Parabolas promise nothing.",
         "",
         "| case | kind | " + " | ".join(QUANTITIES) + " |",
         "|---|---|" + "---:|" * len(QUANTITIES),
@@ -223,6 +302,8 @@ def table(found: dict[str, Any]) -> str:
         own = {row["quantity"]: row for row in rows if row["case"] == case}
         cells = [
             f"{100 * own[q]['share']:.1f}{'' if own[q]['met'] else ' **outside**'} ({100 * own[q]['width']:.1f} %)"
+            if q in own
+            else "–"
             for q in QUANTITIES
         ]
         lines.append(f"| {case} | {own['E']['kind']} | {' | '.join(cells)} |")
@@ -231,7 +312,7 @@ def table(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--only", default="", help="cases whose name holds one of these, separated by |")
     parser.add_argument("--repetitions", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--draws", type=int, default=DRAWS, help="of each bootstrap")
@@ -240,10 +321,11 @@ def main() -> None:
     begun = time.perf_counter()
     rows: list[dict[str, Any]] = []
     for name, kind, cost, once in cases():
-        if given.only in name:
+        if any(word in name for word in given.only.split("|")):
             rows += simulate(name, kind, cost, once, given.repetitions, given.seed, given.draws)
-            shares = "  ".join(f"{row['quantity']} {100 * row['share']:.1f}" for row in rows[-len(QUANTITIES) :])
-            met = "" if all(row["met"] for row in rows[-len(QUANTITIES) :]) else "OUTSIDE"
+            own = [row for row in rows if row["case"] == name]
+            shares = "  ".join(f"{row['quantity']} {100 * row['share']:.1f}" for row in own)
+            met = "" if all(row["met"] for row in own) else "OUTSIDE"
             print(f"{name:46s} {shares} {time.perf_counter() - begun:6.1f} s {met}", flush=True)
     found = {
         "date": date.today().isoformat(),

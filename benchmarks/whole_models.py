@@ -3,10 +3,10 @@
     python benchmarks/whole_models.py [--repetitions 40] [--out PAGE.md]
 
 `plait profile` runs on simulated machines: its own choice of layers and models, its own regression, but the clock and
-the meter are simulated. A layer takes a roofline of its terms, times what no term explains: a smooth random function of
-its sizes, of 12 % and a length of two octaves. A whole model takes its parts times a factor of its space, times a
-deviation of its own; measurements repeat to 1.5 %. What models need in memory beyond their parts is theirs by space too.
-Then models that are not in the profile are predicted and measured once.
+the meter are simulated. A layer takes a roofline of its terms, times what no term explains: a smooth random function
+of its sizes, of 12 % and a length of two octaves. A whole model takes its parts times a factor of its space, times a
+deviation of its own; measurements repeat to 1.5 %. What models need in memory beyond their parts depends on the space
+too. Then models that are not in the profile are predicted and measured once.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class SimulatedMachine:
         name = f"{features.kind} {sorted(features.names.items())}"
         rng = np.random.default_rng([self.seed, crc32(name.encode())])
         phase = rng.uniform(0, 2 * np.pi, WAVES)
-        # The spectrum of a Matérn 3/2 covariance is a Student's t with 3 degrees of freedom, one scale for all coordinates.
+        # The spectrum of a Matérn 3/2 covariance is a Student's t with 3 degrees of freedom: one scale for all sizes.
         scale = np.sqrt(3 / rng.chisquare(3, WAVES)) / OCTAVES
         along = np.zeros(WAVES)
         for coordinate, value in sorted(features.place.items()):

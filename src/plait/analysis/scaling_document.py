@@ -56,7 +56,12 @@ def document(laws: Laws) -> dict[str, Any]:
             "confidence": CONFIDENCE,
             "runs": len(laws.runs),
             "unit": laws.runs.unit,
-            "noise": {"run": laws.draws.noise, "group": laws.draws.group_noise, "group_p": laws.draws.group_p},
+            "noise": {
+                "run": laws.draws.noise,
+                "group": laws.draws.group_noise,
+                "group_p": laws.draws.group_p,
+                "trend": laws.draws.trend,
+            },
             **({} if len(laws.laws) == 1 else {"architecture": best.name}),
             **_law(best),
             "shared_E": None if laws.shared_p is None else {"shared": laws.shared, "p": laws.shared_p},
@@ -224,6 +229,9 @@ def notes(laws: Laws) -> list[str]:
             f"whole groups are off the surface by {percent(laws.draws.group_noise, 2)} "
             f"(p = {laws.draws.group_p:.3f}); the intervals include that"
         )
+    if laws.draws.trend:
+        more = "more" if laws.draws.trend > 0 else "less"
+        caveats.append(f"runs scatter {more} the larger their budget; the intervals include that")
     if laws.shared_p is not None and not laws.shared:
         caveats.append(
             f"the architectures do not share one E (p = {laws.shared_p:.2g} < {SHARED_LEVEL}): each has its own. "
@@ -266,7 +274,8 @@ def _left_out(laws: Laws) -> list[str]:
         if gone:
             budgets = ", ".join(f"{budget.flops:.3g}" for budget in gone)
             caveats.append(
-                f"{whose}runs at {budgets} FLOPs do not follow the law of the larger budgets (p < {LEVEL}); left out"
+                f"{whose}runs at {budgets} FLOPs do not follow the law of the larger budgets, or scatter more than "
+                f"these (p < {LEVEL}); left out"
             )
         if any(budget.architecture == name and not budget.left for budget in laws.left_out):
             caveats.append(

@@ -10,7 +10,7 @@ larger budgets, and bias E, α and β by more than the noise. The test is Chow's
 fitted to the larger budgets predicts the losses of the smallest group with errors e of covariance s² (I + J C Jᵀ),
 where J are the surface's derivatives there and s² C is the covariance of the fit; for m runs eᵀ (I + J C Jᵀ)⁻¹ e / (m
 s²) has an F distribution with m and the residual degrees of freedom. At 1 % the group is excluded, and the next one is
-tested.
+tested. A group whose runs scatter more than the others is excluded as well.
 
 A law that fails below the range may also be slightly wrong within it, so if groups are excluded, intervals use the
 residual noise including the last excluded group.
@@ -336,15 +336,16 @@ def _pooled(runs: Runs, points: Points) -> tuple[SurfaceFit, float | None]:
 def _law(runs: Runs, fit: SurfaceFit, drawn: Draws, k: int, name: str, target: float) -> Law:
     own = fit.layout.runs[k]
     cost = TokenCost.of(runs.flops[own], runs.params[own], runs.tokens[own])
+    surface = Surface.of(fit.layout.of(fit.theta_P, k), fit.points)
     loss_BR = np.exp(np.concatenate([np.log(runs.loss)[None], drawn.log_loss_BR]))
     first = int(min(runs.group[own][runs.group[own] >= 0], default=0))
     group_R = np.full(len(runs), -1, np.intp)
     group_R[own] = np.where(runs.group[own] >= 0, runs.group[own] - first, -1)
-    groups = parabolas(runs.flops, runs.params, group_R, loss_BR)
+    groups = parabolas(runs.flops, runs.params, group_R, loss_BR * _at_one_budget(runs, group_R, surface))
     _bracketed(groups, name)
     return Law(
         name,
-        Surface.of(fit.layout.of(fit.theta_P, k), fit.points),
+        surface,
         Surface.of(fit.layout.of(drawn.theta_BP, k), fit.points),
         cost,
         target,
@@ -353,6 +354,17 @@ def _law(runs: Runs, fit: SurfaceFit, drawn: Draws, k: int, name: str, target: f
         groups,
         powers(groups, cost),
     )
+
+
+def _at_one_budget(runs: Runs, group_R: Places, surface: Surface) -> Floats:
+    """The factor on each run's loss that takes it to the mean budget of its group, by the surface: whole steps miss a
+    budget by up to 5 %, and scattered runs form groups of budgets up to 30 % apart."""
+    log_flops_R, more_R = np.log(runs.flops), np.zeros(len(runs))
+    for g in range(int(group_R.max(initial=-1)) + 1):
+        here = group_R == g
+        more_R[here] = log_flops_R[here].mean() - log_flops_R[here]
+    tokens_R = runs.tokens * np.exp(more_R)
+    return np.asarray(surface.loss(runs.params, tokens_R) / surface.loss(runs.params, runs.tokens))
 
 
 def _bracketed(groups: Sequence[Parabola], name: str) -> None:

@@ -10,7 +10,8 @@ refined. Several architectures may share one E, the entropy of their common text
 Intervals are from a bootstrap. Each sample adds noise to the fitted losses and refits the surface. The noise is
 residuals of the same architecture, resampled with replacement and divided by √(1 − leverage), times a common factor √(ν
 / χ²ν) for the uncertainty of a spread estimated from few runs, which gives Student's tails. If the groups of one budget
-deviate from the surface together by more than their runs explain, each group gets a random effect as well.
+deviate from the surface together by more than their runs explain, each group gets a random effect as well. If runs
+scatter more the larger their budget, or less, so does the noise: as a power of N D (Harvey 1976).
 `benchmarks/scaling.py` simulates the coverage of the 90 % intervals.
 
     B  fits at once        R  runs        P  parameters of a fit        K  architectures
@@ -23,6 +24,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from plait.analysis.distributions import t_quantile
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -239,6 +242,7 @@ def _fit_one(points: Points, log_loss_R: Floats) -> tuple[Floats, float]:
 CONFIDENCE = 0.9
 DRAWS = 400
 _GROUP_LEVEL = 0.05
+LEAST_FREE = 10  # degrees of freedom, with fewer of which no trend of the noise is looked for
 _GROUP_DRAWS = 500
 
 
@@ -251,6 +255,7 @@ class Draws:
     noise: float  # standard deviation of a run about the surface, of log L
     group_noise: float  # that of the random effect of a group; 0 if run noise explains the groups
     group_p: float  # p-value of the groups' deviations under run noise alone
+    trend: float = 0.0  # power of N D with which the noise of runs grows; 0 if it may be equal for all
 
 
 def interval(values_B: Floats, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -276,21 +281,38 @@ def bootstrap(
     own_R = left_R / np.sqrt(1 - np.clip(np.diag(hat_RR), 0, 0.95))
     if group_noise:  # the group effect is sampled separately
         own_R = own_R * noise / max(float(own_R.std()), 1e-300)
+    trend = 0.0 if group_noise else noise_trend(own_R, fit.points)  # groups that are off look like a trend
+    scale_R = np.exp(trend * (fit.points.n_R + fit.points.d_R))
     noise_BR = np.empty((draws, len(left_R)))
     for runs, wider in zip(fit.layout.runs, widened or [1.0] * len(fit.layout.runs), strict=True):
-        spread = own_R[runs] - own_R[runs].mean()
+        spread = own_R[runs] / scale_R[runs]
+        spread = spread - spread.mean()
         spread *= wider * np.sqrt(len(runs) / max(1, len(runs) - 1))
         freedom = max(1.0, len(runs) - fit.layout.size / len(fit.layout.runs))
         # Residuals of a robust fit are slightly smaller than those of least squares; the factor is from simulation.
         factor_B = np.sqrt((1 + 2 / freedom) * freedom / rng.chisquare(freedom, draws))
-        noise_BR[:, runs] = factor_B[:, None] * spread[rng.integers(0, len(runs), (draws, len(runs)))]
+        drawn = spread[rng.integers(0, len(runs), (draws, len(runs)))]
+        noise_BR[:, runs] = factor_B[:, None] * scale_R[runs] * drawn
     if group_noise:
         together_BG = group_noise * rng.standard_normal((draws, int(group_R.max()) + 1))
         noise_BR += np.where(group_R >= 0, together_BG[:, group_R], 0.0)
     log_loss_BR = fit.log_loss_R - left_R + noise_BR
     start_BP = np.repeat(fit.theta_P[None], draws, 0)
     theta_BP, _ = descend(start_BP, fit.points, log_loss_BR, fit.layout, fit.delta_R)
-    return Draws(theta_BP, log_loss_BR, noise, group_noise, p)
+    return Draws(theta_BP, log_loss_BR, noise, group_noise, p, trend)
+
+
+def noise_trend(own_R: Floats, points: Points) -> float:
+    """The slope of log |residual| over log N D, if it is not 0 by chance (at 5 %)."""
+    x_R, size_R = points.n_R + points.d_R, np.log(np.maximum(np.abs(own_R), 1e-2 * np.abs(own_R).mean() + 1e-300))
+    free = len(x_R) - 2
+    if np.ptp(x_R) < np.log(2) or free < LEAST_FREE:
+        return 0.0
+    x_R = x_R - x_R.mean()
+    slope = float(x_R @ size_R / (x_R @ x_R))
+    left_R = size_R - size_R.mean() - slope * x_R
+    error = float(np.sqrt(left_R @ left_R / free / (x_R @ x_R)))
+    return slope if abs(slope) > t_quantile(free) * error else 0.0
 
 
 def group_effect(

@@ -355,7 +355,8 @@ def _findings(laws: Laws) -> Child:
     ]
     words = (
         "Findings of Poli et al. 2024, section 4, tested on these runs; P is the fraction of bootstrap draws in which "
-        "a finding holds. Verdicts are at the 5 % level for all findings together."
+        "a finding holds. Verdicts are at the 5 % level for all findings together, and those of pairwise differences "
+        "at 5 % for all pairs together: two questions, each with its own error rate."
     )
     return section("MAD's findings here", note(words), table(["", "finding", "verdict", ">P", ""], rows))
 
