@@ -284,6 +284,21 @@ def test_a_fit_takes_the_runs_of_scale_run_and_says_what_else_there_is(tmp_path:
         plait.scale.fit(text, target=1e10, all_trainings=True)
 
 
+def test_two_tokenizers_of_one_size_are_not_fitted_together(tmp_path: Path) -> None:
+    """A BPE learned again after its text was edited has the same name and as many ids, and another loss per token.
+    Trainings of other commands do not say what was asked for."""
+    url, text = f"sqlite:///{tmp_path}/plait.db", tmp_path / "text.txt"
+    for words in ("ab cd ab ef gh ", "xyz zq rs tu vw "):
+        text.write_text(words * 4000)
+        for seed in range(3):
+            plait.train(
+                "d=16 vocab=262 | swiglu", data=str(text), tokenizer="bpe:size=262", tokens=2**10, seed=seed,
+                runs=tmp_path, store=url, recipe_values={"batch": 4, "seq_len": 16},
+            )  # fmt: skip
+    with pytest.raises(UserError, match=r"mixes vocabularies: tokenizer is hf-\w{8}, hf-\w{8}\. .*--where tokenizer=hf-"):
+        plait.scale.fit(url, target=1e10, all_trainings=True)
+
+
 @pytest.mark.parametrize("tokenizer", [None, "words", "bpe:size=270"])
 def test_runs_on_a_text_that_was_edited_are_not_fitted_with_those_before(tokenizer: str | None, tmp_path: Path) -> None:
     """Its name is the same, its entropy is not, and a tokenizer that is learned from it is another one, too: runs of

@@ -248,6 +248,7 @@ class RunRow(TypedDict):
     batch: int
     seq_len: int
     vocab: int
+    tokenizer: str
     tokens_per_byte: float | None
     lr: float
     spec: str
@@ -272,12 +273,18 @@ def run_row(record: Record, name: str | None = None, per_byte: float | None = No
         "batch": recipe["batch"] * recipe["seq_len"],
         "seq_len": int(recipe["seq_len"]),
         "vocab": arch.header.vocab,
+        "tokenizer": _tokenizer(config["data"]["tokenizer"]),
         "tokens_per_byte": per_byte,
         "lr": recipe["lr"],
         "spec": arch.text,
         "data": result["data"],
         "key": record.key,
     }
+
+
+def _tokenizer(identity: Mapping[str, Any]) -> str:
+    """Differs for two tokenizers of one kind and size, such as a BPE and the one learned after the text was edited."""
+    return f"{identity['tokenizer']}-{str(identity['sha256'])[:8]}"
 
 
 def trained_architecture(record: Record) -> Architecture:
