@@ -66,16 +66,17 @@ def test_what_is_given_wrongly_is_said(match: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("held_out", "seen", "told"),
+    ("held_out", "seen", "independent", "told"),
     [
-        (128, False, "one validation window: how far losses depend on the text is unknown"),
-        (256, False, "2 validation windows are few"),
-        (2048, False, ""),
-        (2048, True, "16 of 16 validation windows repeat training text"),
+        (128, False, 1, "one validation window: how far losses depend on the text is unknown"),
+        (256, False, 2, "2 validation windows are few"),
+        (2048, False, 16, ""),
+        (2048, False, 5.2, "the 16 validation windows are worth 5 independent ones: neighbours are alike"),
+        (2048, True, 16, "16 of 16 validation windows repeat training text"),
     ],
 )
-def test_validation_text_that_says_little_is_noted(held_out: int, seen: bool, told: str) -> None:
+def test_validation_text_that_says_little_is_noted(held_out: int, seen: bool, independent: float, told: str) -> None:
     train, own = np.random.default_rng(0).integers(0, 256, (2, 4096)).astype(np.uint8)
-    notes = _notes_on_windows(Text.cut("a text", train, train if seen else own, 128, held_out))
+    notes = _notes_on_windows(Text.cut("a text", train, train if seen else own, 128, held_out), independent)
     assert len(notes) == bool(told)
     assert all(note.startswith(told) for note in notes)

@@ -295,7 +295,9 @@ def test_two_tokenizers_of_one_size_are_not_fitted_together(tmp_path: Path) -> N
                 "d=16 vocab=262 | swiglu", data=str(text), tokenizer="bpe:size=262", tokens=2**10, seed=seed,
                 runs=tmp_path, store=url, recipe_values={"batch": 4, "seq_len": 16},
             )  # fmt: skip
-    with pytest.raises(UserError, match=r"mixes vocabularies: tokenizer is hf-\w{8}, hf-\w{8}\. .*--where tokenizer=hf-"):
+    with pytest.raises(
+        UserError, match=r"mixes vocabularies: tokenizer is hf-\w{8}, hf-\w{8}\. .*--where tokenizer=hf-"
+    ):
         plait.scale.fit(url, target=1e10, all_trainings=True)
 
 

@@ -6,16 +6,17 @@
 
 The error of a difference of means over k seeds and W windows has two parts: the noise between seeds (`seed_noise`) and
 the variance over windows, a sample of the text. Both architectures see the same windows, so only the variance of the
-difference counts, minus what the seeds' part already includes. Intervals are Student's t, with the degrees of freedom
-of the sum (Welch and Satterthwaite) but at most W − 1: where the windows' part happens to be estimated too small, the
-sum would seem to be known better than it is.
+difference counts, minus what the seeds' part already includes. Windows of one document are alike: if neighbours are
+correlated, in the order of the text, the variance of their mean is larger (`analysis.serial`), and they count as fewer.
+Intervals are Student's t, with the degrees of freedom of the sum (Welch and Satterthwaite) but at most those of the
+windows: where their part happens to be estimated too small, the sum would seem to be known better than it is.
 
 Holm's correction (1979) over all pairs limits the family-wise error rate to 5 %: besides the 95 % interval of each pair
 alone there is one at the level that the correction asks of it, which excludes 0 exactly where a difference is found. A
 difference below the noise is never called significant even so. Diverged seeds are left out and counted; an architecture
 that diverged with every seed loses to one that did not.
 
-Letters: A architectures, S or k seeds, W windows.
+Letters: A architectures, S or k seeds, W windows, D samples.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from plait.analysis.distributions import CONFIDENCE, student_cdf, t_quantile
 from plait.analysis.intervals import EQUAL, holm_levels
 from plait.analysis.pareto import Floats
 from plait.analysis.seed_noise import SeedNoise, Variance
+from plait.analysis.serial import independent_count
 from plait.core.errors import UserError
 
 NOT_DISTINGUISHABLE = "not distinguishable"
@@ -69,11 +71,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class Compared:
-    """`architectures` and `pairs` in the order given. `noise`: None if no architecture has two seeds."""
+    """`architectures` and `pairs` in the order given. `noise`: None if no architecture has two seeds. `windows`: how
+    many independent windows they are worth to the pair whose neighbours are most alike."""
 
     architectures: list[Judged]
     pairs: list[Pair]
     noise: float | None
+    windows: float = 1.0
 
     @property
     def best(self) -> list[str]:
@@ -112,7 +116,7 @@ class Compared:
 
 def compare_losses(losses: Mapping[str, Mapping[int, ArrayLike]], draws: int = DRAWS) -> Compared:
     """Compare architectures. `losses[architecture][seed]`: one loss per validation window (or one number), the same
-    windows in the same order for all."""
+    windows for all, in the order of the text."""
     table = {
         name: {seed: np.atleast_1d(np.asarray(x, np.float64)) for seed, x in by.items()} for name, by in losses.items()
     }
@@ -129,8 +133,8 @@ def compare_losses(losses: Mapping[str, Mapping[int, ArrayLike]], draws: int = D
     differences = [_difference(a, b, runs, noise) for a, b in itertools.combinations(table, 2)]
     levels = holm_levels([difference.p for difference in differences])
     pairs = [_judged(difference, level, floor) for difference, level in zip(differences, levels, strict=True)]
-    judged = []
-    p_best = _p_best(runs, noise, draws)
+    judged, windows = [], _independent_windows(runs)
+    p_best = _p_best(runs, noise, windows, draws)
     for name, by in table.items():
         loss = float(runs[name].mean()) if name in runs else math.inf
         interval = None
@@ -138,7 +142,13 @@ def compare_losses(losses: Mapping[str, Mapping[int, ArrayLike]], draws: int = D
             reach = t_quantile(spread.freedom) * math.sqrt(spread.value)
             interval = loss - reach, loss + reach
         judged.append(Judged(name, loss, interval, len(by), len(by) - len(kept[name]), p_best.get(name, 0.0)))
-    return Compared(judged, pairs, floor)
+    return Compared(judged, pairs, floor, windows)
+
+
+def _independent_windows(runs: Mapping[str, Floats]) -> float:
+    means = [run_SW.mean(axis=0) for run_SW in runs.values()]
+    counts = [independent_count(a_W - b_W) for a_W, b_W in itertools.combinations(means, 2)]
+    return min(counts, default=float(len(means[0])) if means else 1.0)
 
 
 @dataclass(frozen=True)
@@ -176,29 +186,31 @@ def _difference(a: str, b: str, runs: Mapping[str, Floats], noise: SeedNoise) ->
     by_seed = noise.of_difference(a, b)
     if by_seed is None:
         return _Difference(a, b, difference)
-    whole = by_seed
-    if (windows := a_SW.shape[1]) > 1:
-        whole += Variance(_window_variance(a_SW, b_SW), windows - 1)
+    whole, by_window = by_seed, _window_variance(a_SW, b_SW)
+    if by_window is not None:
+        whole += by_window
     if whole.value <= (EQUAL * max(1.0, abs(difference))) ** 2:
         return _Difference(a, b, difference, 0.0)
-    return _Difference(
-        a, b, difference, math.sqrt(whole.value), min(whole.freedom, windows - 1) if windows > 1 else whole.freedom
-    )
+    freedom = whole.freedom if by_window is None else min(whole.freedom, by_window.freedom)
+    return _Difference(a, b, difference, math.sqrt(whole.value), freedom)
 
 
-def _window_variance(a_SW: Floats, b_SW: Floats) -> float:
-    """The variance of the mean difference due to the windows alone, without the seed-by-window interaction."""
+def _window_variance(a_SW: Floats, b_SW: Floats) -> Variance | None:
+    """The variance of the mean difference due to the windows alone, without the seed-by-window interaction; None of one
+    window."""
     windows = int(a_SW.shape[1])
     if windows < 2:
-        return 0.0
+        return None
     gap_W = a_SW.mean(axis=0) - b_SW.mean(axis=0)
+    count = independent_count(gap_W)
     total = float(gap_W.var(ddof=1))
     for run_SW in (a_SW, b_SW):
         seeds = len(run_SW)
         if seeds > 1:
             rest_SW = run_SW - run_SW.mean(axis=0) - run_SW.mean(axis=1, keepdims=True) + run_SW.mean()
             total -= float((rest_SW**2).sum()) / ((seeds - 1) * (windows - 1)) / seeds
-    return max(0.0, total) / windows
+    together = (windows / count - 1) * float(gap_W.var(ddof=1))  # what neighbours have in common
+    return Variance((max(0.0, total) + together) / windows, count - 1)
 
 
 def _judged(difference: _Difference, level: float | None, floor: float | None) -> Pair:
@@ -210,8 +222,9 @@ def _judged(difference: _Difference, level: float | None, floor: float | None) -
     return Pair(difference.a, difference.b, value, difference.interval(), p, verdict, corrected)
 
 
-def _p_best(runs: Mapping[str, Floats], noise: SeedNoise, draws: int) -> dict[str, float | None]:
-    """P(best) by sampling: the seeds' part from Student's t for each, the windows' from one multivariate t for all."""
+def _p_best(runs: Mapping[str, Floats], noise: SeedNoise, count: float, draws: int) -> dict[str, float | None]:
+    """P(best) by sampling: the seeds' part from Student's t for each, the windows' from one multivariate t for all.
+    `count`: of independent windows."""
     if len(runs) < 2:
         return dict.fromkeys(runs, 1.0)
     spreads = [noise.of_own_part(name) for name in runs]
@@ -219,8 +232,8 @@ def _p_best(runs: Mapping[str, Floats], noise: SeedNoise, draws: int) -> dict[st
     mean_WA = np.stack([run_SW.mean(axis=0) for run_SW in runs.values()], axis=1)
     loss_DA = np.broadcast_to(mean_WA.mean(axis=0), (draws, len(runs)))
     if (windows := len(mean_WA)) > 1:
-        error_WA = (mean_WA - mean_WA.mean(axis=0)) / math.sqrt(windows * (windows - 1))
-        scale_D = np.sqrt((windows - 1) / rng.chisquare(windows - 1, draws))
+        error_WA = (mean_WA - mean_WA.mean(axis=0)) / math.sqrt(count * (windows - 1))
+        scale_D = np.sqrt((count - 1) / rng.chisquare(count - 1, draws))
         loss_DA = loss_DA + scale_D[:, None] * (rng.normal(size=(draws, windows)) @ error_WA)
     columns = []
     for loss_D, spread in zip(loss_DA.T, spreads, strict=True):

@@ -212,7 +212,8 @@ def _notes(comparison: Comparison, corpus: Corpus) -> list[str]:
         notes.append(
             f"the text has {length:,} training tokens: the longest training read it {longest / length:.1f} times"
         )
-    notes += _notes_on_windows(Text.of(corpus, comparison.course.recipe.seq_len, comparison.course.held_out))
+    text = Text.of(corpus, comparison.course.recipe.seq_len, comparison.course.held_out)
+    notes += _notes_on_windows(text, comparison.compared.windows)
     if few := comparison.course.few_steps(longest, "use more tokens or a smaller --batch"):
         notes.append(few)
     if not comparison.compared.best:
@@ -238,12 +239,19 @@ def _notes(comparison: Comparison, corpus: Corpus) -> list[str]:
     return notes
 
 
-def _notes_on_windows(text: Text) -> list[str]:
+def _notes_on_windows(text: Text, independent: float) -> list[str]:
+    """`independent`: how many independent windows these are worth."""
     windows, seen, notes = len(text.inputs_NT), text.windows_seen(), []
     if windows == 1:
         notes.append("one validation window: how far losses depend on the text is unknown, and not in the intervals")
     elif windows < FEW_WINDOWS:
         notes.append(f"{windows} validation windows are few: intervals are wide, and a larger --held-out narrows them")
+    elif independent < FEW_WINDOWS:
+        notes.append(
+            f"the {windows} validation windows are worth {independent:.0f} independent ones: neighbours are alike, as "
+            "in few long documents. Intervals may still be too narrow for other text; a validation text of more "
+            "documents helps, a larger --held-out does not"
+        )
     if seen >= MUCH_SEEN * windows:
         notes.append(f"{seen} of {windows} validation windows repeat training text: their losses also measure memory")
     return notes

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from plait.analysis.intervals import mean_interval
+from plait.analysis.serial import mean_interval_in_order
 from plait.core.errors import UserError
 from plait.core.progress import OnCount, silent
 from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
@@ -247,9 +247,9 @@ def trend(loss_NT: np.ndarray, trained_length: int) -> Trend:
     # of the sequences' slopes.
     place_K = np.arange(len(ends)) - (len(ends) - 1) / 2
     slope_N = octaves_NK @ (place_K / (place_K**2).sum())
-    interval = mean_interval(slope_N)
-    assert interval is not None
-    return Trend(float(slope_N.mean()), *interval, tuple(ends), tuple(octaves_NK.mean(axis=0).tolist()))
+    return Trend(
+        float(slope_N.mean()), *mean_interval_in_order(slope_N), tuple(ends), tuple(octaves_NK.mean(axis=0).tolist())
+    )
 
 
 @dataclass(frozen=True)
