@@ -273,10 +273,10 @@ class Predictor:
 
     def _or_all(self, known: list[Check], name: str) -> list[Check]:
         """These whole models if enough of them have the quantity, otherwise all that have it."""
-        found, every = (
+        alike, every = (
             [check for check in checks if name == "memory" or check[0].has(name)] for checks in (known, self._checks)
         )
-        return found if len(found) >= LEAST_ALIKE else every
+        return alike if len(alike) >= LEAST_ALIKE else every
 
     def _held_before(self, state_N: Floats) -> Floats:
         """Bytes of the state before a step, which is kept until the new state is complete."""
