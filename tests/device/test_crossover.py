@@ -23,6 +23,16 @@ def test_who_is_always_ahead_or_falls_behind_does_not_cross(ours, theirs):
     assert crossover([1000, 4000], ours, theirs) is None
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [([2.04, 1.0], [2.0, 2.0]), ([4.0, 1.96], [2.0, 2.0]), ([2.02, 1.98, 2.03, 1.99], [2.0, 2.0, 2.0, 2.0])],
+)
+def test_times_that_are_nearly_equal_on_one_side_do_not_tell(ours, theirs):
+    """The next measurement may say the opposite: two equal blocks were said to cross in half of the measurements."""
+    assert crossover([1000, 4000, 8000, 16000][: len(ours)], ours, theirs) is None
+    assert crossover([1000, 4000], [2.2, 1.8], [2.0, 2.0]) is not None
+
+
 def test_only_the_last_crossing_counts():
     assert crossover([1, 2, 4, 16], [1.0, 3.0, 2.0, 2.0], [2.0, 2.0, 1.0, 4.0]) == pytest.approx(8)
 

@@ -84,16 +84,24 @@ def _exponent(lengths: Sequence[int], flops: Sequence[float]) -> float | None:
     return fit_exponent(lengths, flops).value if min(flops) > 0 else None
 
 
+#: Times that differ by less may be the other way round in the next measurement: two of one model differ by up to 5 %
+#: (benchmarks/results/2026-11-19-cpu-device-intervals.md).
+APART = 0.05
+
+
 def crossover(lengths: Sequence[int], ours: Sequence[float], theirs: Sequence[float]) -> float | None:
     """The length from which on ours takes less time than theirs, after taking more before; None if the two do not cross
-    for good within these lengths. Between two lengths both are interpolated by a power law."""
-    ahead = [own < other for own, other in zip(ours, theirs, strict=True)]
-    if all(ahead) or not ahead[-1]:
+    for good within these lengths, or are too close on one side to tell. Between two lengths both are interpolated by a
+    power law."""
+    gap = np.log(np.asarray(ours, dtype=float)) - np.log(np.asarray(theirs, dtype=float))
+    behind = np.flatnonzero(gap >= 0)
+    if not len(behind) or behind[-1] == len(gap) - 1:
         return None
-    last = max(i for i, faster in enumerate(ahead) if not faster)
+    last = int(behind[-1])
+    if gap[: last + 1].max() < np.log1p(APART) or gap[last + 1 :].min() > -np.log1p(APART):
+        return None
     x = np.log(np.asarray(lengths[last : last + 2], dtype=float))
-    gap = np.log(np.asarray(ours[last : last + 2])) - np.log(np.asarray(theirs[last : last + 2]))
-    return float(np.exp(x[0] + (x[1] - x[0]) * gap[0] / (gap[0] - gap[1])))
+    return float(np.exp(x[0] + (x[1] - x[0]) * gap[last] / (gap[last] - gap[last + 1])))
 
 
 LONGEST = 1 << 22
