@@ -14,6 +14,7 @@ import pytest
 from benchmark_modules import FOLDER, load_benchmark
 from scipy.optimize import minimize_scalar
 
+from plait.analysis.probe_scale import correlation, sign_test
 from plait.analysis.scaling_document import document, notes, shown
 from plait.analysis.scaling_findings import CONSISTENT, CONTRADICTED, OPEN, SHOWN, Finding, _p_best, findings
 from plait.analysis.scaling_frontier import TokenCost, groups_of
@@ -668,3 +669,39 @@ def test_the_rule_of_rates_is_found_again() -> None:
     assert rule.power == pytest.approx(0.3)
     assert rule.constants == pytest.approx({"attn": 0.3, "mamba2": 0.6})
     assert rates.best_rate({1e-3: 3.0, 2e-3: 2.0, 4e-3: 1.0}).end
+
+
+def test_exponents_of_parabolas_divide_the_flops() -> None:
+    """FLOPs are D · f(N): where f grows as N^0.9, b is 1 − 0.9 a."""
+    cost = TokenCost(40.0, 0.9, 0.0)
+    found = fit_laws(simulated(CHINCHILLA, Design(BUDGETS), 0.0, rng(), cost=cost), 1e22, draws=20).best.powers
+    assert found is not None
+    assert found.b == pytest.approx(1 - 0.9 * found.a, abs=1e-3)
+
+
+def test_tokens_are_counted_in_bytes_where_tokenizers_differ() -> None:
+    table = [
+        {**row, "architecture": "T", "tokens_per_byte": 0.25}
+        for row in rows(simulated(CHINCHILLA, Design(BUDGETS), 0.0, rng()))
+    ]
+    table += [{**row, "architecture": "H", "tokens_per_byte": 1.0} for row in table]
+    runs = runs_of(Table.of("made", table))
+    assert runs.tokens[: len(table) // 2] == pytest.approx([4 * row["tokens"] for row in table[: len(table) // 2]])
+    assert runs.loss[: len(table) // 2] == pytest.approx([row["loss"] / 4 for row in table[: len(table) // 2]])
+
+
+def test_a_correlation_knows_that_losses_are_estimates() -> None:
+    """Fisher's error of few architectures, and that of their losses."""
+    scores, draw = np.array([0.2, 0.5, 0.4, 0.8, 0.9, 0.6]), rng(2)
+    loss = 3 - scores + np.array([0.1, -0.1, 0.05, 0.1, -0.05, 0.0])
+    value, low, high = correlation(scores, loss, np.tile(loss, (200, 1)))
+    reach = 1.6448536 / math.sqrt(3)
+    assert np.arctanh((low, value, high)) == pytest.approx(np.arctanh(value) + np.array([-reach, 0, reach]))
+    _, lower, higher = correlation(scores, loss, loss + draw.normal(0, 0.15, (200, 6)))
+    assert np.arctanh(higher) - np.arctanh(lower) > 1.1 * (np.arctanh(high) - np.arctanh(low))
+
+
+def test_the_sign_test_is_of_more_than_half() -> None:
+    assert sign_test([1.0] * 6) == (6, 6, pytest.approx(1 / 64))
+    assert sign_test([-1.0] * 6) == (0, 6, pytest.approx(1.0))
+    assert sign_test([0.5, 0.0, -0.1, 2.0]) == (2, 3, pytest.approx(0.5))

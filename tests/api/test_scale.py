@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from plait.model.architecture import architecture
 from plait.model.cost import model_cost
 from plait.scaling.plan import Price, Speed, budgets_of, read_plan
 from plait.scaling.sizes import LEAST_STEPS, Rate, attention_share, batch_tokens, family, grown, pattern_of
+from plait.scaling.stored import _rows
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 TINY = "T=d=8 tie=true | (attn[heads=2] swiglu[inner=16])x1"
@@ -266,6 +268,7 @@ def test_a_fit_takes_the_runs_of_scale_run_and_says_what_else_there_is(tmp_path:
         found = stored_runs(store)
         assert sorted(found.table.column("tokens")) == sorted(run.tokens for run in plan.runs[1:])
         assert set(found.table.column("architecture")) == {"T"}
+        assert set(found.table.column("batch")) == {4 * 16}  # tokens, not sequences
         told = " ".join(found.left_out)
         assert "2 trainings made by other commands (--all-trainings" in told
         assert f"2 trainings on other texts (--where data=NAME fits one: {text})" in told
@@ -779,3 +782,23 @@ def test_the_pitfall() -> None:
     assert found.best == pytest.approx(found.fixed, rel=0.15)
     with pytest.raises(UserError, match="--flops"):
         plait.scale.pitfall(flops="big")
+
+
+def test_the_first_step_is_not_in_the_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It allocates memory and warms up: here it takes 10 s, the others 1 s."""
+    from plait.data import open_corpus
+    from plait.scaling import plan as planning
+
+    clock = iter([0.0, 10.0, 10.0, 11.0, 11.0, 12.0, 12.0, 13.0])
+    monkeypatch.setattr(planning, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr("plait.training.trainer.Trainer", lambda *_, **__: SimpleNamespace(advance=lambda: None))
+    plan = tiny_plan().plan
+    assert planning._token_seconds(plan.runs[0], plan, open_corpus(plan.data), "cpu") == pytest.approx(1 / (4 * 16))
+
+
+def test_the_best_value_of_an_option_may_rest_on_few_runs() -> None:
+    """Two runs of the best and twenty of another, which is 1.2 times the noise behind: a tie by the error of both."""
+    few, many = [2.0 - 0.1, 2.0 + 0.1], [2.14 + 0.1 * (-1) ** k for k in range(20)]
+    best, other = _rows("setting", {"a": {"": few}, "b": {"": many}}, -1.0, "width", 8)
+    assert (best.value, best.best, other.tied) == ("a", True, True)
+    assert 1.0 < (other.quality - best.quality) / other.noise < 1.5

@@ -199,3 +199,21 @@ def test_the_command_shows_energy_where_it_can_be_read(measured: Path, monkeypat
     assert isinstance(refused.exception, UserError)
     assert str(refused.exception).startswith("energy cannot be measured here: there is no counter")
     assert run_command("--again").exit_code == 0
+
+
+def test_energy_is_that_of_one_call() -> None:
+    """However many calls a window has."""
+
+    class ThreeJoules:
+        name, total = "made-up", 0.0
+
+        def joules(self) -> float:
+            return self.total
+
+        def call(self) -> None:
+            self.total += 3.0
+
+    counter = ThreeJoules()
+    found = joules_of(counter.call, counter, lambda: None, 0.01)
+    assert (found.joules, found.low, found.high) == pytest.approx((3.0, 3.0, 3.0))
+    assert counter.total == pytest.approx(3.0 * found.calls)

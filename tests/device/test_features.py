@@ -71,3 +71,8 @@ def test_users_options_may_have_the_names_of_ours() -> None:
 
     place = of_layer(64, Options(), "rms", Setting()).place
     assert [place[name] for name in ("inner", "head_dim", "kv_heads", "shift")] == [math.log2(6), 0.0, 0.0, -2.0]
+
+
+def test_a_token_attends_to_all_that_is_held() -> None:
+    step = of_layer(64, load("attn")(heads=4), "rms", Setting(mode="decode", seq=500, batch=3))
+    assert step.terms[6] == 3 * 4 * 501

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from plait.device.profiling import PartMeter
+from plait.device.latency import Timing
+from plait.device.profiling import COPIES, PartMeter
 from plait.device.quantities import Setting
 from plait.mixers.table import load
 from plait.model.architecture import architecture
@@ -54,3 +55,13 @@ def test_a_decoding_step(parts: PartMeter) -> None:
     point = parts.layer(64, load("attn")(), "rms", Setting(mode="decode", seq=200))
     # Keys and values are copied into the new state.
     assert point.activations == pytest.approx(2 * 4 * 201 * 64, rel=0.2)
+
+
+def test_a_layer_takes_its_share_of_the_copies_and_half_of_the_interval(
+    parts: PartMeter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timing = Timing(seconds=0.8, low=0.72, high=0.88, spread=0, repeats=9, calm=1, drift=0, load=0, noisy=False)
+    monkeypatch.setattr(parts._watch, "time", lambda *_, **__: timing)
+    point = parts.layer(16, load("mlp")(inner=16), "rms", SETTING)
+    assert point.seconds == pytest.approx(0.8 / COPIES[0][1])
+    assert point.noise == pytest.approx(0.1)

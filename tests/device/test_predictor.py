@@ -13,6 +13,7 @@ from plait.core.errors import UserError
 from plait.device.predictor import Predictor
 from plait.device.profile import Profile
 from plait.device.quantities import Setting
+from plait.device.regression import Surface
 from plait.mixers.table import load
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost
@@ -183,3 +184,16 @@ def test_decoding_holds_the_state_twice(machine: Any, fill: Fill) -> None:
     text = "d=128 vocab=500 | attn[heads=4]"
     cost = model_cost(text, seq=1, memory=500)
     assert predictor.memory([text]).mean[0] > 4 * cost.total_params + 2 * 0.99 * cost.state_bytes()
+
+
+def test_a_half_width_is_no_standard_deviation(machine: Any, fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The noise of a point is half of its 95 % interval; a surface takes standard deviations."""
+    taken = []
+
+    def surface(features: Any, values: Any, noise: Any, **more: Any) -> Surface:
+        taken.extend(noise)
+        return Surface(features, values, noise, **more)
+
+    monkeypatch.setattr("plait.device.predictor.Surface", surface)
+    Predictor(fill(machine, SETTING), SETTING).latency(UNSEEN)
+    assert sorted(set(taken)) == pytest.approx([0.0, 0.01 / 1.96], rel=1e-3)  # none for bytes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -93,3 +95,15 @@ def test_options_that_are_no_numbers_are_told_apart_where_measured() -> None:
     assert gelu / relu == pytest.approx(1.3, rel=0.1)
     assert relu * 0.95 < silu < gelu * 1.05
     assert deviation[2] > deviation[0]
+
+
+def test_a_new_measurement_is_no_surer_than_measurements_repeat_and_far_away_than_the_weights_are() -> None:
+    points = [of_layer(d, load("mlp")(inner=4 * d), "rms", Setting()) for d in (64, 96, 128, 192, 256, 384)]
+    values = np.array([1e-5 + 1e-11 * point.terms[1] for point in points])
+    surface = Surface(points, values, np.full(len(points), 0.01))
+    shape = surface.shape
+    far = [of_layer(8192, load("mlp")(inner=4 * 8192), "rms", Setting(seq=16))]
+    alone = surface._stretch * np.hypot(shape.scale, shape.noise)  # what an unknown deviation would add
+    assert surface.predict(surface.inputs(far))[1][0] > 1.02 * alone
+    surface.shape = replace(shape, noise=0.5)
+    assert (surface.predict(surface.inputs(points))[1] > 0.5).all()
