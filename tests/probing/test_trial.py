@@ -107,7 +107,7 @@ def test_diverged_runs_count_nothing_and_say_so(trial):
 
 
 def test_the_rules_that_stop_runs_reach_the_fleet(protocol) -> None:
-    rules = {"solved": 0.9, "first_ends": True, "behind": (0.4, 0.2), "patience": 10}
+    rules = {"solved": 0.9, "first_ends": True, "halving": ((0.4, 1),), "patience": 10}
     setting = protocol.settings[0]
     strict = replace(setting, training=replace(setting.training, **rules))
     plan = Trial.of(tiny_candidates(protocol)[0], strict, (0,)).fleet().plan
