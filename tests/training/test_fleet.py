@@ -258,6 +258,7 @@ def test_without_gain_for_its_patience_a_replica_stops():
     assert [record.steps_without_gain for record in records] == [0, 20, 10]
     assert plan.stops(records) == {1: "stalled"}
     assert Plan(steps=100).stops(records) == {}
+    assert Plan(steps=140, patience=20).stops(records) == {}, "models may stand still at first"
     assert plan.stops([recorded(1e-3, *level, stopped="solved"), records[0]]) == {}
 
 

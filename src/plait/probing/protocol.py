@@ -147,8 +147,8 @@ HALVING = ((0.3, 3), (0.45, 2), (0.6, 1))
 
 
 def full(names: Sequence[str] = (), variant: str = "paper", patience: int = 0) -> Protocol:
-    """The paper's protocol on these tasks (all six, if none is named). With `patience`, an option of the authors' code,
-    a run stops whose validation accuracy has not risen for so many epochs."""
+    """The paper's protocol on these tasks (all six, if none is named). With `patience`, a run also stops
+    whose validation accuracy has not risen for so many epochs, as with an option of the authors' code."""
     grid = tuple((lr, decay) for lr in LEARNING_RATES for decay in WEIGHT_DECAYS)
     settings = []
     for name in names or tasks.SUITES["mad"]:
