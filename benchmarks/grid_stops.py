@@ -64,7 +64,10 @@ class Curves:
         task, result = record["config"]["task"], record["result"]
         others = [f"{key} {value}" for key, value in task.items() if key not in ("task", "variant")]
         name = ", ".join([task["task"], *others])
-        runs = tuple(tuple(tuple(row) for row in replica["validation"]) for replica in result["replicas"])
+        runs = tuple(
+            tuple(tuple(math.nan if x is None else x for x in row) for row in replica["validation"])
+            for replica in result["replicas"]
+        )
         return cls(record["config"]["spec"], name, record["config"]["training"]["steps"], runs, result["accuracy"])
 
     def replayed(self, halving: Schedule = (), patience: int = 0) -> Outcome:

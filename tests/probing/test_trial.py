@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from plait.api.probe import _prepared, plan_probe
+from plait.api.probe import _prepared, plan_probe, probe
 from plait.core.errors import UserError
 from plait.probing.plan import with_seeds
 from plait.probing.trial import Trial, best, result
@@ -119,6 +119,20 @@ def test_what_is_asked_for_reaches_the_protocol() -> None:
     protocol, _, _ = _prepared(["attn"], "", True, 20, (), "paper", False, True, place)
     assert protocol.name == "full (patience 20)"
     assert protocol.settings[0].training.patience == 20 * 100
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_several_processes_train_the_longest_first(monkeypatch, tmp_path, workers) -> None:
+    asked = {}
+
+    def run_all(*_, **options):
+        asked.update(options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("plait.probing.run.run_all", run_all)
+    with pytest.raises(KeyboardInterrupt):
+        probe("attn", full=True, workers=workers, store=f"sqlite:///{tmp_path}/plait.db")
+    assert asked == {"longest_first": workers == 2}
 
 
 @pytest.mark.parametrize(("wrong", "told"), [(0, "0"), (2.5, "2.5"), ("20", "'20'")])

@@ -111,7 +111,7 @@ def probe(
 
         if budget is None:
             work = with_seeds(candidates, protocol, [seeds or 1] * len(protocol.settings), machine.device)
-            outcome = run_all(work, records, machine, watch)
+            outcome = run_all(work, records, machine, watch, longest_first=machine.processes > 1)
         else:
             outcome = run_budget(
                 candidates, protocol, budget, records, machine, watch, seeds=seeds, started=started, overrun=False

@@ -299,6 +299,11 @@ def tokens(trial: Trial) -> int:
     return len(trial.training.grid) * len(trial.seeds) * trial.training.batch * trial.task.input_length
 
 
+def all_tokens(trial: Trial) -> int:
+    """Tokens of all its steps, if no replica stops early."""
+    return tokens(trial) * trial.training.steps
+
+
 @dataclass(frozen=True)
 class Speed:
     """Predicts a trial's seconds from a linear model of its architecture: a fixed time per step plus a time per

@@ -18,8 +18,8 @@ from plait.training.ensemble_step import AdamW
 
 COMPILED_STEPS = 1000  # trainings of at least this many steps are compiled, which takes half a minute or more
 RUNNING = "running"
-#: Before this fraction of the steps patience stops nothing: models learn late. Fuzzy recall over 1,024 tokens stood still
-#: for an eighth of its steps, was stopped, and reaches 0.99 otherwise.
+#: Before this fraction of the steps patience stops nothing: models learn late. Fuzzy recall over 1,024 tokens stands
+#: still for an eighth of its steps before it reaches 0.99.
 STANDSTILL = 0.3
 
 
