@@ -6,10 +6,9 @@ and `--patience`, replayed on the learning curves of trainings that went on.
 
 RECORDS are settings of the full protocol (a line of JSON each, as `benchmarks/probe_sittings.py --records` writes
 them); of a setting that several files have, the first counts. The rules are the product's own
-(`plait.training.ensemble_plan.Plan.stops`). A setting's score is that of its best run, on the validation split, because
-the test split is scored at the end alone. `--with-patience` adds what was measured: the scores, on the test split, of
-settings trained with `--patience`. `--small` adds small settings of other mixers; `--train` trains them first, on this
-machine's CPU, in an hour.
+(`plait.training.ensemble_plan.Plan.stops`). `--with-patience` adds what was measured: the scores of settings trained with
+`--patience`. `--small` adds small settings of other mixers; `--train` trains them first, on this machine's CPU, in half
+an hour.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ from plait.workers.pool import Place
 
 Schedule = tuple[tuple[float, int], ...]
 SCHEDULES: tuple[Schedule, ...] = (
-    ((0.4, 3),), ((0.4, 2),), ((0.3, 3), (0.5, 2), (0.75, 1)), HALVING, ((0.3, 3), (0.5, 1)), ((0.3, 2), (0.5, 1)),
-    ((0.25, 3), (0.5, 1)), ((0.2, 2), (0.25, 1)), ((0.1, 1),),
+    ((0.5, 3),), HALVING, ((0.5, 2),), ((0.4, 4), (0.6, 2), (0.8, 1)), ((0.4, 3),), ((0.4, 2),),
+    ((0.3, 4), (0.5, 2), (0.75, 1)), ((0.3, 3), (0.45, 2), (0.6, 1)), ((0.3, 3), (0.5, 1)), ((0.2, 2), (0.25, 1)),
 )  # fmt: skip
 PATIENCES = (10, 20, 40, 60)  # epochs
 QUICK_RATES = tuple((rate, decay) for rate in (6e-4, 3e-3, 6e-3) for decay in (0.0, 0.1))
@@ -42,11 +41,12 @@ Row = tuple[int, float, float]  # step, accuracy and loss on the validation spli
 
 
 class Outcome(NamedTuple):
-    """Of a setting with a rule. `score` is None if the rule stops the run that solved the setting and so ended the
-    others, which would have gone on."""
+    """Of a setting with a rule: accuracy of the best run and steps of all. None if that is not known: the rule stops the
+    run that solved the setting and so ended the others; or, on the test split, the best run before its end."""
 
-    score: float | None
-    steps: int  # of all runs
+    validation: float | None
+    test: float | None
+    steps: int
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class Curves:
     name: str
     planned: int
     runs: tuple[tuple[Row, ...], ...]
-    score: float = 0.0  # on the test split
+    tests: tuple[float | None, ...]  # accuracy of every run at its end
+    score: float = 0.0  # that of the setting
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Curves:
@@ -68,7 +69,9 @@ class Curves:
             tuple(tuple(math.nan if x is None else x for x in row) for row in replica["validation"])
             for replica in result["replicas"]
         )
-        return cls(record["config"]["spec"], name, record["config"]["training"]["steps"], runs, result["accuracy"])
+        tests = tuple(replica["test"] and replica["test"][0] for replica in result["replicas"])
+        steps = record["config"]["training"]["steps"]
+        return cls(record["config"]["spec"], name, steps, runs, tests, result["accuracy"])
 
     def replayed(self, halving: Schedule = (), patience: int = 0) -> Outcome:
         """`patience` in epochs."""
@@ -84,22 +87,26 @@ class Curves:
             if step < self.ended:
                 for i, reason in plan.stops(records).items():
                     records[i].stopped = reason
-        counted = [record.accuracy for record in records if record.stopped != "behind"]
-        counted = counted or [record.accuracy for record in records]
         steps = sum(record.steps for record in records)
         ender = max(range(len(records)), key=lambda i: self.runs[i][-1][:2])
-        unknown = self.ended < self.planned and records[ender].stopped != RUNNING
-        return Outcome(None if unknown else max(counted), steps)
+        if self.ended < self.planned and records[ender].stopped != RUNNING:
+            return Outcome(None, None, steps)
+        ahead = [i for i, record in enumerate(records) if record.stopped != "behind"] or range(len(records))
+        chosen = max(ahead, key=lambda i: (records[i].accuracy, -records[i].validation[-1][2]))
+        whole = records[chosen].steps == self.runs[chosen][-1][0]
+        return Outcome(records[chosen].accuracy, self.tests[chosen] if whole else None, steps)
 
     @property
     def ended(self) -> int:
         return max(run[-1][0] for run in self.runs)
 
 
-def table_row(name: str, settings: Sequence[Curves], halving: Schedule, patience: int) -> str:
+def table_row(name: str, settings: Sequence[Curves], halving: Schedule, patience: int = 0) -> str:
+    """Of halving the change is that on the test split; patience stops runs where nobody scored them on it."""
+    split = "validation" if patience else "test"
     outcomes = [(curves.replayed(), curves.replayed(halving, patience)) for curves in settings]
-    judged = [(plain, ruled) for plain, ruled in outcomes if ruled.score is not None]
-    changes = [(ruled.score or 0.0) - (plain.score or 0.0) for plain, ruled in judged]
+    judged = [pair for pair in outcomes if None not in (getattr(pair[0], split), getattr(pair[1], split))]
+    changes = [getattr(ruled, split) - getattr(plain, split) for plain, ruled in judged]
     left = sum(ruled.steps for _, ruled in judged) / sum(plain.steps for plain, _ in judged)
     lower, higher = sum(x < -0.01 for x in changes), sum(x > 0.01 for x in changes)
     return (
@@ -109,13 +116,13 @@ def table_row(name: str, settings: Sequence[Curves], halving: Schedule, patience
 
 
 def small_table(settings: Sequence[Curves], head: str) -> list[str]:
-    mixers = ", ".join(str(parse(name).layers[0]) for name in dict.fromkeys(x.architecture for x in settings))
+    mixers = ", ".join(dict.fromkeys(parse(curves.architecture).layers[0].name for curves in settings))
     return [
         f"The same on {len(settings)} settings of the quick protocol, on a CPU: {mixers}; six runs each.",
         "",
         f"| runs {head}",
         "|-|-|-|-|-|-|",
-        *(table_row(schedule_text(schedule), settings, schedule, 0) for schedule in SCHEDULES),
+        *(table_row(schedule_text(schedule), settings, schedule) for schedule in SCHEDULES),
         "",
     ]
 
@@ -155,18 +162,20 @@ def page(settings: Sequence[Curves], patient: Sequence[Curves] = (), small: Sequ
         "# Runs of the probe's grid that stop early, replayed on learning curves",
         "",
         f"{len(settings)} settings of the full MAD protocol, attention and SwiGLU, six runs each; a run that solves",
-        "its setting ends the others. `python benchmarks/grid_stops.py RECORDS.jsonl …`. The score is the best run's",
-        "accuracy on the validation split. Left out is what a rule makes unknown: its solver would have been stopped.",
+        "its setting ends the others. `python benchmarks/grid_stops.py RECORDS.jsonl …`. Left out is what a rule makes",
+        "unknown: its solver would have been stopped.",
         "",
-        "**Successive halving**: from a fraction of the steps on, only so many runs go on, the best by accuracy.",
+        "**Successive halving**: from a fraction of the steps on, only so many runs go on, the best by validation",
+        "accuracy. The score is that of the best one on the test split.",
         "",
         f"| runs {head}",
         "|-|-|-|-|-|-|",
-        *(table_row(schedule_text(schedule), settings, schedule, 0) for schedule in SCHEDULES),
+        *(table_row(schedule_text(schedule), settings, schedule) for schedule in SCHEDULES),
         "",
         *(small_table(small, head) if small else []),
         "**`--patience`**, without halving: a run also stops whose accuracy has not risen for so many epochs, an",
-        "option of the authors' code (they evaluate after every epoch, this protocol after every tenth late).",
+        "option of the authors' code (they evaluate after every epoch, this protocol after every tenth late), and not",
+        "in the first 30 % of the steps. The score is that on the validation split.",
         "",
         f"| epochs {head}",
         "|-|-|-|-|-|-|",

@@ -142,8 +142,8 @@ EVALUATION = 1280
 LEARNING_RATES = (1e-4, 5e-4, 1e-3)
 WEIGHT_DECAYS = (0.0, 0.1)
 #: Successive halving (Jamieson and Talwalkar 2016, arXiv:1502.07943): from these fractions of the steps on, so many
-#: runs of the grid go on. Only the best one counts, and its score changes little (`benchmarks/grid_stops.py`).
-HALVING = ((0.3, 3), (0.45, 2), (0.6, 1))
+#: runs of the grid go on. Only the best one counts, and its score hardly changes (`benchmarks/grid_stops.py`).
+HALVING = ((0.5, 3), (0.75, 1))
 
 
 def full(names: Sequence[str] = (), variant: str = "paper", patience: int = 0) -> Protocol:
