@@ -6,9 +6,9 @@ and `--patience`, replayed on the learning curves of trainings that went on.
 
 RECORDS are settings of the full protocol (a line of JSON each, as `benchmarks/probe_sittings.py --records` writes
 them); of a setting that several files have, the first counts. The rules are the product's own
-(`plait.training.ensemble_plan.Plan.stops`). `--with-patience` adds what was measured: the scores of settings trained with
-`--patience`. `--small` adds small settings of other mixers; `--train` trains them first, on this machine's CPU, in half
-an hour.
+(`plait.training.ensemble_plan.Plan.stops`). `--with-patience` adds what was measured: the scores of settings trained
+with `--patience`. `--small` adds small settings of other mixers; `--train` trains them first, on this machine's CPU, in
+half an hour.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ Row = tuple[int, float, float]  # step, accuracy and loss on the validation spli
 
 
 class Outcome(NamedTuple):
-    """Of a setting with a rule: accuracy of the best run and steps of all. None if that is not known: the rule stops the
-    run that solved the setting and so ended the others; or, on the test split, the best run before its end."""
+    """Of a setting with a rule: accuracy of the best run and steps of all. None if that is not known: the rule stops
+    the run that solved the setting and so ended the others; or, on the test split, the best run before its end."""
 
     validation: float | None
     test: float | None
