@@ -243,7 +243,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(bench: Bench, here: Path, mon
     step: Callable[..., None] = LtsSearch.step
     monkeypatch.setattr(LtsSearch, "step", interrupt_once)
     stopped = run(*SEARCH, "--no-confirm", code=130)
-    assert "stopped after 3 of 5 iterations. Everything is saved; the same command resumes" in stopped.stderr
+    assert "stopped after 3 of 5 iterations. The same command resumes from there" in stopped.stderr
     (saved,) = here.glob("runs/search-*.npz")
     found = json.loads(run(*SEARCH, "--no-confirm", "--json").stdout)
     assert found["evaluated"] > 30

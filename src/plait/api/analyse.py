@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from plait.api.analyse_fronts import dominated, front, front_distance, hypervolume, matched_pairs, savings
 from plait.api.analyse_layers import layers
 from plait.api.analyse_ranks import aspect, heatmap, lr, ranks
-from plait.api.analyse_table import Analysis, Names, analysis, label_of, names, read
+from plait.api.analyse_table import Analysis, Names, analysis, label_of, read
 from plait.core.errors import UserError
+from plait.core.registry import names, pairs
 from plait.records import Store
 from plait.records.store import opened_store
 
@@ -82,7 +83,7 @@ def accuracy(
     """Show the accuracy of models on tasks against their latency, from stored evaluations and measurements."""
     from plait.analysis.accuracy import against_latency
 
-    conditions = dict(_condition(text) for text in where or [])
+    conditions = pairs(where or [], "--where", "seq=2048")
     measured = [
         record.document()
         for record in _records(store, "measure", "plait measure SPEC --seq 2048")
@@ -167,13 +168,6 @@ def _called(suite: str) -> dict[str, str]:
     from plait.spec import presets
 
     return {architecture_text(architecture(name).text): name for name in presets.suite(suite)}
-
-
-def _condition(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise UserError(f"--where {text}: should be field=value, such as seq=2048.")
-    return name.strip(), value.strip()
 
 
 def infer(

@@ -18,10 +18,10 @@ from plait.api.analyse_table import (
     label_of,
     left_out,
     lower_is_better,
-    names,
     read,
 )
 from plait.core.errors import UserError
+from plait.core.registry import names
 from plait.core.units import percent
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from plait.api.analyse_table import (
     goodness,
     left_out,
     lower_is_better,
-    names,
     read,
 )
+from plait.core.registry import names
 
 TOP_COLUMNS = (
     "src: rank correlation (Spearman) among the true top k %; common_ratio: share of them in the proxy's top k %"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from plait.cli.options import AsJson, Mixers, StoreUrl, Tokenizer, limit_options
-from plait.cli.output import console, passed, plain, print_json, progress_bar, table, wrote
+from plait.cli.output import console, passed, plain, print_json, print_result, progress_bar, table, wrote
 from plait.cli.search import cell, print_front
 from plait.core.units import readable, short
 from plait.device.quantities import in_rows, on_device
@@ -39,8 +39,7 @@ def show(
     from plait.api.front import show as show_front
 
     result = show_front(key, front=front, svg=svg, cube=cube, mixers=mixers or (), store=store)
-    print_json(result.as_dict()) if as_json else print_front(result)
-    wrote(svg, cube, as_json=as_json)
+    print_result(result, print_front, svg, cube, as_json=as_json)
 
 
 @group.command()

@@ -227,23 +227,28 @@ def split_options(text: str) -> tuple[str, str]:
 _TAKES = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
-def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
+def names(text: str | Sequence[str]) -> list[str]:
+    """Names as a list, from text in which commas separate them."""
+    return [name.strip() for name in text.split(",") if name.strip()] if isinstance(text, str) else list(text)
+
+
+def pairs(texts: Sequence[str], option: str, example: str = "") -> dict[str, str]:
     """`["d=256", …]` as a dictionary of texts. `option` names the command-line option in messages."""
     values: dict[str, str] = {}
     for text in texts:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not key or not value:
-            raise UserError(f"{option} {text}: write key=value.")
+            raise UserError(f"{option} {text}: write key=value{f', such as {example}' * bool(example)}.")
         values[key] = value
     return values
 
 
 def require_known(name: str, known: Iterable[str], owner: str, noun: str = "setting") -> None:
     """Raise a `UserError` if `owner` has no such key."""
-    names = list(known)
-    if name not in names:
-        there = f"Known: {', '.join(names)}." if names else "It has none."
-        raise UserError(f"{owner} has no {noun} '{name}'.{did_you_mean(name, names)} {there}")
+    there = list(known)
+    if name not in there:
+        listed = f"Known: {', '.join(there)}." if there else "It has none."
+        raise UserError(f"{owner} has no {noun} '{name}'.{did_you_mean(name, there)} {listed}")
 
 
 def read_value(value: Any, kind: type) -> Any:

@@ -103,6 +103,9 @@ class Interrupted(Stopped):
     run: Run
     step: int
 
+    def __str__(self) -> str:
+        return f"{self.run.name} is saved at step {self.step}"
+
 
 Report = Callable[[Progress], None]
 
