@@ -25,7 +25,7 @@ import numpy as np
 
 from plait.analysis.pareto import Floats
 from plait.core.errors import UserError, did_you_mean
-from plait.core.files import loads
+from plait.core.files import json_lines, loads
 
 SET = "set"  # column with the name of the list that a row comes from, if a file has several
 
@@ -169,14 +169,7 @@ def _read_csv(path: Path) -> list[dict[str, object]]:
 
 
 def _read_jsonl(path: Path) -> list[dict[str, object]]:
-    rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if line.strip():
-            try:
-                rows += _objects([loads(line)], path)
-            except json.JSONDecodeError as wrong:
-                raise UserError(f"cannot read {path}: invalid JSON in line {number}: {wrong.msg}.") from None
-    return rows
+    return _objects([row for _, row in json_lines(path.read_text(encoding="utf-8"), str(path))], path)
 
 
 def _read_json(path: Path) -> list[dict[str, object]]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from plait.api.analyse_table import Analysis
 from plait.api.front import LATEST, restored_search
-from plait.core.errors import UserError, did_you_mean
-from plait.core.files import loads
+from plait.core.errors import UserError, require_known
+from plait.core.files import read_json
 from plait.records import Store
 from plait.records.store import opened_store
 
@@ -76,12 +76,7 @@ def _together(searches: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, M
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        document = loads(path.read_text(encoding="utf-8"), constants=True)
-    except OSError as wrong:
-        raise UserError(f"cannot read {path}: {wrong.strerror}.") from None
-    except ValueError as wrong:
-        raise UserError(f"{path} is not JSON: {wrong}.") from None
+    document = read_json(path, constants=True)
     # The file contains the result of a record, or the whole record.
     result = document.get("result", document) if isinstance(document, dict) else {"seeds": document}
     return result if isinstance(result, dict) else {}
@@ -104,10 +99,8 @@ def _channel_mixers(seeds: Sequence[Mapping[str, Any]], called: str) -> set[str]
     from plait.mixers import table as arch
 
     known = [*arch.names(), *NOTHING]
-    unknown = [name for seed in seeds for name in seed["layers"] if name not in known]
-    if unknown:
-        near = did_you_mean(unknown[0], known)
-        raise UserError(f"{called}: there is no mixer '{unknown[0]}'.{near} Known: {', '.join(known)}.")
+    for name in {name for seed in seeds for name in seed["layers"]}:
+        require_known(name, known, f"{called}: there is no mixer")
     return {name for name in arch.names() if arch.load(name).kind == "channel"}
 
 

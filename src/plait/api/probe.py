@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plait.core import defaults
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError, require_known
 from plait.core.result import Result
 from plait.core.units import parse_duration
 from plait.model.architecture import Architecture, load_mixers, require_sound
@@ -209,7 +209,7 @@ def _prepared(
     suite_tasks = protocols.suite_tasks(suite)
     if suite and not suite_tasks and suite.lower() not in presets.SUITES:
         known = [*presets.SUITES, *(name for name in SUITES if name != "mad"), "all"]
-        raise UserError(f"there is no suite '{suite}'.{did_you_mean(suite, known)} Known: {', '.join(known)}.")
+        require_known(suite, known, "there is no suite")
     controls = protocols.CONTROLS if suite_tasks else protocols.BASELINES
     if suite_tasks and not specs:
         specs, baselines = list(controls), False

@@ -19,3 +19,12 @@ def did_you_mean(text: str, known: Iterable[str]) -> str:
     spelling = {name.lower(): name for name in known}
     near = difflib.get_close_matches(text.lower(), spelling, n=1, cutoff=0.6)
     return f" Did you mean '{spelling[near[0]]}'?" if near else ""
+
+
+def require_known(name: str, known: Iterable[str], wrong: str, others: str = "") -> None:
+    """Raise a `UserError` unless the name is known: "unknown split 'tset'. Did you mean 'test'? Known: train, test." is
+    that of `wrong` "unknown split". `others`: what else is allowed, as a phrase after the list."""
+    names = list(known)
+    if name not in names:
+        listed = f"Known: {', '.join(names)}{others}." if names else "It has none."
+        raise UserError(f"{wrong} '{name}'.{did_you_mean(name, names)} {listed}")

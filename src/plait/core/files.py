@@ -190,6 +190,16 @@ def parse_json(text: str | bytes, name: str, *, constants: bool = False) -> Any:
         raise UserError(f"{name} cannot be read: invalid JSON in line {wrong.lineno}: {wrong.msg}.") from None
 
 
+def json_lines(text: str, name: str, *, constants: bool = False) -> Iterator[tuple[int, Any]]:
+    """The number and the document of every line that is not blank."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            try:
+                yield number, loads(line, constants=constants)
+            except json.JSONDecodeError as wrong:
+                raise UserError(f"{name}:{number}: not JSON: {wrong.msg} at column {wrong.colno}.") from None
+
+
 def read_json(path: Path, *, constants: bool = False) -> Any:
     """The document in a file; a `UserError` if it cannot be read."""
     return parse_json(read_text(path), str(path), constants=constants)

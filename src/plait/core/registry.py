@@ -21,13 +21,13 @@ value it states what is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean, require_known
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -243,14 +243,6 @@ def pairs(texts: Sequence[str], option: str, example: str = "") -> dict[str, str
     return values
 
 
-def require_known(name: str, known: Iterable[str], owner: str, noun: str = "setting") -> None:
-    """Raise a `UserError` if `owner` has no such key."""
-    there = list(known)
-    if name not in there:
-        listed = f"Known: {', '.join(there)}." if there else "It has none."
-        raise UserError(f"{owner} has no {noun} '{name}'.{did_you_mean(name, there)} {listed}")
-
-
 def read_value(value: Any, kind: type) -> Any:
     """A text converted to this type: a number, true or false, words separated by slashes. Other values are converted in
     the same way."""
@@ -282,7 +274,7 @@ def read_values(
     messages."""
     converted: dict[str, Any] = {}
     for name, value in values.items():
-        require_known(name, kinds, owner, noun)
+        require_known(name, kinds, f"{owner} has no {noun}")
         try:
             converted[name] = read_value(value, kinds[name])
         except (ValueError, KeyError):

@@ -15,7 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean, require_known
 from plait.core.progress import OnProgress
 from plait.core.registry import Entry, Table, load_attribute
 from plait.data.sources import SPLITS, TextSource, TokenSource
@@ -68,8 +68,7 @@ class Corpus:
 
 
 def _require_split(split: str) -> str:
-    if split not in SPLITS:
-        raise UserError(f"unknown split '{split}'.{did_you_mean(split, SPLITS)} Known: {', '.join(SPLITS)}.")
+    require_known(split, SPLITS, "unknown split")
     return split
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError, require_known
 from plait.mixers.attn import AttnOptions
 from plait.mixers.mlp import SwigluOptions
 from plait.model import build
@@ -168,8 +168,7 @@ class FleetTiming:
 
 
 def fleet_body(name: str) -> str:
-    if name not in BODIES:
-        raise UserError(f"no fleet of '{name}'.{did_you_mean(name, BODIES)} Known: {', '.join(BODIES)}.")
+    require_known(name, BODIES, "no fleet of")
     return BODIES[name]
 
 

@@ -71,7 +71,7 @@ class Finetuned(TypedDict):
     metrics: dict[str, float]  # mean over the seeds, on the dev files
     spread: dict[str, float | None]  # standard deviation between seeds
     median: dict[str, float]
-    seeds: list[dict[str, float]]  # each seed's metrics
+    seeds: tuple[dict[str, float], ...]  # each seed's metrics
     best_seed: int
     plan: dict[str, Any]
     dev: dict[str, Any]  # predictions of the best seed on the dev files
@@ -230,7 +230,7 @@ def finetune(
             name: statistics.stdev([run.metrics[name] for run in runs]) if seeds > 1 else None for name in best.metrics
         },
         "median": {name: statistics.median(run.metrics[name] for run in runs) for name in best.metrics},
-        "seeds": [{"seed": run.seed, **run.metrics} for run in runs],
+        "seeds": tuple({"seed": run.seed, **run.metrics} for run in runs),
         "best_seed": best.seed,
         "plan": {key: value for key, value in dataclasses.asdict(plan).items() if key != "seed"},
         "dev": best.dev,

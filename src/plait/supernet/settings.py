@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from plait.core.errors import UserError, did_you_mean
-from plait.core.registry import kinds_of, require_known
+from plait.core.errors import UserError, did_you_mean, require_known
+from plait.core.registry import kinds_of
 from plait.data import Corpus
 from plait.device.quantities import PEAK, quantities
 from plait.mixers.options import MixerOptions
@@ -101,7 +101,7 @@ class Settings:
             next((new for new, old in STORED.items() if old == name), name): value for name, value in values.items()
         }
         for name in named:
-            require_known(name, kinds_of(self), "a supernet")
+            require_known(name, kinds_of(self), "a supernet has no setting")
         return replace(self, **named)
 
     def as_dict(self) -> dict[str, object]:

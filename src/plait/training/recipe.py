@@ -23,8 +23,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.core.errors import UserError, did_you_mean
-from plait.core.registry import Entry, Table, current_names, kinds_of, require_known
+from plait.core.errors import UserError, did_you_mean, require_known
+from plait.core.registry import Entry, Table, current_names, kinds_of
 from plait.core.result import Result
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import ModelCost, model_cost
@@ -149,7 +149,7 @@ class Recipe:
         """This recipe with some keys set; unknown ones are refused."""
         values = current_names(values, self)
         for name in values:
-            require_known(name, kinds_of(self), "a recipe", "key")
+            require_known(name, kinds_of(self), "a recipe has no key")
         return replace(self, **values)
 
     def as_dict(self) -> dict[str, object]:
