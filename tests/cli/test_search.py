@@ -257,7 +257,7 @@ def test_ctrl_c_while_measuring_loses_no_measurement(bench: Bench, monkeypatch: 
         return bench.latency(arch, setting)
 
     monkeypatch.setattr(latency, "measure_latency", interrupted)
-    assert "the same command resumes" in run(*LIMITED, "--front", "5", code=130).stderr
+    assert "The same command resumes" in run(*LIMITED, "--front", "5", code=130).stderr
     monkeypatch.setattr(latency, "measure_latency", bench.latency)
     assert json.loads(run(*LIMITED, "--front", "5", "--json").stdout)["measured"] == 5
     assert len(bench.measured) == len(set(bench.measured)) == 5

@@ -79,13 +79,9 @@ def retrain(
 
     rows = [*document["front"], *(seed for seed in document["seeds"] if seed["spec"])]
     specs = list(dict.fromkeys(row["spec"] for row in rows))
-
-    def report(done: float) -> None:
-        on_progress("training from scratch", done, len(specs))
-
     if not specs:
         return
-    trained = train_again(specs, job, steps, store, runs, seeds=seeds, on_progress=report)
+    trained = train_again(specs, job, steps, store, runs, seeds=seeds, on_progress=on_progress)
     mean = {architecture.name: architecture.loss for architecture in trained.compared.architectures}
     for row in rows:
         row["retrained_loss"] = mean[row["spec"]]

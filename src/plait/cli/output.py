@@ -21,6 +21,7 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
+from plait.core.files import finite
 from plait.core.progress import OnProgress, Stopped, ignore
 from plait.core.result import Result
 from plait.core.units import TimeLeft, duration, parse_duration, percent, short
@@ -55,15 +56,6 @@ def print_result(result: R, show: Callable[[R], object], *files: object, as_json
     """The result as JSON, or as `show` prints it, then where the files are that the user asked for."""
     print_json(result.as_dict()) if as_json else show(result)
     wrote(*files, as_json=as_json)
-
-
-def finite(value: Any) -> Any:
-    """The value with NaN and infinities replaced by None, since JSON has neither."""
-    if isinstance(value, dict):
-        return {name: finite(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 OVERRUN = 1.02  # factor on the given time beyond which a command reports it

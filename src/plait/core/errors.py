@@ -4,7 +4,7 @@ it is a `ValueError`."""
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class UserError(ValueError):
@@ -28,3 +28,9 @@ def require_known(name: str, known: Iterable[str], wrong: str, others: str = "")
     if name not in names:
         listed = f"Known: {', '.join(names)}{others}." if names else "It has none."
         raise UserError(f"{wrong} '{name}'.{did_you_mean(name, names)} {listed}")
+
+
+def require_one_of(option: str, value: str, allowed: Sequence[str]) -> None:
+    """Raise a `UserError` unless the value of an option is one of these."""
+    if value not in allowed:
+        raise UserError(f"{option} {value}: must be one of {', '.join(allowed)}.{did_you_mean(value, allowed)}")

@@ -260,6 +260,15 @@ def _checksum_of(document: Mapping[str, Any]) -> str:
 # ---- numbers
 
 
+def finite(value: Any) -> Any:
+    """The value with NaN and infinities replaced by None, since JSON has neither."""
+    if isinstance(value, dict):
+        return {name: finite(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _int(text: str) -> int:
     if len(text) > MOST_DIGITS:
         raise ValueError(f"a number of {len(text)} digits")

@@ -21,6 +21,7 @@ import numpy as np
 
 from plait.core.errors import UserError, require_known
 from plait.core.registry import names
+from plait.core.units import listed
 from plait.evals.evaluation import Subject
 from plait.evals.long_context import LongContextEvaluation
 from plait.evals.questions import Asks, Question, Script, TooShort, written
@@ -76,10 +77,6 @@ def distinct(stream: np.random.Generator, count: int, draw: Draws) -> list[str]:
     while len(drawn) < count:
         drawn[draw(stream)] = None
     return list(drawn)
-
-
-def listed(items: Sequence[str]) -> str:
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def hidden(key: str, value: str) -> str:

@@ -95,8 +95,7 @@ def train_timings(
             torch.cuda.reset_peak_memory_stats()
             timing = PeerTraining(spec, batch=batch, seq_len=seq_len, vocab=vocab).time(steps)
             peak = peak_of(torch.device(device), precision_on(device))
-            arch = architecture(spec)
-            arch = type(arch)(arch.header.with_vocabulary(vocab), arch.layers)
+            arch = architecture(spec).with_vocabulary(vocab)
             flops = 3 * model_cost(arch, seq=seq_len).unmasked_flops / seq_len
             mfu = None if peak is None else timing["tokens_per_second"] * flops / peak
             gib = timing["peak_bytes"] / 2**30

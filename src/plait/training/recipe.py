@@ -325,8 +325,7 @@ def fitted(spec: str, corpus: Corpus) -> Architecture:
     arch = architecture(spec)
     if re.search(r"(^|\s)vocab\s*=", spec):
         return arch
-    vocab = corpus.vocab + (arch.header.kind == "encoder")
-    return Architecture(arch.header.with_vocabulary(vocab), arch.layers)
+    return arch.with_vocabulary(corpus.vocab + (arch.header.kind == "encoder"))
 
 
 @dataclass(frozen=True)

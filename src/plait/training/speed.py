@@ -201,8 +201,7 @@ class WarmTraining:
     ) -> None:
         if steps < 1:
             raise UserError(f"steps={steps}: at least one step is timed.")
-        arch = architecture(spec)
-        arch = Architecture(arch.header.with_vocabulary(vocab), arch.layers)
+        arch = architecture(spec).with_vocabulary(vocab)
         total = UNTIMED + steps
         self.spec, self.steps = spec, steps
         self.job = Job(
