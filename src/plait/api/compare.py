@@ -174,7 +174,7 @@ def _terms(
     if len(several) > 1:
         raise UserError(f"{' and '.join(several)} are given; a comparison takes only one budget.")
     equal = at or ("tokens" if flops is None else "flops")
-    require_one_of("--at", equal, EQUAL)
+    require_one_of(equal, EQUAL, f"--at {equal}")
     if flops is not None and equal != "flops":
         raise UserError(f"--flops with --at {equal}: FLOPs are equal for all (--at flops), or give --tokens or --time.")
     for name, value in (("--tokens", tokens), ("--flops", flops), ("--seeds", seeds), ("--lr", lr)):

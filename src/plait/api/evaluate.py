@@ -100,12 +100,14 @@ def evaluate(
     root      folder of the trained models
     out       folder for the figures; default: RUN/evals
     """
+    from plait.api.export import imported
     from plait.evals.evaluation import evaluated
 
     load_mixers(mixers)
     # Every name and setting is checked before anything is read or measured.
     chosen = _chosen([on] if isinstance(on, str) else on, settings or {})
-    opened = [_run(run, Path(root)) for run in ([runs] if isinstance(runs, (str, Path, OpenRun)) else runs)]
+    several = [runs] if isinstance(runs, (str, Path, OpenRun)) else runs
+    opened = [run_of(run if isinstance(run, OpenRun) else imported(run, Path(root)), root) for run in several]
     records: dict[tuple[str, str], tuple[Record, bool, EvaluatedText]] = {}
     title = f"{', '.join(evaluation.name for evaluation in chosen)} of {', '.join(run.name for run in opened)}"
     with published_store(store, "eval", title, on_progress) as (records_store, report):
@@ -138,16 +140,6 @@ def evaluate(
         ),
         tuple(chosen),
     )
-
-
-def _run(run: str | Path | OpenRun, root: Path) -> Run:
-    """A run; a Hugging Face folder is imported as one."""
-    from plait.api.export import imported_run
-    from plait.training.run import ABOUT
-
-    folder = None if isinstance(run, OpenRun) else Path(run)
-    is_theirs = folder is not None and os.path.isfile(folder / "config.json") and not (folder / ABOUT).exists()
-    return run_of(imported_run(folder, root) if folder is not None and is_theirs else run, root)
 
 
 def _conditions(text: EvaluatedText, settings: Mapping[str, Any]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plait.core import defaults
-from plait.core.errors import UserError, require_known
+from plait.core.errors import UserError, require_known, require_one_of
 from plait.core.result import Result
 from plait.core.units import parse_duration
 from plait.model.architecture import Architecture, load_mixers, require_sound
@@ -234,8 +234,7 @@ def _text(arch: str | Path | Architecture) -> str:
 
 
 def _usable(device: str) -> None:
-    if device not in ("cpu", "cuda"):
-        raise UserError(f"--device {device}: known: cpu, cuda.")
+    require_one_of(device, ("cpu", "cuda"), f"--device {device}")
     if device == "cuda":
         import torch
 

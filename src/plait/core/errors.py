@@ -4,7 +4,7 @@ it is a `ValueError`."""
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 
 class UserError(ValueError):
@@ -30,7 +30,7 @@ def require_known(name: str, known: Iterable[str], wrong: str, others: str = "")
         raise UserError(f"{wrong} '{name}'.{did_you_mean(name, names)} {listed}")
 
 
-def require_one_of(option: str, value: str, allowed: Sequence[str]) -> None:
-    """Raise a `UserError` unless the value of an option is one of these."""
-    if value not in allowed:
-        raise UserError(f"{option} {value}: must be one of {', '.join(allowed)}.{did_you_mean(value, allowed)}")
+def require_one_of(value: object, allowed: Iterable[str], given: str) -> None:
+    """Raise a `UserError` unless the value is one of these. `given`: the option and its value, as the user gave them."""
+    if value not in (choices := tuple(allowed)):
+        raise UserError(f"{given}: must be one of {', '.join(choices)}.{did_you_mean(str(value), choices)}")

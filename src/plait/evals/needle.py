@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plait.core.errors import UserError
+from plait.core.errors import UserError, require_one_of
 from plait.core.progress import OnCount, silent
 from plait.core.units import percent
 from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
@@ -86,8 +86,7 @@ class Haystack:
     """Prompts about one needle, of any length and depth, in filler that is repeated if too short."""
 
     def __init__(self, tokenizer: Writer, filler: np.ndarray, needle: Needle, mode: str = "standard") -> None:
-        if mode not in MODES:
-            raise UserError(f"unknown mode '{mode}' of a haystack; known: {', '.join(MODES)}.")
+        require_one_of(mode, MODES, f"mode={mode}")
         if not len(filler):
             raise UserError("a haystack needs filler: the text given is empty.")
         # Each piece begins with a space, as in running text.

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError, require_one_of
 from plait.interop.fla_models import PeerTraining
 from plait.model import model_cost
 from plait.model.architecture import architecture
@@ -54,8 +54,7 @@ class TrainTiming:
 
 def spec_of(model: str, size: str) -> str:
     """A model of the table at a size; anything else is a spec, checked here before the first is timed."""
-    if size not in SIZES:
-        raise UserError(f"size {size}: known: {', '.join(SIZES)}.{did_you_mean(size, list(SIZES))}")
+    require_one_of(size, SIZES, f"size {size}")
     if model not in MODELS:
         architecture(model)
         return model

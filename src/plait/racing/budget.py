@@ -151,7 +151,7 @@ def weights(
     contenders: Sequence[Contender], course: Course, equal: str, seconds_per_token: Mapping[str, float]
 ) -> dict[str, float]:
     """How many tokens each contender gets, relative to the one that gets most."""
-    require_one_of("--at", equal, EQUAL)
+    require_one_of(equal, EQUAL, f"--at {equal}")
     seq_len = course.recipe.seq_len
     cost = {
         "tokens": {c.name: 1.0 for c in contenders},

@@ -53,7 +53,7 @@ def read_contenders(
             "nothing to compare: give architectures, such as attn gla 'd=128 | (gla swiglu attn swiglu)x2'."
         )
     if matched is not None:
-        require_one_of("--match", matched, MATCHES)
+        require_one_of(matched, MATCHES, f"--match {matched}")
     mixers = [source for source in sources if isinstance(source, str) and _is_mixer(source)]
     width = _width(mixers)
     contenders = [Contender(*_read(source, vocab, runs, width)) for source in sources]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from plait.core.errors import UserError, did_you_mean, require_known
+from plait.core.errors import UserError, require_known, require_one_of
 from plait.core.registry import kinds_of
 from plait.data import Corpus
 from plait.device.quantities import PEAK, quantities
@@ -90,10 +90,10 @@ class Settings:
         self._require("warmup", 0 <= self.warmup < 1, "must be at least 0 and below 1")
         self._require("share", 0 < self.share < 1, "must be between 0 and 1")
         self._require("patience", 0 < self.patience <= 1, "must be above 0 and at most 1")
-        self._choose(WEIGHTS, SAMPLINGS)
-        self._choose(ARCHITECTURE, (SWAP, *SAMPLINGS))
+        require_one_of(self.weights, SAMPLINGS, f"weights={self.weights}")
+        require_one_of(self.architecture, (SWAP, *SAMPLINGS), f"architecture={self.architecture}")
         if self.penalty:
-            self._choose("penalty", PENALTIES)
+            require_one_of(self.penalty, PENALTIES, f"penalty={self.penalty}")
 
     def with_values(self, values: Mapping[str, Any]) -> Settings:
         """These settings with some changed; unknown ones are refused."""
@@ -107,11 +107,6 @@ class Settings:
     def as_dict(self) -> dict[str, object]:
         """With the stored names, which are part of the keys of records."""
         return {STORED.get(name, name): value for name, value in asdict(self).items()}
-
-    def _choose(self, name: str, allowed: tuple[str, ...]) -> None:
-        value = getattr(self, name)
-        if value not in allowed:
-            raise UserError(f"{name}={value}: must be one of {', '.join(allowed)}.{did_you_mean(value, allowed)}")
 
     def _require(self, name: str, holds: bool, rule: str) -> None:
         if not holds:
@@ -178,8 +173,7 @@ class SupernetJob:
     precision: str = "fp32"
 
     def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise UserError(f"precision {self.precision}: known: {', '.join(PRECISIONS)}.")
+        require_one_of(self.precision, PRECISIONS, f"precision {self.precision}")
         if self.recipe.gradient_accumulation > 1:
             raise UserError("a supernet does not support gradient accumulation; give a smaller batch.")
         if self.recipe.next_sentence:

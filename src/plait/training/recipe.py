@@ -23,9 +23,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.core.errors import UserError, did_you_mean, require_known
+from plait.core.errors import UserError, require_known, require_one_of
 from plait.core.registry import Entry, Table, current_names, kinds_of
-from plait.core.result import Result
+from plait.core.result import StoredResult
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import ModelCost, model_cost
 
@@ -129,10 +129,8 @@ class Recipe:
             value, choices = getattr(self, spec.name), spec.metadata["choices"]
             if spec.name == "optimizer":
                 OPTIMIZERS.require(value)
-            elif choices and value not in choices:
-                raise UserError(
-                    f"{spec.name}={value}: must be one of {', '.join(choices)}.{did_you_mean(str(value), choices)}"
-                )
+            elif choices:
+                require_one_of(value, choices, f"{spec.name}={value}")
         for name in ("batch", "seq_len", "gradient_accumulation"):
             _require(getattr(self, name) >= 1, name, self, "must be at least 1")
         if self.batch * self.seq_len > MOST_TOKENS:
@@ -245,8 +243,7 @@ class Job:
         kind, vocab = self.arch.header.kind, self.corpus.vocab
         if kind not in ("lm", "encoder"):
             raise UserError(f"kind={kind} is for probes; train a language model (kind=lm) or an encoder.")
-        if self.precision not in PRECISIONS:
-            raise UserError(f"precision {self.precision}: known: {', '.join(PRECISIONS)}.")
+        require_one_of(self.precision, PRECISIONS, f"precision {self.precision}")
         needed = vocab + (kind == "encoder")
         if self.arch.header.vocab < needed:
             mask = " and one more for the mask" if kind == "encoder" else ""
@@ -329,7 +326,7 @@ def fitted(spec: str, corpus: Corpus) -> Architecture:
 
 
 @dataclass(frozen=True)
-class Trained(Result):
+class Trained(StoredResult):
     """The result of a training. Losses are in nats per token: `loss` on the validation text, `train_loss` the last one
     logged."""
 
@@ -354,13 +351,6 @@ class Trained(Result):
     entropy: float | None = None  # of the data, if known
     above_entropy: float | None = None
     text_kept: bool = True  # False: the tokenizer drops characters, so bits per character are a lower bound
-
-    @classmethod
-    def from_record(cls, key: str, stored: Mapping[str, Any]) -> Trained:
-        """The result of an earlier training; `stored` also contains its curves."""
-        known = {spec.name for spec in fields(cls)}
-        values = {name: value for name, value in stored.items() if name in known}
-        return cls(**{**values, "key": key, "trained_now": False})
 
     def as_dict(self) -> dict[str, Any]:
         return {name: value for name, value in super().as_dict().items() if (name, value) not in _ABSENT}
