@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from plait.api.search import FrontResult, shapes
+from plait.core import defaults
 from plait.core.errors import UserError, did_you_mean
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
@@ -46,7 +47,6 @@ __all__ = [
 
 KIND = "search"
 LATEST = "latest"
-SHOWN = 16
 ENDINGS = (".csv", ".jsonl")
 
 
@@ -106,7 +106,7 @@ class Candidates(Result):
 def show(
     key: str = LATEST,
     *,
-    front: int = SHOWN,
+    front: int = defaults.FRONT,
     svg: str | Path | None = None,
     cube: str | Path | None = None,
     mixers: Sequence[str | Path] = (),
@@ -165,7 +165,7 @@ def pick(
 def table(
     key: str = LATEST,
     *,
-    front: int = SHOWN,
+    front: int = defaults.FRONT,
     mixers: Sequence[str | Path] = (),
     store: str | Store | None = None,
 ) -> FrontTable:
@@ -273,12 +273,12 @@ class FrontScores(Result):
 
 
 def score(
-    key: str = "latest",
+    key: str = LATEST,
     *,
     by: str,
     data: str = DATA,
     tokenizer: str | None = None,
-    front: int = SHOWN,
+    front: int = defaults.FRONT,
     seed: int = 0,
     time: str | float | None = None,
     mixers: Sequence[str | Path] = (),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.supernets import GUMBEL, Supernets, retrain, supernet_job
+from plait.core import defaults
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from plait.searching.validation import Validated
     from plait.space.space import Space
 
-FRONT = 16  # models returned and measured
 ATTENTION, FEED_FORWARD = ("attn", "xl-attn"), "mlp"
 SHARES = 1000  # progress of profiling is reported in thousandths
 
@@ -127,7 +127,7 @@ def search(
     anywhere: bool = False,
     device: str | None = None,
     threads: int | None = None,
-    front: int = FRONT,
+    front: int = defaults.FRONT,
     validate: bool = True,
     mixers: Sequence[str | Path] = (),
     cluster: str = "",

@@ -36,6 +36,7 @@ from plait.cli.output import (
     resumable,
     table,
 )
+from plait.core import defaults
 from plait.core.registry import names
 from plait.core.units import digits, short
 from plait.device.quantities import Setting, in_rows
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from plait.api.search import FrontResult
     from plait.searching.picking import Row
 
-FRONT = 16  # models returned and measured
 LTS = "lts"
 
 
@@ -97,7 +97,7 @@ def command(
     ] = False,
     device: Annotated[str | None, typer.Option(help="\\[default: the profile's, else cpu]")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="\\[default: the profile's, else 1]")] = None,
-    front: Annotated[int, typer.Option(min=0, help="Number of models to return and measure; 0: all.")] = FRONT,
+    front: Annotated[int, typer.Option(min=0, help="Number of models to return and measure; 0: all.")] = defaults.FRONT,
     no_validate: Annotated[
         bool, typer.Option("--no-validate", "--no-confirm", help="Predict only; measure nothing.")
     ] = False,

@@ -31,6 +31,6 @@ def require_known(name: str, known: Iterable[str], wrong: str, others: str = "")
 
 
 def require_one_of(value: object, allowed: Iterable[str], given: str) -> None:
-    """Raise a `UserError` unless the value is one of these. `given`: the option and its value, as the user gave them."""
+    """Raise a `UserError` unless the value is one of these. `given`: the option with its value, as in messages."""
     if value not in (choices := tuple(allowed)):
         raise UserError(f"{given}: must be one of {', '.join(choices)}.{did_you_mean(str(value), choices)}")

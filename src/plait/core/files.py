@@ -154,12 +154,12 @@ def _scratch_folder(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def writing(target: Path) -> Iterator[None]:
-    """Around code that writes a file or folder: an `OSError` becomes a `UserError` that names it."""
+def writing(target: Path, what: str = "") -> Iterator[None]:
+    """Around code that writes a file or folder: an `OSError` becomes a `UserError` that names it (and says `what`)."""
     try:
         yield
     except OSError as wrong:
-        raise UserError(f"cannot write {target}: {wrong.strerror or wrong}.") from wrong
+        raise UserError(f"cannot write {what}{target}: {wrong.strerror or wrong}.") from wrong
 
 
 CHECKSUM = "checksum"

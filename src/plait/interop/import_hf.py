@@ -7,6 +7,7 @@ Only safetensors are read, because a pickle may run any code. A config with feat
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import torch
@@ -14,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.files import loads
+from plait.core.files import loads, read_object
 from plait.data import Tokenizer, load_tokenizer
 from plait.data.trained_tokenizers import FILE, open_file
 from plait.interop import gpt2_family, llama_family, mamba_family
@@ -100,18 +101,10 @@ def _family(config: Config) -> Family:
 def read_config(folder: Path) -> Config:
     """config.json of a Hugging Face folder."""
     path = folder / "config.json"
-    try:
-        config = loads(path.read_text(encoding="utf-8"), constants=True)
-    except (FileNotFoundError, NotADirectoryError):
-        hub = " Names on the hub are not looked up: download the model first and give its folder."
-        raise UserError(
-            f"{folder} is not a Hugging Face folder: it has no config.json.{hub if not folder.exists() else ''}"
-        ) from None
-    except (OSError, ValueError) as wrong:
-        raise UserError(f"{path} cannot be read: {wrong}") from None
-    if not isinstance(config, dict):
-        raise UserError(f"{path} is damaged: it should hold one JSON object.")
-    return config
+    if not os.path.exists(path):
+        hub = "" if folder.exists() else " Names on the hub are not looked up: download the model and give its folder."
+        raise UserError(f"{folder} is not a Hugging Face folder: it has no config.json.{hub}")
+    return read_object(path, constants=True)
 
 
 def _read_weights(folder: Path) -> Weights:

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from plait.core.errors import UserError, did_you_mean
+from plait.model.architecture import Architecture
 
 Check = Callable[[], tuple[str, str, bool]]  # expected, ours, whether they agree
 
@@ -62,6 +63,10 @@ class FactTable:
             return check
 
         return add
+
+
+def first_layer(arch: Architecture, mixer: str) -> Any:
+    return next(layer for layer in arch.layers if layer.name == mixer)
 
 
 def tally(good: int, of: int) -> str:

@@ -175,10 +175,8 @@ class Run:
     def create(self, job: Job, tokenizer: str | None) -> None:
         """The folder of a job, with `run.json`, the tokenizer and copies of the user's mixers; an existing folder is
         not changed. `tokenizer` is as given by the user."""
-        try:
+        with writing(self.folder, "the run's folder "):
             self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as wrong:
-            raise UserError(f"cannot make the run's folder {self.folder}: {wrong.strerror}.") from wrong
         if (self.folder / ABOUT).exists():
             if self.about.get("key") != job.key:
                 raise UserError(f"{self.folder} contains another training ({self.about.get('key')}); move it away.")
