@@ -17,6 +17,7 @@ from plait.api.analyse_layers import layers
 from plait.api.analyse_ranks import aspect, heatmap, lr, ranks
 from plait.api.analyse_table import Analysis, Names, analysis, label_of, read
 from plait.core.errors import UserError
+from plait.core.files import write_text
 from plait.core.registry import names, pairs
 from plait.records import Store
 from plait.records.store import opened_store
@@ -65,10 +66,11 @@ def difficulty(
         raise UserError("no task was probed at more than one setting; run `plait probe ARCHITECTURE --full`.")
     if svg is not None:
         from plait.reporting.studies import difficulty_figure
-        from plait.reporting.svg import save
 
         for task in dict.fromkeys(curve.task for curve in curves):
-            save(difficulty_figure(task, [curve for curve in curves if curve.task == task]), Path(svg) / f"{task}.svg")
+            write_text(
+                Path(svg) / f"{task}.svg", difficulty_figure(task, [curve for curve in curves if curve.task == task])
+            )
     rows = [row for curve in curves for row in curve.rows()]
     notes = ["test accuracy: mean, lowest and highest of the seeds"]
     return analysis({"curves": rows}, "curves", notes=notes)
@@ -105,11 +107,10 @@ def accuracy(
     ]
     if svg is not None:
         from plait.reporting.studies import accuracy_figure
-        from plait.reporting.svg import save
 
         columns = [*tasks, *(["average"] if any(row["average"] is not None for row in rows) else [])]
         values = {name: [float("nan") if row[name] is None else row[name] for row in rows] for name in columns}
-        save(accuracy_figure([m.model for m in models], [m.latency_ms for m in models], values), Path(svg))
+        write_text(svg, accuracy_figure([m.model for m in models], [m.latency_ms for m in models], values))
     notes = ["accuracy in %; average: over the ten short-context tasks"]
     return analysis({"models": rows}, "models", notes=notes)
 

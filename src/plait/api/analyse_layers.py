@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from plait.api.analyse_table import Analysis
 from plait.api.front import LATEST, restored_search
 from plait.core.errors import UserError, require_known
-from plait.core.files import read_json
+from plait.core.files import read_json, write_text
 from plait.records import Store
 from plait.records.store import opened_store
 
@@ -126,7 +126,6 @@ def _draw(
     path: Path, result: Mapping[str, Any], seeds: Sequence[Mapping[str, Any]], placement: Placement, called: str
 ) -> None:
     from plait.reporting.studies import LayerChoices, mixture_chart
-    from plait.reporting.svg import save
 
     choices: Any = result.get("choices")
     if not _lists_of(str, choices) or not all(_lists_of((int, float), seed.get("probabilities")) for seed in seeds):
@@ -135,7 +134,7 @@ def _draw(
         LayerChoices(_title(seed, number), seed["probabilities"], pattern)
         for number, (seed, pattern) in enumerate(zip(seeds, placement.patterns, strict=True))
     ]
-    save(mixture_chart(choices, panels, title=f"What each layer is, by {called}"), path)
+    write_text(path, mixture_chart(choices, panels, title=f"What each layer is, by {called}"))
 
 
 def _lists_of(kind: type | tuple[type, ...], value: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.api.open_run import OpenRun, run_of
 from plait.core.errors import UserError
+from plait.core.files import write_text
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.evals import evaluation as evaluations
@@ -201,13 +202,12 @@ def _corpus(data: str, tokenizer: Path) -> Corpus:
 
 
 def _draw(evaluation: Evaluation, results: Mapping[str, Mapping[str, Any]], folder: Path) -> tuple[str, ...]:
-    from plait.reporting.svg import save
 
     paths = []
     for name, drawn in evaluation.figures(results).items():
         path = folder / f"{name}.svg"
         if folder.is_symlink():  # a run may come from someone else, with a link to a folder of yours
             raise UserError(f"{folder} is a link to another folder; give one for the figures with --out.")
-        save(drawn, path)
+        write_text(path, drawn)
         paths.append(str(path))
     return tuple(paths)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from plait.api.search import FrontResult, shapes
 from plait.core import defaults
 from plait.core.errors import UserError, did_you_mean
+from plait.core.files import write_text
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.device.quantities import in_rows
@@ -96,11 +97,9 @@ class Candidates(Result):
 
     def save(self, path: str | Path) -> None:
         """Write them as .csv or .jsonl."""
-        from plait.reporting.svg import save
-
         target = check_ending(Path(path))
         lines = "".join(json.dumps(row) + "\n" for row in self.candidates)
-        save(self.csv() if target.suffix == ".csv" else lines, target)
+        write_text(target, self.csv() if target.suffix == ".csv" else lines)
 
 
 def show(
@@ -114,7 +113,6 @@ def show(
 ) -> FrontResult:
     """The front of a stored search (by its key or a prefix of it), predicted and measured; `front`: the number of
     models, 0 for all. `svg` and `cube` draw it to these files, in 2D and 3D."""
-    from plait.reporting.svg import save
     from plait.searching.validation import document
 
     load_mixers(mixers)
@@ -122,13 +120,11 @@ def show(
         shown = document(record, _looked_up(record, known, front))
         result = FrontResult.of(shown, opened)
     if svg is not None:
-        from plait.reporting.front import front_chart
-
-        save(front_chart(shown), Path(svg))
+        result.save_svg(svg)
     if cube is not None:
         from plait.reporting.front import search_cube
 
-        save(search_cube(shown), Path(cube))
+        write_text(cube, search_cube(shown))
     return result
 
 

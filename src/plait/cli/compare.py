@@ -140,13 +140,12 @@ def _write_files(
     from plait.records.export import write_rows
     from plait.reporting import comparison
     from plait.reporting.page import write
-    from plait.reporting.svg import save
 
     for path in (csv, parquet):
         if path is not None:
             write_rows(result.rows(), path)
     if svg is not None:
-        save(comparison.comparison_figure(result.comparison), svg)
+        result.save_svg(svg)
     if out is not None:
         write(out, comparison.comparison_page(result.comparison))
 

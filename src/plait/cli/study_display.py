@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plait.cli.output import console, paragraph, plain, print_rows, progress_bar, resumable, table
+from plait.core.files import write_text
 from plait.core.progress import OnProgress
 from plait.core.units import percent, short
 from plait.device.quantities import in_rows
@@ -61,7 +62,6 @@ def _correlation(value: float) -> str:
 
 def draw_proxies(path: Path, result: Findings) -> None:
     from plait.reporting.studies import ProxyCost, proxy_cost_figure
-    from plait.reporting.svg import save
 
     study = result.study
     unknown = (math.nan, math.nan)  # drawn without a whisker
@@ -70,7 +70,7 @@ def draw_proxies(path: Path, result: Findings) -> None:
         for ranking in result.rankings
     ]
     below = f"{len(result.rows)} models of {study.space.name}, {study.steps} steps each on {study.corpus.name}"
-    save(proxy_cost_figure(proxies, title="How well proxies rank, against their cost", below=below), path)
+    write_text(path, proxy_cost_figure(proxies, title="How well proxies rank, against their cost", below=below))
 
 
 def print_placement(result: PlacementFindings) -> None:
@@ -109,7 +109,6 @@ def print_placement(result: PlacementFindings) -> None:
 def draw_placement(path: Path, result: PlacementFindings) -> None:
     from plait.reporting.axes import Axis
     from plait.reporting.charts import Series, xy_chart
-    from plait.reporting.svg import save
 
     # PAR patterns are one curve over p; every other pattern is a single point.
     families: dict[str, list[tuple[int, float]]] = {}
@@ -121,7 +120,7 @@ def draw_placement(path: Path, result: PlacementFindings) -> None:
         for name, points in families.items()
     ]
     title = f"Perplexity by attention blocks of {len(result.baseline.pattern.letters)} layers"
-    save(xy_chart(curves, title=title, x=Axis("attention blocks"), y=Axis("perplexity")), path)
+    write_text(path, xy_chart(curves, title=title, x=Axis("attention blocks"), y=Axis("perplexity")))
 
 
 def print_lr(result: SweepFindings) -> None:

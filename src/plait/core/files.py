@@ -162,6 +162,15 @@ def writing(target: Path, what: str = "") -> Iterator[None]:
         raise UserError(f"cannot write {what}{target}: {wrong.strerror or wrong}.") from wrong
 
 
+def write_text(path: str | Path, text: str, what: str = "") -> None:
+    """Write a file atomically, and its folder if it is missing. A symbolic link is replaced, not followed."""
+    target = Path(path)
+    with writing(target, what):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(target) as draft:
+            draft.write_text(text, encoding="utf-8")
+
+
 CHECKSUM = "checksum"
 DIGITS = 16  # hex digits of a checksum
 MOST_DIGITS = 300  # most digits of a number

@@ -9,7 +9,7 @@ not here  the check needs a package that is not installed
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -27,9 +27,6 @@ class FactResult:
     expected: str
     ours: str
     status: str
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,17 @@ import torch
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.core.files import atomic_write, parse_json, read_object, read_text, sealed, understood, unsealed, writing
+from plait.core.files import (
+    atomic_write,
+    parse_json,
+    read_object,
+    read_text,
+    sealed,
+    understood,
+    unsealed,
+    write_text,
+    writing,
+)
 from plait.data import Corpus, Tokenizer, load_tokenizer, open_corpus
 from plait.data.corpora import NoCorpus
 from plait.data.tokenizer_table import TOKENIZERS
@@ -230,8 +240,7 @@ class Run:
         """Remove the rows after a checkpoint's step, because they will be logged again."""
         path = self.folder / "log.jsonl"
         rows = [row for row in _log_rows(path) if row["step"] <= step]
-        with writing(path), atomic_write(path) as draft:
-            draft.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
     def log(self, row: LogRow) -> None:
         path = self.folder / "log.jsonl"
@@ -363,8 +372,7 @@ def open_run(run: str | Path | Run, root: Path = RUNS) -> Run:
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    with writing(path), atomic_write(path) as draft:
-        draft.write_text(json.dumps(sealed(document), indent=1) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(sealed(document), indent=1) + "\n")
 
 
 def _read_json(path: Path) -> dict[str, Any]:

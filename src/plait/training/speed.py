@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -177,9 +177,6 @@ class Throughput:
     peak_bytes: int | None  # of device memory; None on a CPU
     mfu: float | None
     loss: float  # after the last step: equal for the same model and tokens, compiled or not
-
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
 
 
 class WarmTraining:
