@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import copy
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -149,16 +147,16 @@ def tune(
     length: Callable[[Item], int],
     loss: Callable[[Sequence[Item]], Tensor],
     plan: Plan,
-    progress: OnCount | None = None,
-    folder: Path | None = None,
+    progress: OnCount,
+    folder: Path,
 ) -> None:
-    """Train a model in place, without changing the caller's random state. If there is a `folder`, checkpoints are kept
-    in it: the newest one is resumed from, and after a signal to stop one is saved and `Stopped` raised."""
+    """Train a model in place, without changing the caller's random state. Checkpoints are kept in the `folder`: the
+    newest one is resumed from, and after a signal to stop one is saved and `Stopped` raised."""
     recipe, steps = plan.recipe, plan.epochs * math.ceil(len(items) / plan.batch)
     optimizer = make_optimizer(model, recipe)
     alone = Processes(0, 1, model.device)
     done = 0
-    if folder is not None and (saved := newest_checkpoint(folder)) is not None:
+    if (saved := newest_checkpoint(folder)) is not None:
         done = saved.step
         with understood(f"{folder.name}/{saved.folder.name}", "Remove that folder to resume from the previous one."):
             restore_training(model, optimizer, saved, saved.plain["optimizer"], done, alone)
@@ -167,8 +165,7 @@ def tune(
     devices = [model.device] if model.device.type == "cuda" else []
     last_save = time.perf_counter()
     model.train()
-    signals = nullcontext(threading.Event()) if folder is None else stop_signals()
-    with torch.random.fork_rng(devices=devices), signals as asked:
+    with torch.random.fork_rng(devices=devices), stop_signals() as asked:
         for batch in islice(batches, done, None):
             set_rate(optimizer, recipe.lr * rate(recipe, done, steps))
             seed_dropout(plan.seed, done, 0, model.device)
@@ -179,10 +176,9 @@ def tune(
                 what = f"the loss is {value.item():.4g}, the norm of its gradient {norm:.4g}"
                 raise UserError(f"{what} at step {done + 1} of {steps}; lower lr={plan.lr}.")
             done += 1
-            if progress:
-                progress(done, steps)
+            progress(done, steps)
             stop, due = asked.is_set(), time.perf_counter() - last_save > SAVE_SECONDS
-            if folder is not None and (stop or due or done == steps):  # at the end, because scoring may take long
+            if stop or due or done == steps:  # at the end, because scoring may take long
                 pieces, plain = training_state(model, optimizer, alone)
                 save_checkpoint(folder, done, pieces, {"optimizer": plain}, alone)
                 last_save = time.perf_counter()
