@@ -18,7 +18,6 @@ from plait.model.architecture import load_mixers
 from plait.records.jobs import published_store
 
 if TYPE_CHECKING:
-    from plait.data import Corpus
     from plait.evals.evaluation import Evaluation, Subject
     from plait.records import Record, Store
     from plait.training.run import Run
@@ -163,6 +162,8 @@ def _subject(run: Run, data: str, split: str, device: str, *, text: bool) -> tup
     evaluation needs it and none was given."""
     import numpy as np
 
+    from plait.data import open_corpus
+    from plait.data.corpora import needed_tokenizer
     from plait.evals.evaluation import Subject
     from plait.training.distributed import usable
 
@@ -171,7 +172,7 @@ def _subject(run: Run, data: str, split: str, device: str, *, text: bool) -> tup
         return Subject(
             run.model(device=usable(device)), np.empty(0, np.int64), run.seq_len or 1024, tokenizer
         ), EvaluatedText()
-    corpus = _corpus(data, run.folder / "tokenizer") if data else run.corpus()
+    corpus = open_corpus(data, needed_tokenizer(data, run.folder / "tokenizer")) if data else run.corpus()
     if corpus.tokenizer.as_dict() != tokenizer.as_dict():
         raise UserError(
             f"{corpus.name} was tokenised with another tokenizer than {run.name}'s, so its ids mean other text."
@@ -190,15 +191,6 @@ def _trained_on(run: Run, data: str) -> bool:
     """Whether the run was trained on a text of this name, which may have changed since."""
     name = run.about.get("data")
     return name is not None and (name == data or os.path.abspath(name) == os.path.abspath(data))
-
-
-def _corpus(data: str, tokenizer: Path) -> Corpus:
-    """The corpus tokenised by the run's tokenizer; a corpus of tokens keeps its own."""
-    from plait.data import open_corpus
-    from plait.data.corpora import open_source
-    from plait.data.sources import TokenSource
-
-    return open_corpus(data, None if isinstance(open_source(data), TokenSource) else str(tokenizer))
 
 
 def _draw(evaluation: Evaluation, results: Mapping[str, Mapping[str, Any]], folder: Path) -> tuple[str, ...]:

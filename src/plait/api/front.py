@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from plait.api.search import FrontResult, shapes
 from plait.core import defaults
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError, require_one_of
 from plait.core.files import write_text
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
@@ -291,9 +291,7 @@ def score(
     from plait.space.objective_table import PROXIES
 
     name = by.replace("-", "_")
-    if name not in (*PROXIES, COMPARE):
-        near = did_you_mean(name, (*PROXIES, COMPARE))
-        raise UserError(f"--by {by}: unknown.{near} Known: {', '.join(PROXIES)}, {COMPARE}.")
+    require_one_of(name, (*PROXIES, COMPARE), f"--by {by}")
     if time is not None and name != COMPARE:
         raise UserError(f"--time works only with --by {COMPARE}.")
     load_mixers(mixers)

@@ -178,15 +178,13 @@ def _scaled(arch: Architecture, flops: float | None, values: Mapping[str, Any]) 
 def _tokenizer(data: str | Path | Corpus | None, tokenizer: str | None, source: Run | None) -> str | None:
     """The given tokenizer, otherwise that of the run to start from: for another text as it is, not learned anew."""
     from plait.data import Corpus
-    from plait.data.corpora import open_source
-    from plait.data.sources import TokenSource
+    from plait.data.corpora import needed_tokenizer
 
     if tokenizer is not None or source is None:
         return tokenizer
     if data is None:
         return source.about.get("tokenizer")
-    as_tokens = isinstance(data, Corpus) or isinstance(open_source(str(data)), TokenSource)
-    return None if as_tokens else str(source.folder / "tokenizer")
+    return None if isinstance(data, Corpus) else needed_tokenizer(str(data), source.folder / "tokenizer")
 
 
 def _corpus(data: str | Path | Corpus | None, tokenizer: str | None, source: Run | None) -> Corpus:

@@ -30,6 +30,12 @@ def require_known(name: str, known: Iterable[str], wrong: str, others: str = "")
         raise UserError(f"{wrong} '{name}'.{did_you_mean(name, names)} {listed}")
 
 
+def require_setting(of: object, name: str, holds: bool, rule: str) -> None:
+    """Raise a `UserError` unless the setting `name` of an object keeps its rule: "lr=0: must be greater than 0."."""
+    if not holds:
+        raise UserError(f"{name}={getattr(of, name)}: {rule}.")
+
+
 def require_one_of(value: object, allowed: Iterable[str], given: str) -> None:
     """Raise a `UserError` unless the value is one of these. `given`: the option with its value, as in messages."""
     if value not in (choices := tuple(allowed)):

@@ -171,6 +171,11 @@ def corpus_listing() -> list[dict[str, object]]:
     ]
 
 
+def needed_tokenizer(name: str, tokenizer: Path) -> str | None:
+    """The tokenizer for a corpus of text; None for one of tokens, which keeps its own."""
+    return None if isinstance(open_source(name), TokenSource) else str(tokenizer)
+
+
 def open_source(name: str) -> TextSource | TokenSource:
     """The source that a corpus's name or path refers to."""
     family, _, rest = name.partition(":")

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from plait.core.errors import UserError, did_you_mean, require_one_of
+from plait.core.errors import UserError, did_you_mean, require_one_of, require_setting
 from plait.core.registry import Declared, Entry, Table, load_attribute
 from plait.core.units import UNITS, with_unit
 
@@ -66,8 +66,7 @@ class Setting:
             raise UserError(f"device '{self.device}' given.{near} Allowed: {', '.join(DEVICES)}, cuda:1 and so on.")
         require_one_of(self.dtype, DTYPES, f"dtype {self.dtype}")
         for name in ("seq", "batch", "threads"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)} given; must be at least 1.")
+            require_setting(self, name, getattr(self, name) >= 1, "must be at least 1")
         if self.on_cpu and DTYPES[self.dtype] < 4:
             raise UserError(f"dtype {self.dtype} can be measured only on GPUs; on a CPU use float32.")
 

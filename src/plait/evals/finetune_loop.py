@@ -22,7 +22,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from plait.core.errors import UserError
+from plait.core.errors import UserError, require_setting
 from plait.core.files import understood
 from plait.core.progress import OnCount, Stopped, stop_signals
 from plait.model.language_model import Encoder, LanguageModel
@@ -52,10 +52,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("batch", 1), ("max_len", 8)):
-            if getattr(self, name) < least:
-                raise UserError(f"{name}={getattr(self, name)}: must be at least {least}.")
-        if not 0 < self.lr < math.inf:
-            raise UserError(f"lr={self.lr}: must be a positive number.")
+            require_setting(self, name, getattr(self, name) >= least, f"must be at least {least}")
+        require_setting(self, "lr", 0 < self.lr < math.inf, "must be a positive number")
 
     @property
     def recipe(self) -> Recipe:

@@ -21,7 +21,7 @@ import torch
 
 from plait.algorithms.proxies import Windows
 from plait.analysis.learning_rate import LearningRateStudy, learning_rate_study
-from plait.core.errors import UserError
+from plait.core.errors import UserError, require_setting
 from plait.core.files import finite
 from plait.core.progress import OnProgress, ignore, partial_progress
 from plait.core.units import percent
@@ -55,8 +55,7 @@ class RateSweep:
         if len(set(self.rates)) < 2 or min(self.rates) <= 0:
             raise UserError("a sweep needs at least two learning rates, all above 0, such as 1e-3,1e-2.")
         for name in ("seeds", "steps", "batch", "seq_len"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)} given; must be at least 1.")
+            require_setting(self, name, getattr(self, name) >= 1, "must be at least 1")
         different = len({arch.text for arch in self.archs})
         if different < 3:
             raise UserError(f"architectures are ranked: give at least 3 different ones, not {different}.")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from plait.analysis.comparisons import AspectStudy, aspect_study
 from plait.analysis.paired import NOT_DISTINGUISHABLE, Compared, compare_losses
-from plait.core.errors import UserError
+from plait.core.errors import UserError, require_setting
 from plait.core.progress import OnProgress, ignore, partial_progress
 from plait.core.units import percent
 from plait.data import Corpus
@@ -66,8 +66,7 @@ class ShapeStudy:
     def __post_init__(self) -> None:
         if self.models < 2:
             raise UserError("give at least 2 models: shapes are compared with each other.")
-        if not 0 < self.tolerance < 1:
-            raise UserError(f"tolerance={self.tolerance:g}: must be between 0 and 1, such as 0.01.")
+        require_setting(self, "tolerance", 0 < self.tolerance < 1, "must be between 0 and 1, such as 0.01")
         if self.training is not None and self.training.corpus.vocab > self.space.headers.vocab:
             raise UserError(f"{self.space.name} has a smaller vocabulary than the data.")
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from plait.core.errors import UserError, require_known, require_one_of
+from plait.core.errors import UserError, require_known, require_one_of, require_setting
 from plait.core.registry import kinds_of
 from plait.data import Corpus
 from plait.device.quantities import PEAK, quantities
@@ -79,17 +79,18 @@ class Settings:
     def __post_init__(self) -> None:
         for spec in fields(self):
             value = getattr(self, spec.name)
-            self._require(spec.name, not isinstance(value, float) or math.isfinite(value), "must be a finite number")
+            finite = not isinstance(value, float) or math.isfinite(value)
+            require_setting(self, spec.name, finite, "must be a finite number")
         for name in ("steps", "top", "swaps"):
-            self._require(name, getattr(self, name) >= 1, "must be at least 1")
+            require_setting(self, name, getattr(self, name) >= 1, "must be at least 1")
         for name in ("lr", "start_temperature", "end_temperature"):
-            self._require(name, getattr(self, name) > 0, "must be greater than 0")
+            require_setting(self, name, getattr(self, name) > 0, "must be greater than 0")
         for name in ("weight_decay", "strength"):
-            self._require(name, getattr(self, name) >= 0, "must not be negative")
-        self._require("cycle", self.cycle >= 0 and self.cycle != 1, "must be 2 or more, or 0 for an epoch")
-        self._require("warmup", 0 <= self.warmup < 1, "must be at least 0 and below 1")
-        self._require("share", 0 < self.share < 1, "must be between 0 and 1")
-        self._require("patience", 0 < self.patience <= 1, "must be above 0 and at most 1")
+            require_setting(self, name, getattr(self, name) >= 0, "must not be negative")
+        require_setting(self, "cycle", self.cycle >= 0 and self.cycle != 1, "must be 2 or more, or 0 for an epoch")
+        require_setting(self, "warmup", 0 <= self.warmup < 1, "must be at least 0 and below 1")
+        require_setting(self, "share", 0 < self.share < 1, "must be between 0 and 1")
+        require_setting(self, "patience", 0 < self.patience <= 1, "must be above 0 and at most 1")
         require_one_of(self.weights, SAMPLINGS, f"weights={self.weights}")
         require_one_of(self.architecture, (SWAP, *SAMPLINGS), f"architecture={self.architecture}")
         if self.penalty:
@@ -107,10 +108,6 @@ class Settings:
     def as_dict(self) -> dict[str, object]:
         """With the stored names, which are part of the keys of records."""
         return {STORED.get(name, name): value for name, value in asdict(self).items()}
-
-    def _require(self, name: str, holds: bool, rule: str) -> None:
-        if not holds:
-            raise UserError(f"{name}={getattr(self, name)}: {rule}.")
 
 
 #: Section 2.2 of arXiv:2009.04534, for weights trained by the recipe `par-search`. The paper does not give the

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.core.errors import UserError, require_known, require_one_of
+from plait.core.errors import UserError, require_known, require_one_of, require_setting
 from plait.core.registry import Entry, Table, current_names, kinds_of
 from plait.core.result import StoredResult
 from plait.model.architecture import Architecture, architecture
@@ -132,16 +132,16 @@ class Recipe:
             elif choices:
                 require_one_of(value, choices, f"{spec.name}={value}")
         for name in ("batch", "seq_len", "gradient_accumulation"):
-            _require(getattr(self, name) >= 1, name, self, "must be at least 1")
+            require_setting(self, name, getattr(self, name) >= 1, "must be at least 1")
         if self.batch * self.seq_len > MOST_TOKENS:
             raise UserError(f"a step of {self.batch} × {self.seq_len} tokens fits no machine; make the batch smaller.")
         for name in ("lr", "eps"):
-            _require(getattr(self, name) > 0, name, self, "must be greater than 0")
+            require_setting(self, name, getattr(self, name) > 0, "must be greater than 0")
         for name in ("warmup", "weight_decay", "clip", "memory"):
-            _require(getattr(self, name) >= 0, name, self, "must not be negative")
-        _require(0 < self.decay <= 1, "decay", self, "must be above 0 and at most 1")
+            require_setting(self, name, getattr(self, name) >= 0, "must not be negative")
+        require_setting(self, "decay", 0 < self.decay <= 1, "must be above 0 and at most 1")
         for name in ("min_lr_ratio", "momentum", "beta1", "beta2", "dropout", "attn_dropout", "mask_share"):
-            _require(0 <= getattr(self, name) < 1, name, self, "must be at least 0 and below 1")
+            require_setting(self, name, 0 <= getattr(self, name) < 1, "must be at least 0 and below 1")
 
     def with_values(self, values: Mapping[str, Any]) -> Recipe:
         """This recipe with some keys set; unknown ones are refused."""
@@ -160,11 +160,6 @@ class Recipe:
         if self.optimizer != "muon":
             del values["momentum"]
         return values
-
-
-def _require(holds: bool, name: str, recipe: Recipe, rule: str) -> None:
-    if not holds:
-        raise UserError(f"{name}={getattr(recipe, name)}: {rule}.")
 
 
 def warmup_steps(recipe: Recipe, steps: int) -> int:
@@ -251,8 +246,7 @@ class Job:
                 f"the model has vocab={self.arch.header.vocab}, but {self.corpus.name} has {vocab} tokens{mask}; "
                 f"write vocab={needed} or leave it out."
             )
-        if self.validation_tokens < 1:
-            raise UserError(f"validation_tokens={self.validation_tokens}: must be at least 1.")
+        require_setting(self, "validation_tokens", self.validation_tokens >= 1, "must be at least 1")
         header, length = self.arch.header, self.recipe.seq_len
         if header.pos == "learned" and length > header.max_len and not self.recipe.memory:
             raise UserError(
