@@ -225,6 +225,12 @@ def test_a_race_within_the_warm_up_calls_nobody_better() -> None:
     assert max(longer.foresight.rows[-1].p_best.values()) > 0.5
 
 
+def test_rates_that_are_given_are_kept() -> None:
+    given = dict.fromkeys(CURVES, 1e-4)
+    found = race(contenders(), 1e6, Pool(), Path("nowhere"), speed=dict.fromkeys(CURVES, 1e-5), limit=0.4, rates=given)  # type: ignore[arg-type]
+    assert found.rates == given
+
+
 def test_the_same_again() -> None:
     one, other = Pool(), Pool()
     assert held(one, 1e6).decision.train == held(other, 1e6).decision.train

@@ -170,10 +170,12 @@ def race(
     speed: Mapping[str, float],
     seconds: float | None = None,
     limit: float = 0.1,
+    rates: Mapping[str, float] | None = None,
     on_stage: OnStage = lambda stage, share: None,
 ) -> Raced:
     """Race to `target` tokens at `limit` times the cost of training all candidates to it, or, if `seconds` is given,
-    within that time. `speed`: seconds per token of each candidate, from `speeds`."""
+    within that time. `speed`: seconds per token of each candidate, from `speeds`. If `rates` is given, there is no rate
+    search."""
     if not contenders:
         raise UserError("a race needs a candidate.")
     began, course, rungs = time.perf_counter(), pool.course, rungs_to(target, pool.course)
@@ -182,7 +184,10 @@ def race(
         whole = sum(speed[c.name] for c in contenders) * rungs[-1] * course.tokens_per_step
         limit = max(0.0, seconds * pool.workers / SLACK - scoring) / whole
     race_ = _Race(list(contenders), rungs, speed, limit, pool, runs, on_stage, timed=seconds is not None)
-    race_.search_rates()
+    if rates is not None:
+        race_.rates = dict(rates)
+    else:
+        race_.search_rates()
     race_.screen()
     decision = race_.run()
     return Raced(
