@@ -78,7 +78,7 @@ def retrain(
     from plait.studies.placement import retrain as train_again
 
     rows = [*document["front"], *(seed for seed in document["seeds"] if seed["spec"])]
-    specs = list(dict.fromkeys(row["spec"] for row in rows))
+    specs = [row["spec"] for row in rows]
     if not specs:
         return
     trained = train_again(specs, job, steps, store, runs, seeds=seeds, on_progress=on_progress)

@@ -297,7 +297,7 @@ def retrain(
     on_progress: OnProgress = ignore,
 ) -> Retrained:
     """Train every spec from scratch for `steps` steps on the search's data, once per seed; the held-out losses."""
-    losses: dict[str, list[float]] = {}
+    specs, losses = list(dict.fromkeys(specs)), {}
     for done, spec in enumerate(specs):
         job = Job(architecture(spec), supernet.corpus, supernet.recipe, Budget(steps), 0, supernet.precision)
         report = partial_progress(on_progress, "training from scratch", done, len(specs))
