@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from plait.api.analyse_table import Analysis
 from plait.api.front import LATEST, restored_search
-from plait.core.errors import UserError, require_known
+from plait.core.errors import UserError
 from plait.core.files import read_json, write_text
+from plait.core.registry import require_known
 from plait.records import Store
 from plait.records.store import opened_store
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.core import defaults
-from plait.core.errors import UserError, require_one_of
+from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
+from plait.core.registry import require_one_of
 from plait.core.result import Result
 from plait.core.units import parse_duration
 from plait.model.architecture import Architecture, load_mixers, require_sound

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.open_run import OpenRun, run_of
-from plait.core.errors import UserError, require_one_of
+from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
+from plait.core.registry import require_one_of
 from plait.core.result import Result
 from plait.model.architecture import load_mixers
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from plait.api.search import FrontResult, shapes
 from plait.core import defaults
-from plait.core.errors import UserError, require_one_of
+from plait.core.errors import UserError
 from plait.core.files import write_text
 from plait.core.progress import OnProgress, ignore
+from plait.core.registry import require_one_of
 from plait.core.result import Result
 from plait.device.quantities import in_rows
 from plait.model.architecture import load_mixers

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from plait import __version__
 from plait.api.listing import listing
-from plait.core.errors import UserError, require_known
+from plait.core.errors import UserError
+from plait.core.registry import require_known
 from plait.core.result import Result
 
 PYPROJECT = """\

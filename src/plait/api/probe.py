@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plait.core import defaults
-from plait.core.errors import UserError, require_known, require_one_of
+from plait.core.errors import UserError
+from plait.core.registry import require_known, require_one_of
 from plait.core.result import Result
 from plait.core.units import parse_duration
 from plait.model.architecture import Architecture, load_mixers, require_sound

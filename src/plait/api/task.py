@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.core.errors import UserError, require_known
+from plait.core.errors import UserError
+from plait.core.registry import require_known
 from plait.core.result import Result
 
 if TYPE_CHECKING:

@@ -15,19 +15,19 @@ A table is an explicit dictionary, so that every name can be found in the source
 makes `from plait.device import Predictor` import `plait.device.predictor` on first use.
 
 Where a name is expected, users may give their own file instead (`split_path`). Settings are written key=value and
-converted to the types of the dataclass's fields: for an unknown key the message suggests the nearest one, for a wrong
-value it states what is allowed.
+converted to the types of the dataclass's fields. An unknown name is refused with the nearest known one
+(`require_known`), a wrong value with what is allowed (`require_one_of`, `require_setting`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from plait.core.errors import UserError, did_you_mean, require_known
+from plait.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -296,3 +296,24 @@ def read_pairs(texts: Sequence[str], option: str, of: Any) -> dict[str, Any]:
         except (ValueError, KeyError):
             raise UserError(f"{option} {text}: {key} takes {_TAKES[kinds[key]]}.") from None
     return values
+
+
+def require_known(name: str, known: Iterable[str], wrong: str, others: str = "") -> None:
+    """Raise a `UserError` unless the name is known: "unknown split 'tset'. Did you mean 'test'? Known: train, test." is
+    that of `wrong` "unknown split". `others`: what else is allowed, as a phrase after the list."""
+    names = list(known)
+    if name not in names:
+        listed = f"Known: {', '.join(names)}{others}." if names else "It has none."
+        raise UserError(f"{wrong} '{name}'.{did_you_mean(name, names)} {listed}")
+
+
+def require_setting(of: object, name: str, holds: bool, rule: str) -> None:
+    """Raise a `UserError` unless the setting `name` of an object keeps its rule: "lr=0: must be greater than 0."."""
+    if not holds:
+        raise UserError(f"{name}={getattr(of, name)}: {rule}.")
+
+
+def require_one_of(value: object, allowed: Iterable[str], given: str) -> None:
+    """Raise a `UserError` unless the value is one of these. `given`: the option with its value, as in messages."""
+    if value not in (choices := tuple(allowed)):
+        raise UserError(f"{given}: must be one of {', '.join(choices)}.{did_you_mean(str(value), choices)}")

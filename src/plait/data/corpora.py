@@ -15,9 +15,9 @@ from typing import Any, final
 
 import numpy as np
 
-from plait.core.errors import UserError, did_you_mean, require_known
+from plait.core.errors import UserError, did_you_mean
 from plait.core.progress import OnProgress
-from plait.core.registry import Entry, Table, load_attribute
+from plait.core.registry import Entry, Table, load_attribute, require_known
 from plait.data.sources import SPLITS, TextSource, TokenSource
 from plait.data.tokenizers import Tokenizer
 

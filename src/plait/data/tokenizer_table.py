@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from plait.core.errors import UserError, did_you_mean, require_known
+from plait.core.errors import UserError, did_you_mean
 from plait.core.files import read_object
-from plait.core.registry import Entry, Table, load_attribute
+from plait.core.registry import Entry, Table, load_attribute, require_known
 from plait.data.tokenizers import OWN_FILE, OWN_VERSION, OwnTokenizer, Tokenizer
 
 

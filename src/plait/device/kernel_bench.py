@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.core.errors import require_known
+from plait.core.registry import require_known
 from plait.ops.attention import attention, attention_at, attention_reference
 from plait.ops.channel_delta import channel_delta
 from plait.ops.delta import delta, delta_reference

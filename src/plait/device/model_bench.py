@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plait.core.errors import UserError, require_known
+from plait.core.errors import UserError
+from plait.core.registry import require_known
 from plait.mixers.attn import AttnOptions
 from plait.mixers.mlp import SwigluOptions
 from plait.model import build

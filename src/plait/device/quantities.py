@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from plait.core.errors import UserError, did_you_mean, require_one_of, require_setting
-from plait.core.registry import Declared, Entry, Table, load_attribute
+from plait.core.errors import UserError, did_you_mean
+from plait.core.registry import Declared, Entry, Table, load_attribute, require_one_of, require_setting
 from plait.core.units import UNITS, with_unit
 
 if TYPE_CHECKING:

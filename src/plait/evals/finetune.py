@@ -21,9 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.core.errors import UserError, require_known
+from plait.core.errors import UserError
 from plait.core.files import read_object, understood, unsealed, writing
 from plait.core.progress import OnProgress
+from plait.core.registry import require_known
 from plait.data.tokenizers import boundary_token
 from plait.evals.evaluation import weights_hash
 from plait.evals.finetune_loop import Plan, Row, TunedModel, in_order, tune

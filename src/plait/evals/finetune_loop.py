@@ -22,9 +22,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from plait.core.errors import UserError, require_setting
+from plait.core.errors import UserError
 from plait.core.files import understood
 from plait.core.progress import OnCount, Stopped, stop_signals
+from plait.core.registry import require_setting
 from plait.model.language_model import Encoder, LanguageModel
 from plait.training.checkpoint import newest_checkpoint, save_checkpoint
 from plait.training.distributed import Processes

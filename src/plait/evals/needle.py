@@ -25,8 +25,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plait.core.errors import UserError, require_one_of
+from plait.core.errors import UserError
 from plait.core.progress import OnCount, silent
+from plait.core.registry import require_one_of
 from plait.core.units import percent
 from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.losses import check_length, rows_at_once

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plait.core.errors import UserError, require_known
-from plait.core.registry import names
+from plait.core.errors import UserError
+from plait.core.registry import names, require_known
 from plait.core.units import listed
 from plait.evals.evaluation import Subject
 from plait.evals.long_context import LongContextEvaluation

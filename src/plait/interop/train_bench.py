@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from plait.core.errors import UserError, require_one_of
+from plait.core.errors import UserError
+from plait.core.registry import require_one_of
 from plait.interop.fla_models import PeerTraining
 from plait.model import model_cost
 from plait.model.architecture import architecture

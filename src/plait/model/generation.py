@@ -26,7 +26,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from plait.core.errors import UserError, require_setting
+from plait.core.errors import UserError
+from plait.core.registry import require_setting
 from plait.model.backbone import Backbone, ModelState
 from plait.model.decoding import Decoder, decodes
 from plait.model.forgetting_cache import Dropped, check_forget, drop_forgotten

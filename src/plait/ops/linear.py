@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.core.errors import require_known
+from plait.core.registry import require_known
 from plait.ops.gla import chunk_length, empty_state, gla, gla_path, join_chunks, split_chunks
 from plait.ops.paths import full_precision, took
 

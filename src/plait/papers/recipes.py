@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plait.core.errors import require_known
+from plait.core.registry import require_known
 from plait.papers.fox.presets import SIZES, TABLE_5
 from plait.papers.mad.scaling_presets import TABLE_C2
 from plait.training.recipe import Recipe

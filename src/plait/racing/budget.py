@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from plait.core.errors import UserError, require_one_of
+from plait.core.errors import UserError
+from plait.core.registry import require_one_of
 from plait.core.units import duration
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course

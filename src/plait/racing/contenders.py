@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from plait.core.errors import UserError, require_one_of
-from plait.core.registry import split_path
+from plait.core.errors import UserError
+from plait.core.registry import require_one_of, split_path
 from plait.mixers.table import names
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import decoder_params, model_cost, total_state

@@ -19,8 +19,9 @@ from functools import cached_property
 from typing import Any
 
 from plait.analysis.table import Table
-from plait.core.errors import UserError, require_known
+from plait.core.errors import UserError
 from plait.core.files import loads
+from plait.core.registry import require_known
 from plait.model.architecture import architecture
 from plait.model.cost import ModelCost, model_cost
 

@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from plait.core.errors import UserError, did_you_mean, require_known
-from plait.core.registry import Entry, Table, accept_subclass, split_path
+from plait.core.errors import UserError, did_you_mean
+from plait.core.registry import Entry, Table, accept_subclass, require_known, split_path
 from plait.core.user_files import class_from_file
 from plait.model.user_mixers import load_mixer
 from plait.space.declaration import Declaration, split_list

@@ -17,7 +17,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from plait.core.errors import UserError, require_known
+from plait.core.errors import UserError
+from plait.core.registry import require_known
 
 if TYPE_CHECKING:
     from plait.spec.nodes import Layer

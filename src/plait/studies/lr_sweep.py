@@ -21,9 +21,10 @@ import torch
 
 from plait.algorithms.proxies import Windows
 from plait.analysis.learning_rate import LearningRateStudy, learning_rate_study
-from plait.core.errors import UserError, require_setting
+from plait.core.errors import UserError
 from plait.core.files import finite
 from plait.core.progress import OnProgress, ignore, partial_progress
+from plait.core.registry import require_setting
 from plait.core.units import percent
 from plait.data import Corpus
 from plait.model.architecture import Architecture

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from plait.analysis.comparisons import AspectStudy, aspect_study
 from plait.analysis.paired import NOT_DISTINGUISHABLE, Compared, compare_losses
-from plait.core.errors import UserError, require_setting
+from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore, partial_progress
+from plait.core.registry import require_setting
 from plait.core.units import percent
 from plait.data import Corpus
 from plait.device.measurements import Measurements, noisy, values

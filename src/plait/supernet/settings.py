@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from plait.core.errors import UserError, require_known, require_one_of, require_setting
-from plait.core.registry import kinds_of
+from plait.core.errors import UserError
+from plait.core.registry import kinds_of, require_known, require_one_of, require_setting
 from plait.data import Corpus
 from plait.device.quantities import PEAK, quantities
 from plait.mixers.options import MixerOptions

@@ -17,7 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from plait.core.errors import UserError, require_one_of
+from plait.core.errors import UserError
+from plait.core.registry import require_one_of
 
 
 def usable(device: str) -> str:

@@ -23,8 +23,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.core.errors import UserError, require_known, require_one_of, require_setting
-from plait.core.registry import Entry, Table, current_names, kinds_of
+from plait.core.errors import UserError
+from plait.core.registry import Entry, Table, current_names, kinds_of, require_known, require_one_of, require_setting
 from plait.core.result import StoredResult
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import ModelCost, model_cost
