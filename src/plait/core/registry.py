@@ -22,7 +22,7 @@ converted to the types of the dataclass's fields. An unknown name is refused wit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -265,6 +265,14 @@ def current_names(values: Mapping[str, Any], of: Any) -> dict[str, Any]:
     """The same with former names of fields (the field's metadata `formerly`) replaced by their current names."""
     names = {spec.metadata["formerly"]: spec.name for spec in fields(of) if spec.metadata.get("formerly")}
     return {names.get(key, key): value for key, value in values.items()}
+
+
+def with_fields(of: Thing, values: Mapping[str, Any], wrong: str) -> Thing:
+    """A dataclass with some fields set, by their current or former names; unknown ones are refused."""
+    values = current_names(values, of)
+    for name in values:
+        require_known(name, kinds_of(of), wrong)
+    return replace(of, **values)  # type: ignore[type-var]
 
 
 def read_values(

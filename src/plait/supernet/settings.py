@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError
-from plait.core.registry import kinds_of, require_known, require_one_of, require_setting
+from plait.core.registry import require_one_of, require_setting, with_fields
 from plait.data import Corpus
 from plait.device.quantities import PEAK, quantities
 from plait.mixers.options import MixerOptions
@@ -37,8 +37,6 @@ SWAP = "swap"
 PENALTIES = tuple(
     quantity.name for quantity in quantities() if quantity.predicted != PEAK
 )  # quantities that are sums over layers
-#: Field → its name in stored results and in earlier releases, which `with_values` accepts as well.
-STORED = {"warmup": "frozen", "start_temperature": "hot", "end_temperature": "cold"}
 
 
 @dataclass(frozen=True)
@@ -61,13 +59,13 @@ class Settings:
     """
 
     steps: int = 2000
-    warmup: float = 0.25
+    warmup: float = field(default=0.25, metadata={"formerly": "frozen"})
     share: float = 0.2
     cycle: int = 10
     lr: float = 0.1
     weight_decay: float = 5e-4
-    start_temperature: float = 2.0
-    end_temperature: float = 0.2
+    start_temperature: float = field(default=2.0, metadata={"formerly": "hot"})
+    end_temperature: float = field(default=0.2, metadata={"formerly": "cold"})
     weights: str = "path"
     architecture: str = SWAP
     swaps: int = 4
@@ -98,16 +96,11 @@ class Settings:
 
     def with_values(self, values: Mapping[str, Any]) -> Settings:
         """These settings with some changed; unknown ones are refused."""
-        named = {
-            next((new for new, old in STORED.items() if old == name), name): value for name, value in values.items()
-        }
-        for name in named:
-            require_known(name, kinds_of(self), "a supernet has no setting")
-        return replace(self, **named)
+        return with_fields(self, values, "a supernet has no setting")
 
     def as_dict(self) -> dict[str, object]:
-        """With the stored names, which are part of the keys of records."""
-        return {STORED.get(name, name): value for name, value in asdict(self).items()}
+        """With the former names, which are part of the keys of records."""
+        return {spec.metadata.get("formerly", spec.name): getattr(self, spec.name) for spec in fields(self)}
 
 
 #: Section 2.2 of arXiv:2009.04534, for weights trained by the recipe `par-search`. The paper does not give the

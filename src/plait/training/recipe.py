@@ -19,12 +19,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError
-from plait.core.registry import Entry, Table, current_names, kinds_of, require_known, require_one_of, require_setting
+from plait.core.registry import Entry, Table, require_one_of, require_setting, with_fields
 from plait.core.result import StoredResult
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import ModelCost, model_cost
@@ -145,10 +145,7 @@ class Recipe:
 
     def with_values(self, values: Mapping[str, Any]) -> Recipe:
         """This recipe with some keys set; unknown ones are refused."""
-        values = current_names(values, self)
-        for name in values:
-            require_known(name, kinds_of(self), "a recipe has no key")
-        return replace(self, **values)
+        return with_fields(self, values, "a recipe has no key")
 
     def as_dict(self) -> dict[str, object]:
         values = {**asdict(self), "no_weight_decay": list(self.no_weight_decay)}
