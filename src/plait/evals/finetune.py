@@ -211,8 +211,8 @@ def finetune(
         "data": _digest(find_files(folder) if plain == "squad" else sorted(folder.glob("*.tsv"))),
     }
     runs = [
-        _kept({**config, "plan": dataclasses.asdict(one)}, keep, partial(once, model, tokenizer, one, progress))
-        for one in plans
+        _kept({**config, "plan": dataclasses.asdict(seeded)}, keep, partial(once, model, tokenizer, seeded, progress))
+        for seeded in plans
     ]
     best = max(runs, key=lambda run: run.score)
     return {
