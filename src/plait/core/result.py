@@ -167,7 +167,9 @@ class Result:
 
     def save_svg(self, path: str | Path) -> None:
         """Write the chart to a file."""
-        write_text(path, self.figure())
+        if not (chart := self.figure()):
+            raise UserError(f"{path}: a {type(self).__name__} has no chart.")
+        write_text(path, chart)
 
     def __str__(self) -> str:
         """What `print` shows: the headline and the table, as plain text."""
