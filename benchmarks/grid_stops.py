@@ -1,15 +1,14 @@
-"""Would a run of the probe's grid that is stopped for being behind have won in the end? And what does it change to stop
-runs whose accuracy no longer rises (`plait probe --full --patience`)? Both rules, replayed on learning curves.
+"""What do rules that stop runs of the probe's grid early change? Successive halving, as `plait probe --full` has it,
+and `--patience`, replayed on the learning curves of trainings that went on.
 
-    python benchmarks/grid_stops.py RECORDS.jsonl [--cut RECORDS.jsonl] [--out PAGE.md] [--stopped STOPPED.jsonl]
+    python benchmarks/grid_stops.py RECORDS.jsonl [RECORDS.jsonl …] [--with-patience RECORDS.jsonl]
+        [--small RECORDS.jsonl [--train gla mamba …]] [--out PAGE.md]
 
-RECORDS are the records of settings whose runs were not stopped by the rule (a line of JSON each, as
-`benchmarks/probe_sittings.py --records` writes them); `--cut` adds settings trained with the protocol's own rule, on
-which stricter ones can be replayed. For every fraction of the steps and every margin: in how many settings the run
-that won would have been stopped, how much accuracy on the validation split that would have cost, and which part of the
-optimizer steps the rule saves (of the complete settings). For every patience: how the scores of all settings change,
-and how many steps are left. `--stopped` writes the records as the protocol's own rule leaves them, under the keys that
-`plait probe --full` looks for; a stopped run then has no score on the test split, which nobody computed at that step.
+RECORDS are settings of the full protocol (a line of JSON each, as `benchmarks/probe_sittings.py --records` writes
+them); of a setting that several files have, the first counts. The rules are the product's own
+(`plait.training.ensemble_plan.Plan.stops`). `--with-patience` adds what was measured: the scores of settings trained
+with `--patience`. `--small` adds small settings of other mixers; `--train` trains them first, on this machine's CPU, in
+half an hour.
 """
 
 from __future__ import annotations
@@ -17,190 +16,215 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from plait.probing.protocol import BEHIND, EPOCHS
-from plait.probing.trial import KIND
-from plait.records import record_key
+from plait.probing.plan import with_seeds
+from plait.probing.protocol import EPOCHS, HALVING, candidates, quick
+from plait.probing.run import Machine, run_all
+from plait.records import open_store
+from plait.spec import parse
+from plait.training.ensemble_plan import RUNNING, Plan, Replica, ReplicaRecord
+from plait.workers.pool import Place
 
-FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5)
-MARGINS = (0.1, 0.2, 0.3)
+Schedule = tuple[tuple[float, int], ...]
+SCHEDULES: tuple[Schedule, ...] = (
+    ((0.5, 3),), HALVING, ((0.5, 2),), ((0.4, 4), (0.6, 2), (0.8, 1)), ((0.4, 3),), ((0.4, 2),),
+    ((0.3, 4), (0.5, 2), (0.75, 1)), ((0.3, 3), (0.45, 2), (0.6, 1)), ((0.3, 3), (0.5, 1)), ((0.2, 2), (0.25, 1)),
+)  # fmt: skip
 PATIENCES = (10, 20, 40, 60)  # epochs
+QUICK_RATES = tuple((rate, decay) for rate in (6e-4, 3e-3, 6e-3) for decay in (0.0, 0.1))
+Row = tuple[int, float, float]  # step, accuracy and loss on the validation split
+
+
+class Outcome(NamedTuple):
+    """Of a setting with a rule: accuracy of the best run and steps of all. None if that is not known: the rule stops
+    the run that solved the setting and so ended the others; or, on the test split, the best run before its end."""
+
+    validation: float | None
+    test: float | None
+    steps: int
 
 
 @dataclass(frozen=True)
 class Curves:
-    """Validation accuracies of all runs of a setting's grid, by step; −∞ where a run had stopped."""
+    """The learning curves of a setting's runs, and the number of steps of one that nothing stops."""
 
+    architecture: str
     name: str
-    planned: int  # steps
-    accuracy: Mapping[int, Sequence[float]]
-    chosen: int
-    complete: bool = True  # no run was stopped for being behind
+    planned: int
+    runs: tuple[tuple[Row, ...], ...]
+    tests: tuple[float | None, ...]  # accuracy of every run at its end
+    score: float = 0.0  # that of the setting
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Curves:
-        task, replicas = record["config"]["task"], record["result"]["replicas"]
-        curves = [{step: accuracy for step, accuracy, _ in replica["validation"]} for replica in replicas]
-        accuracy = {step: [curve.get(step, -math.inf) for curve in curves] for step in max(curves, key=len)}
-        name = f"{task['task']}, {task['length']} tokens, vocabulary {task['vocab']}, {task['train_size']:,} examples"
-        complete = all(replica["stopped"] != "behind" for replica in replicas)
-        planned, chosen = record["config"]["training"]["steps"], record["result"]["seeds"][0]["chosen"]
-        return cls(name, planned, accuracy, chosen, complete)
+        task, result = record["config"]["task"], record["result"]
+        others = [f"{key} {value}" for key, value in task.items() if key not in ("task", "variant")]
+        name = ", ".join([task["task"], *others])
+        runs = tuple(
+            tuple(tuple(math.nan if x is None else x for x in row) for row in replica["validation"])
+            for replica in result["replicas"]
+        )
+        tests = tuple(replica["test"] and replica["test"][0] for replica in result["replicas"])
+        steps = record["config"]["training"]["steps"]
+        return cls(record["config"]["spec"], name, steps, runs, tests, result["accuracy"])
+
+    def replayed(self, halving: Schedule = (), patience: int = 0) -> Outcome:
+        """`patience` in epochs."""
+        plan = Plan(self.planned, solved=math.inf, halving=halving, patience=self.planned * patience // EPOCHS)
+        records = [ReplicaRecord(Replica(0.0, 0.0, i)) for i in range(len(self.runs))]
+        curves = [{step: rest for step, *rest in run} for run in self.runs]
+        for step in sorted(set().union(*curves)):
+            for record, curve in zip(records, curves, strict=True):
+                if record.stopped == RUNNING and step in curve:
+                    record.add(step, 0.0, *curve[step])
+                elif record.stopped == RUNNING:
+                    record.stopped = "behind"  # as it did when it was trained
+            if step < self.ended:
+                for i, reason in plan.stops(records).items():
+                    records[i].stopped = reason
+        steps = sum(record.steps for record in records)
+        ender = max(range(len(records)), key=lambda i: self.runs[i][-1][:2])
+        if self.ended < self.planned and records[ender].stopped != RUNNING:
+            return Outcome(None, None, steps)
+        ahead = [i for i, record in enumerate(records) if record.stopped != "behind"] or range(len(records))
+        chosen = max(ahead, key=lambda i: (records[i].accuracy, -records[i].validation[-1][2]))
+        whole = records[chosen].steps == self.runs[chosen][-1][0]
+        return Outcome(records[chosen].accuracy, self.tests[chosen] if whole else None, steps)
 
     @property
     def ended(self) -> int:
-        return max(self.accuracy)
-
-    def stops(self, fraction: float, margin: float) -> dict[int, int]:
-        """The runs that the rule stops, and at which step."""
-        stopped: dict[int, int] = {}
-        for step, accuracies in self.accuracy.items():
-            running = [i for i in range(len(accuracies)) if i not in stopped]
-            if step >= fraction * self.planned and step < self.ended:
-                best = max(accuracies[i] for i in running)
-                stopped |= {i: step for i in running if accuracies[i] < best - margin}
-        return stopped
-
-    def lost(self, stopped: Mapping[int, int]) -> float:
-        """How much lower the final validation accuracy of the best run is without those that were stopped."""
-        final = self.accuracy[self.ended]
-        return max(final) - max(accuracy for i, accuracy in enumerate(final) if i not in stopped)
-
-    def saved(self, stopped: Mapping[int, int]) -> int:
-        return sum(self.ended - step for step in stopped.values())
-
-    @property
-    def trained(self) -> int:
-        return self.ended * len(self.accuracy[self.ended])
-
-    def runs(self) -> list[list[tuple[int, float]]]:
-        """Steps and validation accuracies of every run, up to its stop."""
-        count = len(self.accuracy[self.ended])
-        return [[(step, row[i]) for step, row in self.accuracy.items() if row[i] > -math.inf] for i in range(count)]
-
-    def with_patience(self, epochs: int) -> tuple[float, int] | None:
-        """The best final accuracy, and the steps of all runs, if runs also stop whose accuracy has not risen for so
-        many epochs; None if the run stops that solved the setting and ended the others, which would have gone on."""
-        patience = self.planned * epochs // EPOCHS
-        score, steps = -math.inf, 0
-        for i, run in enumerate(self.runs()):
-            best, last = max(run[:1]), run[-1]
-            for step, accuracy in run:
-                if accuracy > best[1]:
-                    best = step, accuracy
-                elif step - best[0] >= patience:
-                    last = step, accuracy
-                    break
-            if last != run[-1] and i == self.chosen and self.ended < self.planned:
-                return None
-            score, steps = max(score, last[1]), steps + last[0]
-        return score, steps
+        return max(run[-1][0] for run in self.runs)
 
 
-def patience_table(settings: Sequence[Curves]) -> list[str]:
-    lines = [
+def table_row(name: str, settings: Sequence[Curves], halving: Schedule, patience: int = 0) -> str:
+    """Of halving the change is that on the test split; patience stops runs where nobody scored them on it."""
+    split = "validation" if patience else "test"
+    outcomes = [(curves.replayed(), curves.replayed(halving, patience)) for curves in settings]
+    judged = [pair for pair in outcomes if None not in (getattr(pair[0], split), getattr(pair[1], split))]
+    changes = [getattr(ruled, split) - getattr(plain, split) for plain, ruled in judged]
+    left = sum(ruled.steps for _, ruled in judged) / sum(plain.steps for plain, _ in judged)
+    lower, higher = sum(x < -0.01 for x in changes), sum(x > 0.01 for x in changes)
+    return (
+        f"| {name} | {100 * left:.0f} % | {sum(changes) / len(changes):+.4f} | {min(changes):+.3f} | "
+        f"{max(changes):+.3f} | {lower} and {higher} of {len(judged)} |"
+    )
+
+
+def small_table(settings: Sequence[Curves], head: str) -> list[str]:
+    mixers = ", ".join(dict.fromkeys(parse(curves.architecture).layers[0].name for curves in settings))
+    return [
+        f"The same on {len(settings)} settings of the quick protocol, on a CPU: {mixers}; six runs each.",
         "",
-        "`--patience`: a run also stops whose validation accuracy has not risen for so many epochs, an option of the",
-        "authors' code, too (which evaluates after every epoch; this protocol after every tenth, late in a training).",
-        f"What it changes on the validation split, in {len(settings)} settings as the protocol's own rule leaves them:",
-        "",
-        "| patience, epochs | steps left | change of the score: mean | lowest | highest | lower by more than 0.01 |",
+        f"| runs {head}",
         "|-|-|-|-|-|-|",
+        *(table_row(schedule_text(schedule), settings, schedule) for schedule in SCHEDULES),
+        "",
     ]
-    for epochs in PATIENCES:
-        judged = [(curves, outcome) for curves in settings if (outcome := curves.with_patience(epochs)) is not None]
-        before = [sum(run[-1][0] for run in curves.runs()) for curves, _ in judged]
-        changes = [outcome[0] - max(curves.accuracy[curves.ended]) for curves, outcome in judged]
-        left = sum(outcome[1] for _, outcome in judged) / sum(before)
-        lower = sum(change < -0.01 for change in changes)
-        lines.append(
-            f"| {epochs} | {100 * left:.0f} % | {sum(changes) / len(changes):+.3f} | {min(changes):+.3f} | "
-            f"{max(changes):+.3f} | {lower} of {len(judged)} |"
-        )
-    return [*lines, "", "Scores rise where a run learns its examples by heart after it has learnt the task."]
 
 
-def page(settings: Sequence[Curves]) -> str:
-    complete = [curves for curves in settings if curves.complete]
-    early = len([curves for curves in complete if curves.ended < min(FRACTIONS) * curves.planned])
+def schedule_text(schedule: Schedule) -> str:
+    text = ", ".join(f"{runs} from {100 * share:g} % on" for share, runs in schedule)
+    return f"**{text}** (the protocol's)" if schedule == HALVING else text
+
+
+def measured(without: Iterable[Curves], patient: Iterable[Curves]) -> list[str]:
+    """What scores trained with patience are, beside those without."""
+    before = {curves.name: curves for curves in without}
+    pairs = [(before[curves.name], curves) for curves in patient if curves.name in before]
+    pairs.sort(key=lambda pair: pair[1].score - pair[0].score)
+    changes = [after.score - plain.score for plain, after in pairs]
     lines = [
-        "# Runs of the probe's grid that are stopped because they are behind, replayed on complete curves",
+        f"Measured, not replayed: {len(pairs)} settings trained with `--patience 20` and without, on the test split:",
+        f"{sum(changes) / len(changes):+.3f} on average. Changes of more than 0.01:",
         "",
-        f"{len(complete)} settings of the full MAD protocol, attention and SwiGLU, six runs each, in which no run was",
-        f"stopped for being behind ({early} were solved before a tenth of their steps, where no rule applies), and",
-        f"{len(settings) - len(complete)} that were trained with the protocol's rule, on which rules at least as",
-        "strict are replayed. `python benchmarks/grid_stops.py RECORDS.jsonl --cut RECORDS.jsonl --out PAGE.md`.",
-        "The rule: from a fraction of the steps on, a run stops whose validation accuracy is lower by more than a",
-        "margin than the best run's. A setting's score is that of its best run.",
-        "",
-        "| from this fraction on | margin | settings whose winner is stopped | accuracy lost at most | steps saved |",
-        "|-|-|-|-|-|",
+        "| setting | without | with | change |",
+        "|-|-|-|-|",
     ]
-    trained = sum(curves.trained for curves in complete)
-    for fraction in FRACTIONS:
-        for margin in MARGINS:
-            replayed = settings if fraction <= BEHIND[0] and margin <= BEHIND[1] else complete
-            stopped = [curves.stops(fraction, margin) for curves in replayed]
-            lost = [curves.lost(some) for curves, some in zip(replayed, stopped, strict=True)]
-            saved = sum(curves.saved(curves.stops(fraction, margin)) for curves in complete)
-            wrong = sum(curves.chosen in some for curves, some in zip(replayed, stopped, strict=True))
-            rule = (
-                f"| {fraction} | {margin} |" if (fraction, margin) != BEHIND else f"| **{fraction}** | **{margin}** |"
-            )
-            lines.append(f"{rule} {wrong} of {len(replayed)} | {max(lost):.3f} | {100 * saved / trained:.0f} % |")
-    lines += ["", f"The protocol's rule is {BEHIND[1]} from {BEHIND[0]} on.", *patience_table(settings)]
-    return "\n".join([*lines, ""])
+    return [
+        *lines,
+        *(
+            f"| {plain.name} | {plain.score:.3f} | {after.score:.3f} | {after.score - plain.score:+.3f} |"
+            for plain, after in pairs
+            if abs(after.score - plain.score) > 0.01
+        ),
+        "",
+    ]
 
 
-def as_stopped(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record that the protocol's rule would have left."""
-    training = {**record["config"]["training"], "behind": list(BEHIND)}
-    config = {**record["config"], "training": training}
-    stops = Curves.of(record).stops(*BEHIND)
-    seeds, replicas = record["result"]["seeds"], record["result"]["replicas"]
-    if seeds[0]["chosen"] in stops:
-        raise SystemExit(f"the winner of {Curves.of(record).name} would have been stopped: train that setting again")
-    cut = [_cut(replica, stops.get(i)) for i, replica in enumerate(replicas)]
-    return {
-        **record,
-        "key": record_key(KIND, config),
-        "config": config,
-        "result": {**record["result"], "replicas": cut},
-    }
+def page(settings: Sequence[Curves], patient: Sequence[Curves] = (), small: Sequence[Curves] = ()) -> str:
+    head = "| steps left | change of the score: mean | lowest | highest | lower, higher by more than 0.01 |"
+    lines = [
+        "# Runs of the probe's grid that stop early, replayed on learning curves",
+        "",
+        f"{len(settings)} settings of the full MAD protocol, attention and SwiGLU, six runs each; a run that solves",
+        "its setting ends the others. `python benchmarks/grid_stops.py RECORDS.jsonl …`. Left out is what a rule makes",
+        "unknown: its solver would have been stopped.",
+        "",
+        "**Successive halving**: from a fraction of the steps on, only so many runs go on, the best by validation",
+        "accuracy. The score is that of the best one on the test split.",
+        "",
+        f"| runs {head}",
+        "|-|-|-|-|-|-|",
+        *(table_row(schedule_text(schedule), settings, schedule) for schedule in SCHEDULES),
+        "",
+        *(small_table(small, head) if small else []),
+        "**`--patience`**, without halving: a run also stops whose accuracy has not risen for so many epochs, an",
+        "option of the authors' code (they evaluate after every epoch, this protocol after every tenth late), and not",
+        "in the first 30 % of the steps. The score is that on the validation split.",
+        "",
+        f"| epochs {head}",
+        "|-|-|-|-|-|-|",
+        *(table_row(str(epochs), settings, (), epochs) for epochs in PATIENCES),
+        "",
+        "Scores rise where a run learns its examples by heart after it has learnt the task.",
+        "",
+    ]
+    return "\n".join([*lines, *(measured(settings, patient) if patient else [])])
 
 
-def _cut(replica: Mapping[str, Any], step: int | None) -> dict[str, Any]:
-    if step is None:
-        return dict(replica)
-    short = {name: [row for row in replica[name] if row[0] <= step] for name in ("losses", "validation")}
-    return {**replica, "steps": step, "stopped": "behind", **short, "test": None}
+def train(mixers: Sequence[str], path: Path) -> None:
+    """Small settings of all tasks, with a grid of six and twenty evaluations, and no rule but that a solver ends the
+    others."""
+    from probe_sittings import write_records
+
+    protocol = quick()
+    settings = []
+    for setting in protocol.settings:
+        steps = setting.training.steps
+        settings.append(replace(setting, training=replace(
+            setting.training, grid=QUICK_RATES, eval_every=steps // 20, solved=0.999, first_ends=True)))  # fmt: skip
+    protocol = replace(protocol, settings=tuple(settings))
+    work = with_seeds(candidates(mixers, protocol, baselines=False), protocol, [1] * len(settings), "cpu")
+    with tempfile.TemporaryDirectory() as folder, open_store(f"sqlite:///{folder}/plait.db") as store:
+        run_all(work, store, Machine(Place.of("", 1, "cpu", None)), lambda progress: None)
+        write_records(work, store, path)
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def read(paths: Iterable[Path]) -> list[Curves]:
+    lines = [line for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
+    found = [Curves.of(json.loads(line)) for line in lines]
+    return list({(curves.architecture, curves.name): curves for curves in reversed(found)}.values())[::-1]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("records", type=Path)
-    parser.add_argument("--cut", type=Path, help="records that were trained with the protocol's rule")
-    parser.add_argument("--out", type=Path, help="write the table as a page")
-    parser.add_argument("--stopped", type=Path, help="write the records as the protocol's rule would have left them")
+    parser.add_argument("records", type=Path, nargs="+")
+    parser.add_argument("--with-patience", type=Path, nargs="*", default=[], help="settings trained with --patience")
+    parser.add_argument("--out", type=Path, help="write the page to this file")
+    parser.add_argument("--small", type=Path, nargs="*", default=[], help="small settings of other mixers")
+    parser.add_argument("--train", nargs="+", default=[], help="train those of these mixers first")
     asked = parser.parse_args()
-    records = _read(asked.records)
-    known = [record["config"]["task"] for record in records]
-    cut = _read(asked.cut) if asked.cut is not None else []
-    text = page([Curves.of(x) for x in [*records, *(x for x in cut if x["config"]["task"] not in known)]])
+    if asked.train:
+        train(asked.train, asked.small[0])
+    text = page(read(asked.records), read(asked.with_patience), read(asked.small))
     print(text)
     if asked.out is not None:
         asked.out.write_text(text, encoding="utf-8")
-    if asked.stopped is not None:
-        lines = [json.dumps(as_stopped(record)) for record in records]
-        asked.stopped.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
 if __name__ == "__main__":

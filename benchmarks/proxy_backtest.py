@@ -24,12 +24,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 from backtest import NEAR, RESULTS, Asked, Backtest, Replayed, summary, without_names
+from truth_tables import read_tables
 from verdict_page import section
 
 from plait.analysis.curve_library import Known, library
 from plait.analysis.curve_screening import WORTH as PLACED
 from plait.analysis.curve_screening import ScreenedKnown, ScreenedLibrary, Screenings
-from plait.analysis.curve_table import CurveTable, read_tables
+from plait.analysis.curve_table import CurveTable
 from plait.analysis.pareto import Floats
 from plait.analysis.race_policy import replay
 from plait.analysis.rank import spearman

@@ -46,16 +46,16 @@ from backtest import (
 from curve_calibration import learn_width
 from screenings import Screened, read_screenings
 from simulated_curves import simulate_table
+from truth_tables import library_document, read_tables
 from verdict_page import OTHERS, kept_out, page
 
 from plait.analysis.curve_library import library
 from plait.analysis.curve_screening import ScreenedLibrary
-from plait.analysis.curve_table import CurveTable, read_tables
+from plait.analysis.curve_table import CurveTable
 from plait.analysis.learning_curve import CALIBRATION, WAYS
 from plait.analysis.race_policy import POLICIES
 from plait.model.architecture import architecture
 from plait.model.reference_curves import PATH as REFERENCE
-from plait.model.reference_curves import library_document
 from plait.model.reference_curves import traits as traits_of
 
 SCREENINGS = ("2026-11-17-h200-proxy-training.json", "2026-11-17-h200-proxy-mixed.json", "2026-11-18-h200-copies.json")

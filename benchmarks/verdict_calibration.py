@@ -21,11 +21,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 from backtest import RESULTS, reliability, summary
+from truth_tables import read_tables
 from verdict_page import section
 
 from plait.analysis.curve_library import Known, Library, library
 from plait.analysis.curve_posterior import T_FREEDOM, alike
-from plait.analysis.curve_table import CurveTable, read_tables
+from plait.analysis.curve_table import CurveTable
 from plait.analysis.learning_curve import CALIBRATION
 from plait.analysis.pareto import Floats
 from plait.analysis.race_policy import Replayed, replay

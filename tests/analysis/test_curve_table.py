@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmark_modules import load_benchmark
 
-from plait.analysis.curve_table import read_tables
 from plait.core.errors import UserError
+
+read_tables = load_benchmark("truth_tables").read_tables
 
 
 def written(path: Path, seeds: dict[str, list[int]], short: str = "") -> Path:

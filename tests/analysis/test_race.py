@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from benchmark_modules import load_benchmark
 
-from plait.analysis.curve_table import CurveTable, read_tables
+from plait.analysis.curve_table import CurveTable
 from plait.analysis.forecast import Forecast, Row, _crossing
 from plait.analysis.learning_curve import Calibration
 from plait.analysis.race_policy import POLICIES, RaceState, _gain, decide, replay
 from plait.core.errors import UserError
+
+read_tables = load_benchmark("truth_tables").read_tables
 
 simulate_table = load_benchmark("simulated_curves").simulate_table
 RUNGS = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]

@@ -143,7 +143,7 @@ def test_mistakes(call: Callable[[Table], object], message: str) -> None:
         ("t.json", '{"a": 1}', "holds no table"),
         ("t.json", "[1]", "objects"),
         ("t.json", "[", "invalid JSON in line 1"),
-        ("t.jsonl", '{"a": 1}\n{', "invalid JSON in line 2"),
+        ("t.jsonl", '{"a": 1}\n{', r"t\.jsonl:2: not JSON"),
         ("t.parquet", "none", "cannot read"),
         ("t.xlsx", "", "known endings"),
     ],

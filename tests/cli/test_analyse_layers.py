@@ -166,7 +166,7 @@ def test_nothing_to_read_off(layers: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is not JSON"),
+        ("{", "invalid JSON in line 1"),
         ("3", "contains no found architectures"),
         ('{"seeds": [{"layers": "sff"}]}', "seeds.0 needs 'layers'"),
         ('{"seeds": [{"layers": ["attn"]}, {"layers": ["attn", "mlp"]}]}', r"\[1, 2\] layers"),
@@ -191,7 +191,7 @@ def test_a_record_of_another_kind_is_refused(layers: Any) -> None:
 
 
 def test_what_is_not_there(layers: Any) -> None:
-    with pytest.raises(UserError, match=r"cannot read gone.json"):
+    with pytest.raises(UserError, match=r"gone.json cannot be read"):
         layers("gone.json")
     with pytest.raises(UserError, match="no search by gumbel"):
         layers()

@@ -69,7 +69,7 @@ def test_onnx(run, tmp_path):
 
 
 def test_an_unknown_format_is_refused(run):
-    with pytest.raises(UserError, match="known: hf, native, gguf, onnx"):
+    with pytest.raises(UserError, match="must be one of hf, native, gguf, onnx"):
         plait("export", run, "--to", "ggml")
 
 

@@ -79,7 +79,7 @@ def test_durations_in_words(seconds, text):
         (("attn", "--patience", "20"), "give --full with it"),
         (("attn", "--full", "--patience", "0"), "1 or more"),
         (("attn", "--suite", "mad12"), "Did you mean 'mad21'"),
-        (("attn", "--device", "tpu"), "known: cpu, cuda"),
+        (("attn", "--device", "tpu"), "must be one of cpu, cuda"),
         (("attn", "--variant", "mad"), "unknown variant"),
         ((str(LEAKY),), "See `plait check leaky_mixer.py`"),
     ],

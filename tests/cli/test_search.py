@@ -243,7 +243,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(bench: Bench, here: Path, mon
     step: Callable[..., None] = LtsSearch.step
     monkeypatch.setattr(LtsSearch, "step", interrupt_once)
     stopped = run(*SEARCH, "--no-confirm", code=130)
-    assert "stopped after 3 of 5 iterations. Everything is saved; the same command resumes" in stopped.stderr
+    assert "stopped after 3 of 5 iterations. The same command resumes from there" in stopped.stderr
     (saved,) = here.glob("runs/search-*.npz")
     found = json.loads(run(*SEARCH, "--no-confirm", "--json").stdout)
     assert found["evaluated"] > 30
@@ -257,7 +257,7 @@ def test_ctrl_c_while_measuring_loses_no_measurement(bench: Bench, monkeypatch: 
         return bench.latency(arch, setting)
 
     monkeypatch.setattr(latency, "measure_latency", interrupted)
-    assert "the same command resumes" in run(*LIMITED, "--front", "5", code=130).stderr
+    assert "The same command resumes" in run(*LIMITED, "--front", "5", code=130).stderr
     monkeypatch.setattr(latency, "measure_latency", bench.latency)
     assert json.loads(run(*LIMITED, "--front", "5", "--json").stdout)["measured"] == 5
     assert len(bench.measured) == len(set(bench.measured)) == 5

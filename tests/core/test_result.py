@@ -89,6 +89,12 @@ def test_what_cannot_be_drawn_is_a_table() -> None:
     assert "<img" not in Undrawable("a")._repr_html_()
 
 
+def test_without_a_chart_no_file_is_written(tmp_path) -> None:
+    with pytest.raises(UserError, match=r"losses\.svg: a Losses has no chart"):
+        Losses().save_svg(tmp_path / "losses.svg")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("shown", [plait.cost, plait.show], ids=["cost", "show"])
 def test_architectures_are_drawn(shown: Any) -> None:
     html = shown("d=64 vocab=99 | (gla swiglu attn swiglu)x2")._repr_html_()

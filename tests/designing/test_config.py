@@ -14,7 +14,7 @@ import plait
 from plait.analysis.forecast import SO_FEW_STEPS
 from plait.core.errors import UserError
 from plait.designing import workflow
-from plait.designing.config import SHARES, DesignConfig, TrainFor, with_vocab
+from plait.designing.config import SHARES, DesignConfig, TrainFor
 from plait.designing.racing import within_reach
 from plait.device.quantities import Setting
 from plait.model.architecture import architecture
@@ -53,8 +53,8 @@ def test_too_little_time() -> None:
 
 def test_vocabulary() -> None:
     space = load_space("small-hybrid")
-    assert with_vocab(space, 256) is space
-    other = with_vocab(space, 99)
+    assert space.with_vocabulary(256) is space
+    other = space.with_vocabulary(99)
     assert other.headers.base.vocab == 99
     assert other.headers.base.tie
     assert other.widths == space.widths
@@ -64,7 +64,7 @@ def test_vocabulary() -> None:
 def test_every_space_takes_a_small_vocabulary(name: str) -> None:
     """Bands of an adaptive softmax that the vocabulary does not reach go with the old one."""
     space = load_space(name)
-    other = with_vocab(space, 256)
+    other = space.with_vocabulary(256)
     assert type(other) is type(space)
     genes_NG = other.sample(np.random.default_rng(0), 1000)
     row_G = genes_NG[other.valid(genes_NG)][0]
@@ -74,7 +74,7 @@ def test_every_space_takes_a_small_vocabulary(name: str) -> None:
 
 def test_a_vocabulary_that_varied_is_settled() -> None:
     space = Space(replace(load_space("small-hybrid").declared, vary={"vocab": "256|512"}))
-    assert {header.vocab for header in with_vocab(space, 256).headers.all if header} == {256}
+    assert {header.vocab for header in space.with_vocabulary(256).headers.all if header} == {256}
 
 
 @pytest.mark.parametrize(

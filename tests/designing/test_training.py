@@ -61,5 +61,8 @@ def test_the_pick_is_scored_as_the_race_scores(tmp_path: Path) -> None:
 def test_what_else_is_wrong_is_told(tmp_path: Path) -> None:
     (tmp_path / "runs").touch()
     given = config(tmp_path / "runs")
-    with open_store(f"sqlite:///{tmp_path}/plait.db") as store, pytest.raises(UserError, match="cannot make the run's"):
+    with (
+        open_store(f"sqlite:///{tmp_path}/plait.db") as store,
+        pytest.raises(UserError, match="cannot write the run"),
+    ):
         train(given, SPEC, open_corpus(given.data), Recipe(seq_len=16), 1e3, store, lambda *_: None)

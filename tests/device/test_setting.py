@@ -24,7 +24,7 @@ def test_it_survives_json() -> None:
     ("given", "message"),
     [
         ({"mode": "decoed"}, "Did you mean 'decode'"),
-        ({"dtype": "float"}, "Allowed: float32"),
+        ({"dtype": "float"}, "must be one of float32"),
         ({"seq": 0}, "seq=0"),
         ({"batch": -1}, "batch=-1"),
         ({"threads": 0}, "threads=0"),

@@ -10,6 +10,7 @@ import signal
 import sys
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from plait.cli.main import main
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, Stopped
 from plait.data.tokenizers import Words as WordTokenizer
+from plait.evals import finetune as finetuning
 from plait.evals import finetune_loop
-from plait.evals.finetune import encode_texts, finetune
+from plait.evals.finetune import Finetuned, encode_texts
 from plait.evals.finetune_loop import Plan, Row, TunedModel, in_order
 from plait.model import build
 from plait.training.run import Run
@@ -37,6 +39,9 @@ class Words:
 
     vocab = len(WORDS) + 2
     end = len(WORDS) + 1
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"kind": "test"}
 
     def encode(self, text: str) -> np.ndarray:
         found = re.findall(r"\w+|\S", text)
@@ -53,6 +58,13 @@ MODELS = {
     "recurrence": f"d=32 vocab={TOKENS.vocab} | gla[heads=2] swiglu",
 }
 QUICK = Plan(epochs=8, lr=4e-3, batch=16, max_len=32)
+
+
+def finetune(model: Any, tokenizer: Any, kind: str, folder: Path, plan: Plan = QUICK, seeds: int = 1) -> Finetuned:
+    with TemporaryDirectory() as kept:  # so that nothing is known from an earlier call
+        return finetuning.finetune(
+            model, tokenizer, kind, folder, plan, seeds=seeds, progress=lambda *_: None, keep=Path(kept)
+        )
 
 
 def sentence(random: np.random.Generator, *needed: str) -> str:

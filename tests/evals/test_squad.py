@@ -69,7 +69,7 @@ def test_reads_the_published_layout(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"data": [\n{"paragraphs": }]}', "train.json:2: not JSON"),
+        ('{"data": [\n{"paragraphs": }]}', "train.json cannot be read: invalid JSON in line 2"),
         ("[]", "'data' should be a list; found NoneType"),
         ('{"data": [{}]}', "data[0]: 'paragraphs' should be a list"),
         ('{"data": []}', "contains no question"),

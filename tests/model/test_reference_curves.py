@@ -8,20 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmark_modules import load_benchmark
 
 from plait.analysis.curve_screening import Screenings
-from plait.analysis.curve_table import read_tables
 from plait.analysis.learning_curve import extrapolate
 from plait.model.architecture import architecture
 from plait.model.reference_curves import (
     PATH,
     TRAITS,
-    library_document,
     library_text,
     pattern,
     reference_known,
     reference_library,
 )
+
+truth_tables = load_benchmark("truth_tables")
+library_document, read_tables = truth_tables.library_document, truth_tables.read_tables
 
 #: Found by iteration: equal to the last digits but one on every machine.
 _LEARNT = ("alike_covariance", "own_covariance", "text_covariance", "seeds_covariance", "architectures")

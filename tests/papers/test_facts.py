@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -61,4 +62,4 @@ def test_select_takes_ids_and_prefixes():
 
 
 def test_results_are_plain_data():
-    assert set(json.loads(json.dumps(FACTS["P12"].result().as_dict()))) == {"id", "what", "expected", "ours", "status"}
+    assert set(json.loads(json.dumps(asdict(FACTS["P12"].result())))) == {"id", "what", "expected", "ours", "status"}

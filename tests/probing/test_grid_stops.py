@@ -1,97 +1,90 @@
-"""Stopping runs of the grid that are behind (benchmarks/grid_stops.py), and which run then counts."""
+"""Rules that stop runs of the grid early, replayed (benchmarks/grid_stops.py), and which run then counts."""
 
 from __future__ import annotations
 
+import json
 import math
 
-import pytest
 from benchmark_modules import load_benchmark
 
+from plait.probing.protocol import HALVING, full
 from plait.probing.trial import _selected
 from plait.training.ensemble_plan import Replica, ReplicaRecord
 
 stops = load_benchmark("grid_stops")
 
 
-def curves(chosen: int, *accuracies: tuple[float, ...]):
-    """A setting of 100 steps with evaluations at equal distances."""
-    every = 100 // len(accuracies)
-    return stops.Curves("made up", 100, {every * (i + 1): row for i, row in enumerate(accuracies)}, chosen)
+def curves(*runs: tuple[float, ...], planned: int = 100):
+    """A setting whose runs were evaluated after every tenth of 100 steps."""
+    rows = tuple(tuple((10 * (i + 1), x, 1.0) for i, x in enumerate(run)) for run in runs)
+    return stops.Curves("d=32 vocab=8 | attn", "made up", planned, rows, tuple(run[-1] / 2 for run in runs))
 
 
-def test_a_run_behind_stops_at_the_first_evaluation_where_it_is():
-    setting = curves(0, (0.3, 0.9), (0.5, 0.7), (0.7, 0.4), (0.8, 0.1), (0.9, 0.0))
-    assert setting.stops(0.2, 0.5) == {0: 20}
-    assert setting.stops(0.4, 0.25) == {1: 60}
-    assert setting.saved({1: 60}) == 40
-    assert setting.lost({1: 60}) == 0
-    assert setting.lost({0: 20}) == pytest.approx(0.9)
-    assert setting.stops(0.9, 0.1) == {}, "at the last evaluation nothing is left to stop"
+def to_end(*accuracies: float) -> tuple[float, ...]:
+    """Ten evaluations, the last given ones repeated."""
+    return (*accuracies, *[accuracies[-1]] * (10 - len(accuracies)))
 
 
-def test_a_record_is_cut_where_the_rule_would_have_stopped_a_run():
-    def replica(*accuracies: float):
-        rows = [[20 * (i + 1), accuracy, 1.0] for i, accuracy in enumerate(accuracies)]
-        losses = [[step, 1.0] for step, _, _ in rows]
-        return {"steps": 100, "stopped": "done", "losses": losses, "validation": rows, "test": [0.5, 1.0]}
-
-    task = {"task": "copy", "length": 8, "vocab": 4, "train_size": 8}
-    replicas = [replica(0.2, 0.4, 0.9, 0.9, 0.9), replica(0.2, 0.3, 0.4, 0.5, 0.6)]
-    record = {
-        "key": "old",
-        "config": {"protocol": 2, "task": task, "training": {"steps": 100}},
-        "result": {"seeds": [{"chosen": 0}], "replicas": replicas},
-    }
-    cut = stops.as_stopped(record)
-    assert cut["config"]["training"]["behind"] == list(stops.BEHIND)
-    assert cut["key"] != "old"
-    winner, loser = cut["result"]["replicas"]
-    assert winner == record["result"]["replicas"][0]
-    assert (loser["steps"], loser["stopped"], loser["test"], len(loser["validation"])) == (60, "behind", None, 3)
-    record["result"]["seeds"][0]["chosen"] = 1
-    with pytest.raises(SystemExit, match="would have been stopped"):
-        stops.as_stopped(record)
+def test_halving_is_replayed():
+    setting = curves(to_end(0.3, 0.3, 0.3, 0.9), to_end(0.5, 0.5, 0.5, 0.6), to_end(0.4, 0.4, 0.4, 0.5))
+    assert setting.replayed() == (0.9, 0.45, 300)
+    assert setting.replayed(((0.3, 2),)) == (0.6, 0.3, 230)  # the winner was the last one then
+    assert setting.replayed(((0.3, 2), (0.6, 1))) == (0.6, 0.3, 190)
+    assert setting.replayed(((0.4, 1),)) == (0.9, 0.45, 180)
+    assert setting.replayed(((1.0, 1),)) == (0.9, 0.45, 300), "at the last evaluation nothing is left to stop"
 
 
-def test_stricter_rules_are_replayed_on_settings_that_the_protocol_cut():
-    """A run that was stopped is behind from there on; rules that would have stopped it later are not judged by it."""
-
-    def record(task: str, *runs: tuple[str, tuple[float, ...]]):
-        rows = [[[20 * (i + 1), x, 1.0] for i, x in enumerate(accuracies)] for _, accuracies in runs]
-        return {
-            "config": {"task": {"task": task, "length": 8, "vocab": 4, "train_size": 8}, "training": {"steps": 100}},
-            "result": {
-                "seeds": [{"chosen": 0}],
-                "replicas": [{"stopped": stopped, "validation": x} for (stopped, _), x in zip(runs, rows, strict=True)],
-            },
-        }
-
-    late = stops.Curves.of(record("late", ("done", (0.1, 0.4, 0.9, 0.9, 0.9)), ("behind", (0.5, 0.5, 0.4))))
-    whole = stops.Curves.of(record("whole", ("done", (0.5, 0.6, 0.7, 0.8, 0.9)), ("done", (0.5, 0.6, 0.6, 0.7, 0.8))))
-    assert (late.complete, whole.complete) == (False, True)
-    assert late.stops(0.2, 0.3) == {0: 20}  # the winner
-    assert late.lost({0: 20}) == math.inf  # all that is left had stopped
-    assert late.stops(0.4, 0.2) == {1: 60}
-    rows = stops.page([late, whole]).splitlines()
-    assert any(row.startswith("| 0.2 | 0.3 | 0 of 1 ") for row in rows)  # a wider margin: by the complete one alone
-    assert any(row.startswith("| **0.4** | **0.2** | 0 of 2 ") for row in rows)
+def test_patience_is_replayed_in_epochs():
+    setting = curves(to_end(0.1, 0.9, 0.5, 0.4, 0.3), to_end(0.2, 0.3, 0.4, 0.5, 0.6))
+    assert setting.replayed(patience=200) == (0.6, 0.3, 200)
+    assert setting.replayed(patience=40) == (0.6, None, 40 + 70), "not scored on the test split there"
+    assert setting.replayed(patience=80) == (0.6, None, 60 + 90)
 
 
-def test_patience_is_replayed():
-    setting = curves(1, (0.1, 0.2), (0.9, 0.3), (0.5, 0.4), (0.4, 0.5), (0.3, 0.6))
-    assert setting.with_patience(200) == (0.6, 200)
-    assert setting.with_patience(80) == (0.6, 180)  # the first run stops at 80, the second goes on to 100
-    assert setting.with_patience(40) == (0.6, 160)
-    falling = curves(0, (0.1, 0.2), (0.9, 0.3), (0.5, 0.2), (0.4, 0.1), (0.3, 0.1))
-    assert falling.with_patience(40) == (0.5, 120)  # 0.3 if both went on
-    overlearnt = next(row for row in stops.patience_table([falling]) if row.startswith("| 40 |"))
-    assert overlearnt == "| 40 | 60 % | +0.200 | +0.200 | +0.200 | 0 of 1 |"
+def test_what_had_stopped_when_it_was_trained_stops_in_every_replay():
+    setting = curves(to_end(0.1, 0.4, 0.9), (0.5, 0.5, 0.4))
+    assert setting.replayed() == (0.9, 0.45, 130)
+    assert setting.replayed(((0.2, 1),)) == (0.4, None, 50), "nothing else is left"
 
 
-def test_what_would_have_stopped_before_it_solved_its_setting_is_not_judged():
-    solved = stops.Curves("made up", 200, {20: (0.1, 0.5), 40: (0.2, 0.4), 60: (0.3, 0.999)}, 1)
-    assert solved.with_patience(40) == (0.999, 120)
-    assert solved.with_patience(20) is None
+def test_a_setting_whose_solver_a_rule_stops_is_left_out():
+    """The others, which it ended, would have gone on."""
+    setting = curves((0.1, 0.2, 0.999), (0.5, 0.4, 0.3), planned=200)
+    assert setting.replayed() == (0.999, 0.4995, 60)
+    assert setting.replayed(((0.1, 1),))[:2] == (None, None)
+    assert setting.replayed(((0.15, 1),)) == (0.999, 0.4995, 60), "it is solved before that"
+    crossing = curves(to_end(0.3, 0.2, 0.6), to_end(0.5, 0.4))
+    row = stops.table_row("rule", [setting, crossing], ((0.1, 1),))
+    assert row == "| rule | 55 % | -0.1000 | -0.100 | -0.100 | 1 and 0 of 1 |", "on the test split"
+
+
+def test_the_page_has_the_rule_of_the_protocol_and_what_was_measured(tmp_path):
+    def record(task: str, score: float, *runs: tuple[float, ...]) -> str:
+        replicas = [{"validation": rows, "test": [0.5, 1.0]} for rows in curves(*runs).runs]
+        settings = {"task": task, "variant": "paper", "length": 8}
+        config = {"spec": "d=32 vocab=8 | gla", "task": settings, "training": {"steps": 100}}
+        return json.dumps({"config": config, "result": {"accuracy": score, "replicas": replicas}})
+
+    whole, patient = tmp_path / "whole.jsonl", tmp_path / "patient.jsonl"
+    better, worse = to_end(0.2, 0.4, 0.6, 0.8), to_end(0.1, 0.2, 0.3)
+    whole.write_text(record("copy", 0.81, better, worse) + "\n" + record("copy", 0.5, worse, worse) + "\n")
+    patient.write_text(record("copy", 0.71, better[:6], worse[:5]) + "\n" + record("sort", 0.2, worse) + "\n")
+    settings = stops.read([whole])
+    assert [curves.score for curves in settings] == [0.81], "of equal settings the first counts"
+    page = stops.page(settings, stops.read([patient]))
+    assert f"| **{stops.schedule_text(HALVING).split('**')[1]}** (the protocol's) | 90 % | +0.0000 |" in page
+    assert "| copy, length 8 | 0.810 | 0.710 | -0.100 |" in page
+    assert "1 settings trained with" in page
+    assert "patience 20" not in stops.page(settings)
+    assert "on 1 settings of the quick protocol, on a CPU: gla; six" in stops.page(settings, small=settings)
+
+
+def test_the_protocol_counts_the_steps_of_the_runs_that_go_on():
+    for setting in full().settings:
+        training = setting.training
+        every_run, halved = 6 * training.steps, training.replica_steps
+        assert (0.5 * 6 + 0.25 * 3 + 0.25) / 6 <= halved / every_run < 0.7, setting
+    assert full().steps == sum(setting.training.replica_steps for setting in full().settings)
 
 
 def test_a_run_that_was_behind_does_not_count_even_if_the_best_one_fell_below_it():

@@ -20,7 +20,9 @@ from .conftest import tiny_candidates
 
 def test_the_papers_protocol_has_396_runs_and_5_384_400_steps():
     protocol = full()
-    assert (len(protocol.settings), protocol.runs, protocol.steps) == (66, 396, 5_384_400)
+    assert (len(protocol.settings), protocol.runs, protocol.steps) == (66, 396, 3_679_340)
+    whole = [replace(x, training=replace(x.training, halving=())) for x in protocol.settings]
+    assert replace(protocol, settings=tuple(whole)).steps == 5_384_400
     training = protocol.settings[0].training
     assert training.grid == ((1e-4, 0.0), (1e-4, 0.1), (5e-4, 0.0), (5e-4, 0.1), (1e-3, 0.0), (1e-3, 0.1))
     assert (training.batch, training.evaluation, training.steps) == (128, 1280, 200 * 100)

@@ -10,12 +10,17 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from plait.probing.plan import with_seeds
+from plait.probing.protocol import candidates
+from plait.probing.run import Machine, Progress, run_all
 from plait.records import open_store
+from plait.workers.pool import Place
 
 PROGRAM = Path(__file__).parent / "tiny_probe.py"
 CELLS = 2 * 2  # architectures, tasks
@@ -102,3 +107,24 @@ def test_two_probes_on_one_store_share_the_work(uninterrupted, request, kind, tm
     again = finish(start(url, steps=STEPS, folder=tmp_path))
     assert again["fresh"] == 0
     assert same_table(again, uninterrupted)
+
+
+def test_the_longest_trainings_begin_first_and_progress_counts_tokens(protocol, store_url) -> None:
+    short, long = (
+        replace(setting, training=replace(setting.training, steps=steps))
+        for setting, steps in zip(protocol.settings, (10, 30), strict=True)
+    )
+    several = replace(protocol, settings=(short, long))
+    work = with_seeds(candidates(["attn"], several, baselines=False, matched=False), several, [1, 1], "cpu")
+    begun: list[str] = []
+    half = Progress(work, done={work.trials[1].key: 1.0}, running={work.trials[0].key: {"step": 5}})
+    assert half.share(work.trials) == pytest.approx(35 / 40)
+    longer = replace(work.trials[0], settings=tuple({**dict(work.trials[0].settings), "length": 24}.items()))
+    assert Progress(done={longer.key: 1.0}).share([longer, work.trials[1]]) == pytest.approx(0.5)
+
+    def watch(progress: Progress) -> None:
+        begun.extend(key for key in (*progress.running, *progress.done) if key not in begun)
+
+    with open_store(store_url) as store:
+        run_all(work, store, Machine(Place(workers=1)), watch, longest_first=True)
+    assert begun == [work.trials[1].key, work.trials[0].key]

@@ -32,7 +32,7 @@ def test_every_task_of_a_suite_is_scored_at_longer_lengths() -> None:
 @pytest.mark.parametrize("protocol", [quick(), full()], ids=["quick", "full"])
 def test_what_decides_a_trial_of_the_paper_has_no_lengths(protocol) -> None:
     for setting in protocol.settings:
-        stops = {"first_ends", "eval_most", "behind"} if protocol.name == "full" else set()
+        stops = {"first_ends", "eval_most", "halving"} if protocol.name == "full" else set()
         assert set(setting.training.as_dict()) - stops == {
             "steps",
             "batch",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from plait.api.probe import _prepared, plan_probe
+from plait.api.probe import _prepared, plan_probe, probe
 from plait.core.errors import UserError
 from plait.probing.plan import with_seeds
 from plait.probing.trial import Trial, best, result
@@ -107,7 +107,7 @@ def test_diverged_runs_count_nothing_and_say_so(trial):
 
 
 def test_the_rules_that_stop_runs_reach_the_fleet(protocol) -> None:
-    rules = {"solved": 0.9, "first_ends": True, "behind": (0.4, 0.2), "patience": 10}
+    rules = {"solved": 0.9, "first_ends": True, "halving": ((0.4, 1),), "patience": 10}
     setting = protocol.settings[0]
     strict = replace(setting, training=replace(setting.training, **rules))
     plan = Trial.of(tiny_candidates(protocol)[0], strict, (0,)).fleet().plan
@@ -119,6 +119,20 @@ def test_what_is_asked_for_reaches_the_protocol() -> None:
     protocol, _, _ = _prepared(["attn"], "", True, 20, (), "paper", False, True, place)
     assert protocol.name == "full (patience 20)"
     assert protocol.settings[0].training.patience == 20 * 100
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_several_processes_train_the_longest_first(monkeypatch, tmp_path, workers) -> None:
+    asked = {}
+
+    def run_all(*_, **options):
+        asked.update(options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("plait.probing.run.run_all", run_all)
+    with pytest.raises(KeyboardInterrupt):
+        probe("attn", full=True, workers=workers, store=f"sqlite:///{tmp_path}/plait.db")
+    assert asked == {"longest_first": workers == 2}
 
 
 @pytest.mark.parametrize(("wrong", "told"), [(0, "0"), (2.5, "2.5"), ("20", "'20'")])

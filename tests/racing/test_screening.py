@@ -172,9 +172,8 @@ class Pool:
         self.copier, self.slow, self.timed = copier, slow, 0
         self.store = self
 
-    def get(self, key: str) -> None: ...
-
-    def put(self, record: Record) -> None: ...
+    def computed(self, kind: str, config: dict[str, Any], compute: Any) -> Record:
+        return Record.of(kind, config, compute(), {})
 
     def step_seconds(self, archs: list[Any], course: Course, most: float | None = None) -> list[float]:
         assert course.screening

@@ -31,7 +31,7 @@ def test_what_was_not_saved_is_not_read(tmp_path: Path, content: bytes) -> None:
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot save the search"):
+    with pytest.raises(UserError, match="cannot write the unfinished search"):
         write_checkpoint(tmp_path / "file" / "s.npz", {}, {})
 
 

@@ -58,7 +58,7 @@ def test_lists_are_written_layer_by_layer() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"quantity": "params"}, "'params' is not a parameter count"),
+        ({"quantity": "params"}, "no parameter count 'params'"),
         ({"field": "width"}, "the template has no {width}"),
         ({"template": MLP.replace("{inner}", "{iner}")}, "Did you mean 'inner'"),
         ({"values": []}, "give the values that d may have"),

@@ -203,7 +203,7 @@ def test_retraining_trains_each_once_and_tells_how_far_it_is(job: SupernetJob, t
     specs = [f"d=16 vocab={job.corpus.vocab} | {layers}" for layers in ("attn[heads=2]", "mlp[inner=32]")]
     told: list[float] = []
     with open_store(f"sqlite:///{tmp_path}/s.db") as store:
-        found = retrain([*specs, specs[0]], job, 2, store, tmp_path, on_progress=told.append)
+        found = retrain([*specs, specs[0]], job, 2, store, tmp_path, on_progress=lambda _, done, of: told.append(done))
     assert list(found.losses) == specs
     assert all(0 < loss < 10 for (loss,) in found.losses.values())
     assert found.as_dict() == {"seeds": 1, "noise": None, "best": found.compared.best}
@@ -222,7 +222,7 @@ def test_retraining_with_several_seeds_tells_the_noise_and_calls_nothing_below_i
     specs = [f"d=16 vocab={job.corpus.vocab} | mlp[inner={inner}]" for inner in (32, 33)]
     told: list[float] = []
     with open_store(f"sqlite:///{tmp_path}/s.db") as store:
-        found = retrain(specs, job, 2, store, tmp_path, seeds=2, on_progress=told.append)
+        found = retrain(specs, job, 2, store, tmp_path, seeds=2, on_progress=lambda _, done, of: told.append(done))
     assert [len(losses) for losses in found.losses.values()] == [2, 2]
     assert found.compared.noise is not None
     assert sorted(found.as_dict()["best"]) == sorted(specs)

@@ -23,7 +23,7 @@ from plait.algorithms.front import KIND, CandidateLog, Front, search_record
 from plait.algorithms.objectives import Evaluated, Evaluator, Objective
 from plait.analysis.pareto import pareto_front
 from plait.core.errors import UserError
-from plait.core.files import atomic_write, loads
+from plait.core.files import atomic_write, loads, writing
 from plait.records import Record, Store, record_key
 from plait.space.constraints import Constraint
 from plait.space.space import Genes, Space
@@ -300,12 +300,10 @@ _SETTINGS = "settings"
 def write_checkpoint(path: Path, arrays: Mapping[str, NDArray[Any]], settings: Mapping[str, Any]) -> None:
     """Write arrays, and settings as JSON, to one .npz file, atomically."""
     everything: dict[str, Any] = {_SETTINGS: np.array(json.dumps(settings, sort_keys=True)), **arrays}
-    try:
+    with writing(path, "the unfinished search "):
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as draft, draft.open("wb") as file:  # NumPy would append .npz to a path
             np.savez(file, **everything)
-    except OSError as wrong:
-        raise UserError(f"cannot save the search to {path}: {wrong.strerror}.") from wrong
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from plait.analysis.distributions import CONFIDENCE, student_cdf
 from plait.analysis.intervals import EQUAL, holm
-from plait.analysis.rank import FEWEST, spearman, z_left_out
+from plait.analysis.rank import FEWEST, jackknife_error, spearman, z_left_out
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,7 @@ def _chance(src: float, models: int) -> float:
 def _difference_chance(proxy: ArrayLike, other: ArrayLike, truth: ArrayLike) -> float:
     """The p-value of two proxies ranking equally well."""
     (z, left_out_G), (z_other, other_left_out_G) = (z_left_out(values, truth) for values in (proxy, other))
-    gap_G = left_out_G - other_left_out_G
-    groups = len(gap_G)
-    error = float(np.sqrt((groups - 1) / groups * ((gap_G - gap_G.mean()) ** 2).sum()))
+    error = jackknife_error(left_out_G - other_left_out_G)
     if error <= EQUAL:
         return float(abs(z - z_other) <= EQUAL)
-    return 2 * student_cdf(groups - 1, -abs(z - z_other) / error)
+    return 2 * student_cdf(len(left_out_G) - 1, -abs(z - z_other) / error)

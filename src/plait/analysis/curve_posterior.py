@@ -171,7 +171,7 @@ def draw_known(
 
 def posterior(curves: Curves, budgets_B: Floats, noise: float, known: Known) -> tuple[Floats, Floats, float]:
     """Posterior of ln expected loss, a multivariate Student's t: mean (M), scale matrix (M, M), degrees of freedom."""
-    x_N, candidate_N, run_N, loss_N = _observed(curves)
+    x_N, candidate_N, run_N, loss_N = curves.stacked
     count, n = len(curves.names), len(loss_N)
     x = np.concatenate([x_N, np.repeat(budgets_B, count)])
     candidate = np.concatenate([candidate_N, np.tile(np.arange(count), len(budgets_B))])
@@ -187,19 +187,6 @@ def posterior(curves: Curves, budgets_B: Floats, noise: float, known: Known) -> 
     freedom = FREEDOM + n - 1  # estimating the level takes one degree of freedom
     scale = (FREEDOM + float(white_N @ white_N)) / freedom
     return mean[n:] + half_NM.T @ white_N, scale * (cov[n:, n:] - half_NM.T @ half_NM), freedom
-
-
-def _observed(curves: Curves) -> tuple[Floats, Ints, Ints, Floats]:
-    """The observations: x, index of the candidate, index of the run, ln loss."""
-    runs = [(c, run_N2) for c, by_seed in enumerate(curves.points) for run_N2 in by_seed]
-    stacked_N2 = np.concatenate([run_N2 for _, run_N2 in runs])
-    sizes = [len(run_N2) for _, run_N2 in runs]
-    return (
-        stacked_N2[:, 0],
-        np.repeat([c for c, _ in runs], sizes),
-        np.repeat(np.arange(len(runs)), sizes),
-        stacked_N2[:, 1],
-    )
 
 
 def _seeds(x_N: Floats, run_N: Ints, noise: float, known: Known) -> Floats:

@@ -74,15 +74,6 @@ def _own(x: Floats, y: Floats, process: Process) -> Floats:
     return np.asarray((start + grown) * np.exp(-process.shrink * (x + y)))
 
 
-@dataclass(frozen=True)
-class _Points:
-    """Observed points: x, index of the candidate, index of the run."""
-
-    x: Floats
-    candidate: Ints
-    run: Ints
-
-
 def draw_curves(
     curves: Curves,
     budgets_B: Floats,
@@ -125,17 +116,6 @@ def log_score(
     return float(np.logaddexp.reduce(scores))
 
 
-def _observed(curves: Curves) -> tuple[_Points, Floats, float]:
-    runs = [(c, run_N2) for c, by_seed in enumerate(curves.points) for run_N2 in by_seed]
-    stacked_N2 = np.concatenate([run_N2 for _, run_N2 in runs])
-    origin = float(stacked_N2[:, 0].min())
-    sizes = [len(run_N2) for _, run_N2 in runs]
-    points = _Points(
-        stacked_N2[:, 0] - origin, np.repeat([c for c, _ in runs], sizes), np.repeat(np.arange(len(runs)), sizes)
-    )
-    return points, stacked_N2[:, 1], origin
-
-
 @dataclass(frozen=True)
 class _Posterior:
     """The posterior for one of the scales, and the posterior weight of that scale."""
@@ -146,13 +126,14 @@ class _Posterior:
 
 
 def _posteriors(curves: Curves, budgets_B: Floats, process: Process, noise: float) -> list[_Posterior]:
-    seen, loss_N, origin = _observed(curves)
-    count, n = len(curves.names), len(loss_N)
-    x = np.concatenate([seen.x, np.repeat(np.maximum(0.0, budgets_B - origin), count)])
-    candidate = np.concatenate([seen.candidate, np.tile(np.arange(count), len(budgets_B))])
+    tokens_N, candidate_N, run_N, loss_N = curves.stacked
+    origin = float(tokens_N.min())
+    x_N, count, n = tokens_N - origin, len(curves.names), len(loss_N)
+    x = np.concatenate([x_N, np.repeat(np.maximum(0.0, budgets_B - origin), count)])
+    candidate = np.concatenate([candidate_N, np.tile(np.arange(count), len(budgets_B))])
     common, own = _covariances(x, candidate, process)
     mean = 1.0 + process.slope_mean * x
-    seeds_NN = _seed_covariance(seen, process, noise) + JITTER * np.eye(n)
+    seeds_NN = _seed_covariance(x_N, run_N, process, noise) + JITTER * np.eye(n)
     moments, log_weights = [], []
     for scale in SCALES:
         cov = common + scale**2 * own
@@ -176,7 +157,7 @@ def _covariances(x: Floats, candidate: Ints, process: Process) -> tuple[Floats, 
     return _common(left, right, process)[pairs], np.where(same, _own(left, right, process)[pairs], 0.0)
 
 
-def _seed_covariance(seen: _Points, process: Process, noise: float) -> Floats:
-    same = seen.run[:, None] == seen.run[None]
-    lasting = (1 - process.white) * np.exp(-np.abs(seen.x[:, None] - seen.x[None]) / process.luck)
-    return np.asarray(noise**2 * (np.where(same, lasting, 0.0) + process.white * np.eye(len(seen.x))))
+def _seed_covariance(x_N: Floats, run_N: Ints, process: Process, noise: float) -> Floats:
+    same = run_N[:, None] == run_N[None]
+    lasting = (1 - process.white) * np.exp(-np.abs(x_N[:, None] - x_N[None]) / process.luck)
+    return np.asarray(noise**2 * (np.where(same, lasting, 0.0) + process.white * np.eye(len(x_N))))

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plait.analysis.forecast import Forecast
-from plait.analysis.pareto import Floats
+from plait.analysis.pareto import Floats, Ints
 from plait.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -126,6 +126,14 @@ class Curves:
     def last(self) -> Floats:
         """ln tokens of every candidate's longest run."""
         return np.array([max(run_N2[-1, 0] for run_N2 in runs) for runs in self.points])
+
+    @property
+    def stacked(self) -> tuple[Floats, Ints, Ints, Floats]:
+        """The points of all runs: ln tokens, index of the candidate, index of the run, ln loss."""
+        runs = [(c, run_N2) for c, by_seed in enumerate(self.points) for run_N2 in by_seed]
+        tokens_N, loss_N = np.concatenate([run_N2 for _, run_N2 in runs]).T
+        sizes = [len(run_N2) for _, run_N2 in runs]
+        return tokens_N, np.repeat([c for c, _ in runs], sizes), np.repeat(np.arange(len(runs)), sizes), loss_N
 
     @property
     def longest(self) -> float:

@@ -199,11 +199,15 @@ def _population(rho: ArrayLike) -> Floats:
 
 def _jackknifed(a_N: Floats, b_N: Floats) -> tuple[float, float]:
     z, left_out_G = z_left_out(a_N, b_N)
-    groups = len(left_out_G)
-    error = float(np.sqrt((groups - 1) / groups * ((left_out_G - left_out_G.mean()) ** 2).sum()))
-    reach = t_quantile(groups - 1) * error
+    reach = t_quantile(len(left_out_G) - 1) * jackknife_error(left_out_G)
     low, high = _population(np.tanh([z - reach, z + reach]))
     return float(low), float(high)
+
+
+def jackknife_error(left_out_G: Floats) -> float:
+    """The standard error of an estimate, from the estimates without one group at a time."""
+    groups = len(left_out_G)
+    return float(np.sqrt((groups - 1) / groups * ((left_out_G - left_out_G.mean()) ** 2).sum()))
 
 
 def z_left_out(proxy: ArrayLike, truth: ArrayLike) -> tuple[float, Floats]:

@@ -238,14 +238,12 @@ def common_budgets(by_architecture: Sequence[Sequence[Parabola]]) -> list[float]
 
 @dataclass(frozen=True)
 class Powers:
-    """Linear fits of log N* and log D* against log C over the groups: slopes and intercepts, with bootstrap samples."""
+    """Slopes of linear fits of log N* and log D* against log C over the groups, with bootstrap samples."""
 
     a: float
     b: float
     a_B: Floats
     b_B: Floats
-    level_n: float
-    level_d: float
 
 
 def powers(groups: Sequence[Parabola], cost: TokenCost) -> Powers | None:
@@ -258,9 +256,7 @@ def powers(groups: Sequence[Parabola], cost: TokenCost) -> Powers | None:
     d_BG = c_G - np.log(cost.flops(np.exp(n_BG)))
     x_G = c_G - c_G.mean()
     a_B, b_B = (values @ x_G / (x_G @ x_G) for values in (n_BG, d_BG))
-    level_n = float(n_BG[0].mean() - a_B[0] * c_G.mean())
-    level_d = float(d_BG[0].mean() - b_B[0] * c_G.mean())
-    return Powers(float(a_B[0]), float(b_B[0]), a_B[1:], b_B[1:], level_n, level_d)
+    return Powers(float(a_B[0]), float(b_B[0]), a_B[1:], b_B[1:])
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ Nested fields have dotted names, as in the store: `result.accuracy`.
 from __future__ import annotations
 
 import csv
-import json
 import math
 import operator
 import re
@@ -25,7 +24,7 @@ import numpy as np
 
 from plait.analysis.pareto import Floats
 from plait.core.errors import UserError, did_you_mean
-from plait.core.files import loads
+from plait.core.files import json_lines, read_json, read_text
 
 SET = "set"  # column with the name of the list that a row comes from, if a file has several
 
@@ -141,12 +140,8 @@ def read_table(source: str) -> Table:
         raise UserError(f"cannot read {source}: {wrong.strerror or wrong}.") from None
     except UnicodeDecodeError:
         raise UserError(f"cannot read {source}: it is not UTF-8 text.") from None
-    except json.JSONDecodeError as wrong:
-        raise UserError(f"cannot read {source}: invalid JSON in line {wrong.lineno}: {wrong.msg}.") from None
     except csv.Error as wrong:
         raise UserError(f"cannot read {source}: {wrong}.") from None
-    except RecursionError:
-        raise UserError(f"cannot read {source}: it is nested too deeply.") from None
     table = Table.of(path.name, rows)
     if not len(table):
         raise UserError(f"{source} has no rows.")
@@ -169,18 +164,11 @@ def _read_csv(path: Path) -> list[dict[str, object]]:
 
 
 def _read_jsonl(path: Path) -> list[dict[str, object]]:
-    rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if line.strip():
-            try:
-                rows += _objects([loads(line)], path)
-            except json.JSONDecodeError as wrong:
-                raise UserError(f"cannot read {path}: invalid JSON in line {number}: {wrong.msg}.") from None
-    return rows
+    return _objects([row for _, row in json_lines(read_text(path), str(path))], path)
 
 
 def _read_json(path: Path) -> list[dict[str, object]]:
-    document = loads(path.read_text(encoding="utf-8"))
+    document = read_json(path)
     if isinstance(document, list):
         return _objects(document, path)
     if isinstance(document, dict) and document and all(isinstance(part, list) for part in document.values()):

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 from plait.api.analyse_fronts import dominated, front, front_distance, hypervolume, matched_pairs, savings
 from plait.api.analyse_layers import layers
 from plait.api.analyse_ranks import aspect, heatmap, lr, ranks
-from plait.api.analyse_table import Analysis, Names, analysis, label_of, names, read
+from plait.api.analyse_table import Analysis, Names, analysis, label_of, read
 from plait.core.errors import UserError
+from plait.core.files import write_text
+from plait.core.registry import names, pairs
 from plait.records import Store
 from plait.records.store import opened_store
 
@@ -64,10 +66,11 @@ def difficulty(
         raise UserError("no task was probed at more than one setting; run `plait probe ARCHITECTURE --full`.")
     if svg is not None:
         from plait.reporting.studies import difficulty_figure
-        from plait.reporting.svg import save
 
         for task in dict.fromkeys(curve.task for curve in curves):
-            save(difficulty_figure(task, [curve for curve in curves if curve.task == task]), Path(svg) / f"{task}.svg")
+            write_text(
+                Path(svg) / f"{task}.svg", difficulty_figure(task, [curve for curve in curves if curve.task == task])
+            )
     rows = [row for curve in curves for row in curve.rows()]
     notes = ["test accuracy: mean, lowest and highest of the seeds"]
     return analysis({"curves": rows}, "curves", notes=notes)
@@ -82,7 +85,7 @@ def accuracy(
     """Show the accuracy of models on tasks against their latency, from stored evaluations and measurements."""
     from plait.analysis.accuracy import against_latency
 
-    conditions = dict(_condition(text) for text in where or [])
+    conditions = pairs(where or [], "--where", "seq=2048")
     measured = [
         record.document()
         for record in _records(store, "measure", "plait measure SPEC --seq 2048")
@@ -104,11 +107,10 @@ def accuracy(
     ]
     if svg is not None:
         from plait.reporting.studies import accuracy_figure
-        from plait.reporting.svg import save
 
         columns = [*tasks, *(["average"] if any(row["average"] is not None for row in rows) else [])]
         values = {name: [float("nan") if row[name] is None else row[name] for row in rows] for name in columns}
-        save(accuracy_figure([m.model for m in models], [m.latency_ms for m in models], values), Path(svg))
+        write_text(svg, accuracy_figure([m.model for m in models], [m.latency_ms for m in models], values))
     notes = ["accuracy in %; average: over the ten short-context tasks"]
     return analysis({"models": rows}, "models", notes=notes)
 
@@ -167,13 +169,6 @@ def _called(suite: str) -> dict[str, str]:
     from plait.spec import presets
 
     return {architecture_text(architecture(name).text): name for name in presets.suite(suite)}
-
-
-def _condition(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise UserError(f"--where {text}: should be field=value, such as seq=2048.")
-    return name.strip(), value.strip()
 
 
 def infer(

@@ -18,10 +18,11 @@ from plait.api.analyse_table import (
     label_of,
     left_out,
     lower_is_better,
-    names,
     read,
 )
 from plait.core.errors import UserError
+from plait.core.files import write_text
+from plait.core.registry import names
 from plait.core.units import percent
 
 if TYPE_CHECKING:
@@ -222,7 +223,6 @@ def savings(
         )
     if svg is not None:
         from plait.reporting.studies import Models, front_figure
-        from plait.reporting.svg import save
 
         drawn = [
             Models(
@@ -233,8 +233,8 @@ def savings(
             )
             for called, table in (("found", searched), ("baseline", base))
         ]
-        way = lower_is_better(quality, lower, higher)
-        save(front_figure(drawn, quality, lower=way, title=f"{quality} against {', '.join(columns)}"), Path(svg))
+        way, title = lower_is_better(quality, lower, higher), f"{quality} against {', '.join(columns)}"
+        write_text(svg, front_figure(drawn, quality, lower=way, title=title))
     notes = [
         f"factor at best: the baseline's cost over the front's, at the best {quality} that the front reaches",
         f"{quality} gain: at equal cost, on average; {direction(quality, lower, higher)}",

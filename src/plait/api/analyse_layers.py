@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from plait.api.analyse_table import Analysis
 from plait.api.front import LATEST, restored_search
-from plait.core.errors import UserError, did_you_mean
-from plait.core.files import loads
+from plait.core.errors import UserError
+from plait.core.files import read_json, write_text
+from plait.core.registry import require_known
 from plait.records import Store
 from plait.records.store import opened_store
 
@@ -76,12 +77,7 @@ def _together(searches: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, M
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        document = loads(path.read_text(encoding="utf-8"), constants=True)
-    except OSError as wrong:
-        raise UserError(f"cannot read {path}: {wrong.strerror}.") from None
-    except ValueError as wrong:
-        raise UserError(f"{path} is not JSON: {wrong}.") from None
+    document = read_json(path, constants=True)
     # The file contains the result of a record, or the whole record.
     result = document.get("result", document) if isinstance(document, dict) else {"seeds": document}
     return result if isinstance(result, dict) else {}
@@ -104,10 +100,8 @@ def _channel_mixers(seeds: Sequence[Mapping[str, Any]], called: str) -> set[str]
     from plait.mixers import table as arch
 
     known = [*arch.names(), *NOTHING]
-    unknown = [name for seed in seeds for name in seed["layers"] if name not in known]
-    if unknown:
-        near = did_you_mean(unknown[0], known)
-        raise UserError(f"{called}: there is no mixer '{unknown[0]}'.{near} Known: {', '.join(known)}.")
+    for name in {name for seed in seeds for name in seed["layers"]}:
+        require_known(name, known, f"{called}: there is no mixer")
     return {name for name in arch.names() if arch.load(name).kind == "channel"}
 
 
@@ -133,7 +127,6 @@ def _draw(
     path: Path, result: Mapping[str, Any], seeds: Sequence[Mapping[str, Any]], placement: Placement, called: str
 ) -> None:
     from plait.reporting.studies import LayerChoices, mixture_chart
-    from plait.reporting.svg import save
 
     choices: Any = result.get("choices")
     if not _lists_of(str, choices) or not all(_lists_of((int, float), seed.get("probabilities")) for seed in seeds):
@@ -142,7 +135,7 @@ def _draw(
         LayerChoices(_title(seed, number), seed["probabilities"], pattern)
         for number, (seed, pattern) in enumerate(zip(seeds, placement.patterns, strict=True))
     ]
-    save(mixture_chart(choices, panels, title=f"What each layer is, by {called}"), path)
+    write_text(path, mixture_chart(choices, panels, title=f"What each layer is, by {called}"))
 
 
 def _lists_of(kind: type | tuple[type, ...], value: Any) -> bool:

@@ -14,9 +14,10 @@ from plait.api.analyse_table import (
     goodness,
     left_out,
     lower_is_better,
-    names,
     read,
 )
+from plait.core.files import write_text
+from plait.core.registry import names
 
 TOP_COLUMNS = (
     "src: rank correlation (Spearman) among the true top k %; common_ratio: share of them in the proxy's top k %"
@@ -109,9 +110,8 @@ def heatmap(
             rows.append(row)
     if svg is not None:
         from plait.reporting.studies import src_figure
-        from plait.reporting.svg import save
 
-        save(src_figure(cells, subsets or ""), Path(svg))
+        write_text(svg, src_figure(cells, subsets or ""))
     ways = "; ".join(direction(name, lower, higher) for name in (*names(proxies), *names(truths)))
     return Analysis({"cells": cells}, {"rows": rows}, (ways,))
 
@@ -137,11 +137,10 @@ def aspect(
     study = aspect_study(wide, deep, large, columns, tolerance)
     if svg is not None:
         from plait.reporting.studies import aspect_figure
-        from plait.reporting.svg import save
 
         values = {name: metric.tolist() for name, metric in columns.items()}
         same_size = [group.models.tolist() for group in study.groups]
-        save(aspect_figure((wide / deep).tolist(), large.tolist(), values, same_size), Path(svg))
+        write_text(svg, aspect_figure((wide / deep).tolist(), large.tolist(), values, same_size))
     groups = [
         {
             "models": len(group.models),

@@ -10,6 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError
+from plait.core.registry import names
 from plait.core.result import Result, card, text_table
 
 if TYPE_CHECKING:
@@ -36,10 +37,6 @@ def read(file: str, where: Sequence[str] | None, numbers: Sequence[str]) -> tupl
     if not len(table):
         raise UserError(f"no row of {file} has a number in each of: {', '.join(numbers)}.")
     return table, missing
-
-
-def names(text: Names) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()] if isinstance(text, str) else list(text)
 
 
 def floats(text: str | Sequence[float], option: str) -> list[float]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
+from plait.core.registry import require_one_of
 from plait.core.result import Result
 from plait.model.architecture import load_mixers
 
@@ -53,8 +54,7 @@ def kernels(
     batch, seq_len = bench_size(place, batch, seq_len)
     named = dtype or bench_dtype(place)
     known = {str(torch_dtype).removeprefix("torch."): torch_dtype for torch_dtype in TOLERANCES}
-    if named not in known:
-        raise UserError(f"dtype {named} is not one of {', '.join(known)}.")
+    require_one_of(named, known, f"dtype {named}")
     timings: list[KernelTiming] = []
     for done, case in enumerate(chosen):
         on_progress(f"timing {case.name}", done, len(chosen))
@@ -209,9 +209,8 @@ def decode(
     load_mixers(mixers)
     place = bench_device(device)
     named = dtype or bench_dtype(place)
-    kind = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}.get(named)
-    if kind is None:
-        raise UserError(f"dtype {named} is not one of bfloat16, float16, float32.")
+    require_one_of(named, ("bfloat16", "float16", "float32"), f"dtype {named}")
+    kind = getattr(torch, named)
     wanted = [
         (spec_of(model, size), batch, position)
         for model in models or MODELS

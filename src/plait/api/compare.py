@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from plait.core import defaults
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
+from plait.core.registry import require_one_of
 from plait.core.result import Result
 from plait.core.units import parse_duration
 from plait.model.architecture import Architecture, load_mixers, require_sound
@@ -166,7 +167,7 @@ def _terms(
     search_rates: bool,
     lr: float | None,
 ) -> Terms:
-    from plait.racing.budget import require_equal
+    from plait.racing.budget import EQUAL
     from plait.racing.planning import Terms
 
     budgets = {"--time": time, "--tokens": tokens, "--flops": flops}
@@ -174,7 +175,7 @@ def _terms(
     if len(several) > 1:
         raise UserError(f"{' and '.join(several)} are given; a comparison takes only one budget.")
     equal = at or ("tokens" if flops is None else "flops")
-    require_equal(equal)
+    require_one_of(equal, EQUAL, f"--at {equal}")
     if flops is not None and equal != "flops":
         raise UserError(f"--flops with --at {equal}: FLOPs are equal for all (--at flops), or give --tokens or --time.")
     for name, value in (("--tokens", tokens), ("--flops", flops), ("--seeds", seeds), ("--lr", lr)):

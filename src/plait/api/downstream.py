@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.open_run import OpenRun, run_of
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
+from plait.core.files import writing
 from plait.core.progress import OnProgress, ignore
+from plait.core.registry import require_known
 from plait.core.result import Result
 from plait.model.architecture import load_mixers
 
@@ -84,28 +86,14 @@ def finetune(
         progress=lambda what, done, total: on_progress(f"{task}, {what}", done, total),
     )
     written = _write(tuned["files"], Path(out)) if out else ()
-    return FinetuneResult(
-        run=opened.name,
-        task=tuned["task"],
-        metrics=tuned["metrics"],
-        spread=tuned["spread"],
-        median=tuned["median"],
-        seeds=tuple(tuned["seeds"]),
-        best_seed=tuned["best_seed"],
-        plan=tuned["plan"],
-        dev=tuned["dev"],
-        files=tuned["files"],
-        written=written,
-    )
+    return FinetuneResult(run=opened.name, written=written, **tuned)
 
 
 def _write(files: dict[str, str], folder: Path) -> tuple[str, ...]:
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             (folder / name).write_text(content, encoding="utf-8")
-    except OSError as wrong:
-        raise UserError(f"cannot write to {folder}: {wrong.strerror}.") from wrong
     return tuple(str(folder / name) for name in files)
 
 
@@ -179,14 +167,7 @@ def harness(
         progress=on_progress,
         trust=trust,
     )
-    result = HarnessResult(
-        run=opened.name,
-        results=evaluated["results"],
-        table=tuple(evaluated["table"]),
-        shots=evaluated["shots"],
-        max_length=evaluated["max_length"],
-        lm_eval=evaluated["lm_eval"],
-    )
+    result = HarnessResult(run=opened.name, **evaluated)
     _keep(result, opened.arch.text, limit, store, started)
     return result
 
@@ -217,8 +198,8 @@ def prepare_tasks(folder: str | Path, out: str | Path, *, tasks: Sequence[str] =
     `plait.harness`; only these `tasks` if given."""
     from plait.evals.published import BY_NAME, prepare
 
-    if unknown := next((name for name in tasks if name not in BY_NAME), ""):
-        raise UserError(f"no task '{unknown}'.{did_you_mean(unknown, BY_NAME)} Known: {', '.join(BY_NAME)}.")
+    for name in tasks:
+        require_known(name, BY_NAME, "no task")
     done, missing = prepare(Path(folder), Path(out), list(tasks))
     if not done:
         raise UserError(f"{folder} holds none of: {', '.join(missing)}. A data set is a folder of its name.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.api.open_run import OpenRun, run_of
 from plait.core.errors import UserError
+from plait.core.files import write_text
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.evals import evaluation as evaluations
@@ -17,7 +18,6 @@ from plait.model.architecture import load_mixers
 from plait.records.jobs import published_store
 
 if TYPE_CHECKING:
-    from plait.data import Corpus
     from plait.evals.evaluation import Evaluation, Subject
     from plait.records import Record, Store
     from plait.training.run import Run
@@ -100,12 +100,14 @@ def evaluate(
     root      folder of the trained models
     out       folder for the figures; default: RUN/evals
     """
+    from plait.api.export import imported
     from plait.evals.evaluation import evaluated
 
     load_mixers(mixers)
     # Every name and setting is checked before anything is read or measured.
     chosen = _chosen([on] if isinstance(on, str) else on, settings or {})
-    opened = [_run(run, Path(root)) for run in ([runs] if isinstance(runs, (str, Path, OpenRun)) else runs)]
+    several = [runs] if isinstance(runs, (str, Path, OpenRun)) else runs
+    opened = [run_of(run if isinstance(run, OpenRun) else imported(run, Path(root)), root) for run in several]
     records: dict[tuple[str, str], tuple[Record, bool, EvaluatedText]] = {}
     title = f"{', '.join(evaluation.name for evaluation in chosen)} of {', '.join(run.name for run in opened)}"
     with published_store(store, "eval", title, on_progress) as (records_store, report):
@@ -140,16 +142,6 @@ def evaluate(
     )
 
 
-def _run(run: str | Path | OpenRun, root: Path) -> Run:
-    """A run; a Hugging Face folder is imported as one."""
-    from plait.api.export import imported_run
-    from plait.training.run import ABOUT
-
-    folder = None if isinstance(run, OpenRun) else Path(run)
-    is_theirs = folder is not None and os.path.isfile(folder / "config.json") and not (folder / ABOUT).exists()
-    return run_of(imported_run(folder, root) if folder is not None and is_theirs else run, root)
-
-
 def _conditions(text: EvaluatedText, settings: Mapping[str, Any]) -> dict[str, str]:
     used = {name: "" if value in (0, -1) else f"{name} {value}" for name, value in settings.items()}
     return {"data": f"{text.name}, {text.split}" if text.name else "", **used}
@@ -170,6 +162,8 @@ def _subject(run: Run, data: str, split: str, device: str, *, text: bool) -> tup
     evaluation needs it and none was given."""
     import numpy as np
 
+    from plait.data import open_corpus
+    from plait.data.corpora import needed_tokenizer
     from plait.evals.evaluation import Subject
     from plait.training.distributed import usable
 
@@ -178,7 +172,7 @@ def _subject(run: Run, data: str, split: str, device: str, *, text: bool) -> tup
         return Subject(
             run.model(device=usable(device)), np.empty(0, np.int64), run.seq_len or 1024, tokenizer
         ), EvaluatedText()
-    corpus = _corpus(data, run.folder / "tokenizer") if data else run.corpus()
+    corpus = open_corpus(data, needed_tokenizer(data, run.folder / "tokenizer")) if data else run.corpus()
     if corpus.tokenizer.as_dict() != tokenizer.as_dict():
         raise UserError(
             f"{corpus.name} was tokenised with another tokenizer than {run.name}'s, so its ids mean other text."
@@ -199,23 +193,13 @@ def _trained_on(run: Run, data: str) -> bool:
     return name is not None and (name == data or os.path.abspath(name) == os.path.abspath(data))
 
 
-def _corpus(data: str, tokenizer: Path) -> Corpus:
-    """The corpus tokenised by the run's tokenizer; a corpus of tokens keeps its own."""
-    from plait.data import open_corpus
-    from plait.data.corpora import open_source
-    from plait.data.sources import TokenSource
-
-    return open_corpus(data, None if isinstance(open_source(data), TokenSource) else str(tokenizer))
-
-
 def _draw(evaluation: Evaluation, results: Mapping[str, Mapping[str, Any]], folder: Path) -> tuple[str, ...]:
-    from plait.reporting.svg import save
 
     paths = []
     for name, drawn in evaluation.figures(results).items():
         path = folder / f"{name}.svg"
         if folder.is_symlink():  # a run may come from someone else, with a link to a folder of yours
             raise UserError(f"{folder} is a link to another folder; give one for the figures with --out.")
-        save(drawn, path)
+        write_text(path, drawn)
         paths.append(str(path))
     return tuple(paths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.open_run import OpenRun, run_of
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
+from plait.core.registry import require_one_of
 from plait.core.result import Result
 from plait.model.architecture import load_mixers
 
@@ -72,8 +74,7 @@ def export(
     """
     from plait.core.files import check_free
 
-    if to not in FORMATS:
-        raise UserError(f"--to {to}: known: {', '.join(FORMATS)}.{did_you_mean(to, FORMATS)}")
+    require_one_of(to, FORMATS, f"--to {to}")
     if length is not None and to != "onnx":
         raise UserError(f"--length {length}: only an ONNX file has a longest input; leave it out with --to {to}.")
     load_mixers(mixers)
@@ -137,8 +138,11 @@ def _onnx(
     return ExportResult(run.name, "onnx", str(target), gap, length=longest, load_with=load_with)
 
 
-def imported_run(folder: Path, runs: Path) -> Path:
-    """The run made from a Hugging Face folder, in `runs`; imported once."""
+def imported(run: str | Path, runs: Path) -> str | Path:
+    """The run; for a Hugging Face folder the run made from it, in `runs`; imported once."""
+    folder = Path(run)
+    if not os.path.isfile(folder / "config.json") or os.path.exists(folder / "run.json"):
+        return run
     target = runs / f"import-{_digest(folder)[:10]}"
     if not target.exists():
         import_weights(folder, target)

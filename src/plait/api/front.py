@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from plait.api.search import FrontResult, shapes
-from plait.core.errors import UserError, did_you_mean
+from plait.core import defaults
+from plait.core.errors import UserError
+from plait.core.files import write_text
 from plait.core.progress import OnProgress, ignore
+from plait.core.registry import require_one_of
 from plait.core.result import Result
 from plait.device.quantities import in_rows
 from plait.model.architecture import load_mixers
@@ -46,7 +49,6 @@ __all__ = [
 
 KIND = "search"
 LATEST = "latest"
-SHOWN = 16
 ENDINGS = (".csv", ".jsonl")
 
 
@@ -96,17 +98,15 @@ class Candidates(Result):
 
     def save(self, path: str | Path) -> None:
         """Write them as .csv or .jsonl."""
-        from plait.reporting.svg import save
-
         target = check_ending(Path(path))
         lines = "".join(json.dumps(row) + "\n" for row in self.candidates)
-        save(self.csv() if target.suffix == ".csv" else lines, target)
+        write_text(target, self.csv() if target.suffix == ".csv" else lines)
 
 
 def show(
     key: str = LATEST,
     *,
-    front: int = SHOWN,
+    front: int = defaults.FRONT,
     svg: str | Path | None = None,
     cube: str | Path | None = None,
     mixers: Sequence[str | Path] = (),
@@ -114,7 +114,6 @@ def show(
 ) -> FrontResult:
     """The front of a stored search (by its key or a prefix of it), predicted and measured; `front`: the number of
     models, 0 for all. `svg` and `cube` draw it to these files, in 2D and 3D."""
-    from plait.reporting.svg import save
     from plait.searching.validation import document
 
     load_mixers(mixers)
@@ -122,13 +121,11 @@ def show(
         shown = document(record, _looked_up(record, known, front))
         result = FrontResult.of(shown, opened)
     if svg is not None:
-        from plait.reporting.front import front_chart
-
-        save(front_chart(shown), Path(svg))
+        result.save_svg(svg)
     if cube is not None:
         from plait.reporting.front import search_cube
 
-        save(search_cube(shown), Path(cube))
+        write_text(cube, search_cube(shown))
     return result
 
 
@@ -165,7 +162,7 @@ def pick(
 def table(
     key: str = LATEST,
     *,
-    front: int = SHOWN,
+    front: int = defaults.FRONT,
     mixers: Sequence[str | Path] = (),
     store: str | Store | None = None,
 ) -> FrontTable:
@@ -273,12 +270,12 @@ class FrontScores(Result):
 
 
 def score(
-    key: str = "latest",
+    key: str = LATEST,
     *,
     by: str,
     data: str = DATA,
     tokenizer: str | None = None,
-    front: int = SHOWN,
+    front: int = defaults.FRONT,
     seed: int = 0,
     time: str | float | None = None,
     mixers: Sequence[str | Path] = (),
@@ -295,9 +292,7 @@ def score(
     from plait.space.objective_table import PROXIES
 
     name = by.replace("-", "_")
-    if name not in (*PROXIES, COMPARE):
-        near = did_you_mean(name, (*PROXIES, COMPARE))
-        raise UserError(f"--by {by}: unknown.{near} Known: {', '.join(PROXIES)}, {COMPARE}.")
+    require_one_of(name, (*PROXIES, COMPARE), f"--by {by}")
     if time is not None and name != COMPARE:
         raise UserError(f"--time works only with --by {COMPARE}.")
     load_mixers(mixers)

@@ -108,17 +108,15 @@ class LengthsResult(Result):
         widths = {other.block.d for other in self.blocks}
         return scaling.block.text if len(widths) == 1 else f"d={scaling.block.d} | {scaling.block.text}"
 
-    def save_svg(self, path: str | Path) -> None:
-        """Draw the latency of every block over sequence length."""
+    def figure(self) -> str:
+        """The latency of every block over sequence length."""
         from plait.reporting.studies import BlockLine, length_chart
-        from plait.reporting.svg import save
 
         lines = [
             BlockLine(self.name_of(scaling), *scaling.seconds_low_high(), words=_exponents(scaling))
             for scaling in self.blocks
         ]
-        title = "Block latency over sequence length"
-        save(length_chart(lines, self.lengths, title=title, below=self.subtitle), Path(path))
+        return length_chart(lines, self.lengths, title="Block latency over sequence length", below=self.subtitle)
 
 
 def measure(

@@ -5,13 +5,16 @@ A package is installed next to plait: its entry points register its mixer and ta
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from plait import __version__
 from plait.api.listing import listing
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
+from plait.core.registry import require_known
 from plait.core.result import Result
 
 PYPROJECT = """\
@@ -97,10 +100,7 @@ class NewFile(Result):
 
 def new_file(kind: str, path: Path) -> NewFile:
     """Write a working mixer or task into a new file. An existing file is never overwritten."""
-    if kind not in TEMPLATES:
-        raise UserError(
-            f"cannot make a new '{kind}'.{did_you_mean(kind, TEMPLATES)} Known: {', '.join([*TEMPLATES, 'plugin'])}."
-        )
+    require_known(kind, TEMPLATES, "cannot make a new", ", plugin")
     if path.suffix != ".py" or not path.stem.isidentifier():
         rules = "letters, digits and underscores, and .py at the end"
         raise UserError(f"{path} is not the name of a Python file: {rules}, such as my_{kind}.py.")
@@ -110,13 +110,8 @@ def new_file(kind: str, path: Path) -> NewFile:
             f"there is a {kind} '{name}' already, and the file's name becomes its name: choose another one."
         )
     template, look_with = TEMPLATES[kind]
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(_template(template, f"my-{kind}", name))
-    except FileExistsError:
-        raise UserError(f"{path} exists already; choose another name.") from None
-    except OSError as wrong:
-        raise UserError(f"cannot write {path}: {wrong.strerror}.") from None
+    with _new(path), path.open("x", encoding="utf-8") as file:
+        file.write(_template(template, f"my-{kind}", name))
     return NewFile(str(path), kind, name, f"{look_with} {path}")
 
 
@@ -141,16 +136,23 @@ def new_plugin(folder: str | Path) -> NewPlugin:
         f"src/{module}/task.py": _template("tasks/task_template.txt", "my-task", f"{name}-task"),
         f"tests/test_{module}.py": TESTS.format(name=name),
     }
-    try:
+    with _new(folder):
         folder.mkdir(parents=True)
         for path, text in texts.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text, encoding="utf-8")
-    except FileExistsError:
-        raise UserError(f"{folder} exists already; choose another name.") from None
-    except OSError as wrong:
-        raise UserError(f"cannot write {folder}: {wrong.strerror}.") from None
     return NewPlugin(str(folder), tuple(texts))
+
+
+@contextmanager
+def _new(target: Path) -> Iterator[None]:
+    """Around code that writes a file or folder that must not exist yet."""
+    try:
+        yield
+    except FileExistsError:
+        raise UserError(f"{target} exists already; choose another name.") from None
+    except OSError as wrong:
+        raise UserError(f"cannot write {target}: {wrong.strerror}.") from None
 
 
 def _template(path: str, old: str, new: str) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plait.core import defaults
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
+from plait.core.registry import require_known, require_one_of
 from plait.core.result import Result
 from plait.core.units import parse_duration
 from plait.model.architecture import Architecture, load_mixers, require_sound
@@ -111,7 +112,7 @@ def probe(
 
         if budget is None:
             work = with_seeds(candidates, protocol, [seeds or 1] * len(protocol.settings), machine.device)
-            outcome = run_all(work, records, machine, watch)
+            outcome = run_all(work, records, machine, watch, longest_first=machine.processes > 1)
         else:
             outcome = run_budget(
                 candidates, protocol, budget, records, machine, watch, seeds=seeds, started=started, overrun=False
@@ -209,7 +210,7 @@ def _prepared(
     suite_tasks = protocols.suite_tasks(suite)
     if suite and not suite_tasks and suite.lower() not in presets.SUITES:
         known = [*presets.SUITES, *(name for name in SUITES if name != "mad"), "all"]
-        raise UserError(f"there is no suite '{suite}'.{did_you_mean(suite, known)} Known: {', '.join(known)}.")
+        require_known(suite, known, "there is no suite")
     controls = protocols.CONTROLS if suite_tasks else protocols.BASELINES
     if suite_tasks and not specs:
         specs, baselines = list(controls), False
@@ -234,8 +235,7 @@ def _text(arch: str | Path | Architecture) -> str:
 
 
 def _usable(device: str) -> None:
-    if device not in ("cpu", "cuda"):
-        raise UserError(f"--device {device}: known: cpu, cuda.")
+    require_one_of(device, ("cpu", "cuda"), f"--device {device}")
     if device == "cuda":
         import torch
 

@@ -74,12 +74,6 @@ class CurvesResult(Result):
         drawn = {f"{curve.run}  {curve.spec[:40]}": list(curve.losses) for curve in self.curves}
         return loss_figure(drawn, title="Training loss")
 
-    def save_svg(self, path: str | Path) -> None:
-        """Draw the losses over steps in one figure."""
-        from plait.reporting.svg import save
-
-        save(self.figure(), Path(path))
-
 
 def find(
     kind: str | None = None,

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from plait.scaling.plan import Plan, Price
     from plait.scaling.run import RunOutcome
     from plait.scaling.sizes import Family
-    from plait.training.recipe import Recipe
 
 
 __all__ = ["fit", "pitfall", "plan", "probe", "run"]
@@ -76,6 +75,7 @@ def run(
     work. If interrupted, the same call resumes. `log`: also log for tensorboard, wandb or mlflow.
     """
     from plait.data import open_corpus
+    from plait.model.user_mixers import sources_of
     from plait.scaling.plan import notes_on_edits, read_plan
     from plait.scaling.run import run_plan
     from plait.training.distributed import usable
@@ -93,7 +93,6 @@ def run(
     models = [architecture(run.spec) for run in read.runs]
     require_sound(models)
     notes = notes_on_edits(read, corpus)
-    sources = {source.hash: source for model in models for source in model.mixer_sources.values()}
     names = f"{len(read.runs):,} trainings on {read.data}"
     with opened_store(store) as opened, published(opened, "scale run", names) as job:
 
@@ -107,7 +106,7 @@ def run(
             opened,
             Path(runs),
             place=place,
-            mixers=tuple(sources.values()),
+            mixers=sources_of(models),
             log=sinks,
             on_progress=report,
         )
@@ -217,12 +216,9 @@ def plan(
     rate = None if lr is None else Rate.read(lr)
     kept = precision or precision_on(device)
 
-    def paper(active: float, flops: float, seq: int) -> Recipe:
-        return mad_recipe(active, flops, seq)
-
     def plan_at(at: Sequence[float]) -> Plan:
         plan = make_plan(
-            families, at, paper, data=data, seq_len=length, sizes=sizes, span=span, per_parameter=tokens_per_param,
+            families, at, mad_recipe, data=data, seq_len=length, sizes=sizes, span=span, per_parameter=tokens_per_param,
             explicit=explicit, batch=batch, rate=rate, values=recipe_values, seeds=seeds, tokenizer=tokenizer,
             precision=kept, validation_tokens=validation_tokens,
         )  # fmt: skip

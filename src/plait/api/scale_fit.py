@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError
+from plait.core.files import write_text
 from plait.core.result import Result
 from plait.model.architecture import load_mixers
 from plait.records import Store
@@ -112,9 +113,7 @@ def fit(
     laws = fit_laws(runs, flops, draws=draws, seed=seed, all_budgets=all_budgets)
     fitted = ScalingFit(laws, table.name)
     if svg is not None:
-        from plait.reporting.svg import save
-
-        save(fitted.figure(), Path(svg))
+        fitted.save_svg(svg)
     if page is not None:
         from plait.reporting.page import write
         from plait.reporting.scaling import scaling_page
@@ -235,7 +234,6 @@ def probe(
     correlations = probe_to_scale(laws, task_scores)
     if svg is not None:
         from plait.reporting.scaling import probe_figure
-        from plait.reporting.svg import save
 
         names = [name for name in laws.laws if name in task_scores]
         losses, resampled = losses_at(laws, names, laws.target)
@@ -249,7 +247,7 @@ def probe(
             }
             for k, name in enumerate(names)
         ]
-        save(probe_figure(rows, laws.target), Path(svg))
+        write_text(svg, probe_figure(rows, laws.target))
     return ProbeScale(document(correlations), state, order, stored.left_out)
 
 
@@ -311,9 +309,8 @@ def pitfall(
     simulated: dict[str, Any] = simulate(CHINCHILLA, budget, batch, growth)
     if svg is not None:
         from plait.reporting.scaling import pitfall_figure
-        from plait.reporting.svg import save
 
-        save(pitfall_figure(simulated, budget), Path(svg))
+        write_text(svg, pitfall_figure(simulated, budget))
     names = ("params", "batch", "fixed_loss", "growing_loss")
     curves = [
         dict(zip(names, map(float, row), strict=True)) for row in zip(*(simulated[n] for n in names), strict=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.supernets import GUMBEL, Supernets, retrain, supernet_job
+from plait.core import defaults
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from plait.searching.validation import Validated
     from plait.space.space import Space
 
-FRONT = 16  # models returned and measured
 ATTENTION, FEED_FORWARD = ("attn", "xl-attn"), "mlp"
 SHARES = 1000  # progress of profiling is reported in thousandths
 
@@ -127,7 +127,7 @@ def search(
     anywhere: bool = False,
     device: str | None = None,
     threads: int | None = None,
-    front: int = FRONT,
+    front: int = defaults.FRONT,
     validate: bool = True,
     mixers: Sequence[str | Path] = (),
     cluster: str = "",
@@ -220,11 +220,8 @@ def _corpus(data: str | None, tokenizer: str | None) -> Corpus | None:
 
 def adapted(space: Space, fix: Mapping[str, str], corpus: Corpus | None) -> Space:
     """The space with the choices in `fix` made, and with the data's vocabulary if data are given."""
-    declared = space.declared.narrowed(dict(fix))
-    if corpus is not None:
-        masked = any(header is not None and header.kind == "encoder" for header in space.headers.all)
-        declared = declared.with_vocabulary(corpus.vocab + masked)
-    return space if declared == space.declared else type(space)(declared)
+    narrowed = type(space)(space.declared.narrowed(dict(fix))) if fix else space
+    return narrowed if corpus is None else narrowed.with_vocabulary(corpus.vocab)
 
 
 def _given_profile(
@@ -280,15 +277,9 @@ def _searched(
 ) -> Record:
     from plait.searching.job import search_front
 
-    what_now = f"searching {request.space.name}"
-    on_progress(what_now, 0, None)
-    return search_front(
-        request,
-        predictor,
-        store,
-        runs,
-        lambda search: on_progress(what_now, search.iteration, search.iterations),
-    )
+    report = partial(on_progress, f"searching {request.space.name}")
+    report(0, None)
+    return search_front(request, predictor, store, runs, lambda search: report(search.iteration, search.iterations))
 
 
 def _validated(
@@ -302,13 +293,8 @@ def _validated(
     if not (measure and request.asks_device):
         return validate(front, request.limits, count, lambda spec, again: None)
     with Measurements(store, request.setting) as known:
-        return validate(
-            front,
-            request.limits,
-            count,
-            lambda spec, again: known.measure(spec, again=again),
-            lambda done, total: on_progress("measuring the front", done, total),
-        )
+        report = partial(on_progress, "measuring the front")
+        return validate(front, request.limits, count, known.measure, report)
 
 
 def shapes(specs: Sequence[str]) -> list[Row]:

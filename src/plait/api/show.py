@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError
+from plait.core.files import write_text
 from plait.core.result import Result
 from plait.model.architecture import Architecture, load_mixers
 from plait.model.architecture import architecture as read
@@ -182,9 +183,8 @@ def show(
     cost = model_cost(arch, seq=seq_len, memory=memory)
     if svg is not None:
         from plait.reporting.diagram import diagram
-        from plait.reporting.svg import save
 
-        save(diagram(cost, title=str(spec)), Path(svg))
+        write_text(svg, diagram(cost, title=str(spec)))
     return ShowResult(
         spec=arch.text,
         hash=arch.hash,

@@ -162,7 +162,7 @@ def lr(
     archs = [fitted(text, corpus) for text in specs]
     if models:
         whole = study_space(space)
-        fitting = type(whole)(whole.declared.with_vocabulary(corpus.vocab))
+        fitting = whole.with_vocabulary(corpus.vocab)
         archs += [architecture(fitting.spec(row_G)) for row_G in drawn(fitting, models, seed)]
     require_sound(archs)
     sweep = RateSweep(archs, corpus, list(rates), seeds, steps, batch, seq_len, device=device)
@@ -204,7 +204,7 @@ def shapes(
     if steps:
         require_sound_layers(chosen.one_of_each())
         corpus = open_corpus(data)
-        chosen = type(chosen)(chosen.declared.with_vocabulary(corpus.vocab))
+        chosen = chosen.with_vocabulary(corpus.vocab)
         recipe = RECIPE.with_values({"batch": batch, "seq_len": train_seq_len, "lr": lr})
         training = Training(corpus, steps, recipe, seeds)
     setting = Setting(seq=seq_len, threads=threads)
@@ -244,6 +244,7 @@ def verdict(
     """Train architectures of one size to `tokens`, and measure how well cheaper methods would have ranked them: counts,
     shorter trainings, races. `cluster`, `gpus_per_training`: as for `plait.compare`."""
     from plait.data import open_corpus
+    from plait.model.user_mixers import sources_of
     from plait.racing.contenders import read_contenders
     from plait.racing.leg import Course
     from plait.racing.workers import Workers
@@ -260,12 +261,11 @@ def verdict(
     require_sound(contender.arch for contender in contenders)
     recipe = track_recipe(Recipe(batch=batch, seq_len=seq_len), 10)
     course = Course(data, None, corpus.fingerprint, recipe, held_out, device)
-    sources = {source.hash: source for contender in contenders for source in contender.arch.mixer_sources.values()}
     place = Place.of(cluster, workers, device, gpus_per_training)
     title = f"{len(contenders)} architectures on {data}"
     with (
         published_store(store, "study verdict", title, on_progress) as (opened, report),
-        Workers(course, opened, place, tuple(sources.values())) as pool,
+        Workers(course, opened, place, sources_of(contender.arch for contender in contenders)) as pool,
     ):
         findings = verdict_study(contenders, tokens, seeds, pool, Path(runs), report)
     return StudyResult(findings, "signals")

@@ -78,14 +78,10 @@ def retrain(
     from plait.studies.placement import retrain as train_again
 
     rows = [*document["front"], *(seed for seed in document["seeds"] if seed["spec"])]
-    specs = list(dict.fromkeys(row["spec"] for row in rows))
-
-    def report(done: float) -> None:
-        on_progress("training from scratch", done, len(specs))
-
+    specs = [row["spec"] for row in rows]
     if not specs:
         return
-    trained = train_again(specs, job, steps, store, runs, seeds=seeds, on_progress=report)
+    trained = train_again(specs, job, steps, store, runs, seeds=seeds, on_progress=on_progress)
     mean = {architecture.name: architecture.loss for architecture in trained.compared.architectures}
     for row in rows:
         row["retrained_loss"] = mean[row["spec"]]

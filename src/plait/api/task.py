@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
+from plait.core.registry import require_known
 from plait.core.result import Result
 
 if TYPE_CHECKING:
@@ -72,8 +73,7 @@ def task(
     """
     from plait.tasks import load_task, make_data
 
-    if split not in SPLITS:
-        raise UserError(f"unknown split '{split}'.{did_you_mean(split, SPLITS)} Known: {', '.join(SPLITS)}.")
+    require_known(split, SPLITS, "unknown split")
     changes = dict(settings or {}) | ({"variant": variant} if variant else {})
     data = make_data(load_task(str(name)).with_settings(changes), seed)
     if split != "train":

@@ -5,7 +5,6 @@ If interrupted in any way, the same call resumes.
 
 from __future__ import annotations
 
-import os
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -107,6 +106,7 @@ def train(
     (2, 64, True)
     """
     started = clock.perf_counter()
+    from plait.api.export import imported
     from plait.ops.paths import precision_on
     from plait.training.distributed import processes
     from plait.training.fit import Options, fit
@@ -124,7 +124,7 @@ def train(
         steps = published
     budget, root = Budget(steps, tokens, seconds, flops), Path(runs)
     with processes(device, sharding, tensor_parallel) as dist:
-        source = open_run(_first_then_others(lambda: _started_from(from_run, root), dist), root) if from_run else None
+        source = open_run(_first_then_others(lambda: imported(from_run, root), dist), root) if from_run else None
         tokenizer = _tokenizer(data, tokenizer, source)
         corpus = _first_then_others(lambda: _corpus(data, tokenizer, source), dist)
         if source is not None:
@@ -178,15 +178,13 @@ def _scaled(arch: Architecture, flops: float | None, values: Mapping[str, Any]) 
 def _tokenizer(data: str | Path | Corpus | None, tokenizer: str | None, source: Run | None) -> str | None:
     """The given tokenizer, otherwise that of the run to start from: for another text as it is, not learned anew."""
     from plait.data import Corpus
-    from plait.data.corpora import open_source
-    from plait.data.sources import TokenSource
+    from plait.data.corpora import needed_tokenizer
 
     if tokenizer is not None or source is None:
         return tokenizer
     if data is None:
         return source.about.get("tokenizer")
-    as_tokens = isinstance(data, Corpus) or isinstance(open_source(str(data)), TokenSource)
-    return None if as_tokens else str(source.folder / "tokenizer")
+    return None if isinstance(data, Corpus) else needed_tokenizer(str(data), source.folder / "tokenizer")
 
 
 def _corpus(data: str | Path | Corpus | None, tokenizer: str | None, source: Run | None) -> Corpus:
@@ -214,15 +212,6 @@ def _architecture(spec: str | Architecture | None, corpus: Corpus, source: Run |
     if source is None:
         raise UserError("give a spec, a preset or a spec file; or --from a run, to train its model further.")
     return source.arch
-
-
-def _started_from(source: str | Path, root: Path) -> str:
-    """The run to start from; a Hugging Face folder is imported as one."""
-    from plait.api.export import imported_run
-
-    folder = Path(source)
-    is_foreign = os.path.isfile(folder / "config.json") and not os.path.exists(folder / "run.json")
-    return str(imported_run(folder, root) if is_foreign else source)
 
 
 def _first_then_others(make: Callable[[], T], dist: Processes) -> T:

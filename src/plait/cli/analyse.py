@@ -10,7 +10,7 @@ import typer
 
 import plait
 from plait.cli.options import AsJson, Mixers, StoreUrl
-from plait.cli.output import FittingTable, console, fits, plain, print_json, wrote
+from plait.cli.output import FittingTable, console, fits, plain, print_result
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,9 +48,7 @@ Keys = Annotated[
 def show(verb: Callable[..., Analysis], arguments: dict[str, Any]) -> None:
     """Call the verb with a command's arguments and print its document as JSON, or its tables and notes."""
     as_json = arguments.pop("as_json")
-    result = verb(**arguments)
-    print_json(result.as_dict()) if as_json else _print(result)
-    wrote(arguments.get("svg"), as_json=as_json)
+    print_result(verb(**arguments), _print, arguments.get("svg"), as_json=as_json)
 
 
 def _print(result: Analysis) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.options import AsJson, Mixers
-from plait.cli.output import console, plain, print_json, progress_bar, table
+from plait.cli.output import console, plain, print_result, progress_bar, table
 from plait.core.errors import UserError
 from plait.core.units import percent
 
@@ -41,7 +41,7 @@ def kernels_command(
         result = kernels(
             *ops or [], batch=batch, seq_len=seq, device=device, dtype=dtype, repeats=repeats, on_progress=on_progress
         )
-    print_json(result.as_dict()) if as_json else _print_kernels(result)
+    print_result(result, _print_kernels, as_json=as_json)
     if not all(row.right for row in result.kernels if row.kernel == "plait"):
         raise typer.Exit(1)
 
@@ -82,7 +82,7 @@ def train_command(
             *models or [], size=size, batch=batch, seq_len=seq, vocab=vocab, steps=steps, device=device,
             compiled=compiled, peers=peers, mixers=mixers or (), on_progress=on_progress,
         )  # fmt: skip
-    print_json(result.as_dict()) if as_json else _print_training(result)
+    print_result(result, _print_training, as_json=as_json)
     if any(row.failure for row in result.models if row.trainer.startswith("plait")):
         raise typer.Exit(1)
 
@@ -107,7 +107,7 @@ def fleet_command(
             *models or [], replicas=_numbers(replicas, "--replicas"), batch=batch, tokens=tokens, steps=steps,
             device=device, on_progress=on_progress,
         )  # fmt: skip
-    print_json(result.as_dict()) if as_json else _print_fleets(result)
+    print_result(result, _print_fleets, as_json=as_json)
 
 
 @group.command("decode")
@@ -133,7 +133,7 @@ def decode_command(
             vocab=vocab, tokens=tokens, device=device, dtype=dtype, peers=peers, mixers=mixers or (),
             on_progress=on_progress,
         )  # fmt: skip
-    print_json(result.as_dict()) if as_json else _print_decoding(result)
+    print_result(result, _print_decoding, as_json=as_json)
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:
@@ -201,9 +201,8 @@ def _print_decoding(result: DecodeBenchResult) -> None:
 
 def _print_kernels(result: KernelsResult) -> None:
     out = console()
-    versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
-    tokens = f"{result.batch} × {result.seq_len} tokens, {result.dtype}"
-    out.print(f"{result.device}, {versions}; {tokens}", style="dim")
+    what = f"{result.batch} × {result.seq_len} tokens, {result.dtype}"
+    out.print(_heading(result.device, result.versions, what), style="dim")
     columns = {"forward_ms": "right", "both_ms": "right", "peak_MiB": "right", "of_ours": "right"}
     grid = table(op="left", shape="left", kernel="left", error="right", **columns)
     for row in result.kernels:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.options import AsJson, Mixers, StoreUrl
-from plait.cli.output import console, count, plain, print_json, progress_bar, table, wrote
+from plait.cli.output import console, count, plain, print_result, progress_bar, table
 
 if TYPE_CHECKING:
-    from plait.api.check import CheckResult
+    from plait.api.check import CheckResult, VerifyResult
+    from plait.api.doctor import DoctorResult
     from plait.device.kernel_guard import Guarded
 
 
@@ -28,13 +29,11 @@ def new_command(
     if kind == "plugin":
         package = new_plugin(path)
         words = f"try: pip install -e {package.folder} && pytest {package.folder}"
-        print_json(package.as_dict()) if as_json else print(words)
-        wrote(package.folder, as_json=as_json)
-        return
-    file = new_file(kind, path)
-    words = f"the {file.kind} {file.name}; try: {file.next}"
-    print_json(file.as_dict()) if as_json else print(words)
-    wrote(file.file, as_json=as_json)
+        print_result(package, lambda _: print(words), package.folder, as_json=as_json)
+    else:
+        file = new_file(kind, path)
+        words = f"the {file.kind} {file.name}; try: {file.next}"
+        print_result(file, lambda _: print(words), file.file, as_json=as_json)
 
 
 def command(
@@ -60,10 +59,7 @@ def command(
 
     with progress_bar(quiet=as_json) as on_progress:
         result = check(mixer, d=d, speed=timing, device=device, mixers=mixers or (), on_progress=on_progress)
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        _print(result)
+    print_result(result, _print, as_json=as_json)
     if not result.passed:
         raise typer.Exit(1)
 
@@ -125,20 +121,21 @@ def verify_command(
 
     with progress_bar(quiet=as_json) as on_progress:
         result = verify(*ids or [], on_progress=on_progress)
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        out = console()
-        grid = table(id="left", what="left", expected="left", ours="left", status="left")
-        for fact in result.facts:
-            cells = (plain(cell) for cell in (fact.id, fact.what, fact.expected, fact.ours))
-            grid.add_row(*cells, f"[{FACT_STYLE[fact.status]}]{fact.status}[/]")
-        out.print(grid)
-        tally = {status: sum(fact.status == status for fact in result.facts) for status in FACT_STYLE}
-        named = {status: "errata" if status == "erratum" and n > 1 else status for status, n in tally.items()}
-        out.print(", ".join(f"[{FACT_STYLE[s]}]{n} {named[s]}[/]" for s, n in tally.items() if n))
+    print_result(result, _print_facts, as_json=as_json)
     if result.failed:
         raise typer.Exit(1)
+
+
+def _print_facts(result: VerifyResult) -> None:
+    out = console()
+    grid = table(id="left", what="left", expected="left", ours="left", status="left")
+    for fact in result.facts:
+        cells = (plain(cell) for cell in (fact.id, fact.what, fact.expected, fact.ours))
+        grid.add_row(*cells, f"[{FACT_STYLE[fact.status]}]{fact.status}[/]")
+    out.print(grid)
+    tally = {status: sum(fact.status == status for fact in result.facts) for status in FACT_STYLE}
+    named = {status: "errata" if status == "erratum" and n > 1 else status for status, n in tally.items()}
+    out.print(", ".join(f"[{FACT_STYLE[s]}]{n} {named[s]}[/]" for s, n in tally.items() if n))
 
 
 HEALTH_STYLE = {"good": "green", "missing": "yellow", "bad": "bold red"}
@@ -150,18 +147,17 @@ def doctor_command(store: StoreUrl = None, as_json: AsJson = False) -> None:
 
     with progress_bar(quiet=as_json) as on_progress:
         result = doctor(store=store, on_progress=on_progress)
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        out = console()
-        out.print(f"plait {result.plait}")
-        grid = table(what="left", status="left", found="left", fix="left")
-        for finding in result.findings:
-            status = f"[{HEALTH_STYLE[finding.status]}]{finding.status}[/]"
-            grid.add_row(finding.what, status, plain(finding.found), plain(finding.fix))
-        out.print(grid)
-        out.print(
-            f"speed: {count(result.speed['GFLOP/s'])} GFLOP/s of products, {count(result.speed['GB/s'])} GB/s of copies"
-        )
+    print_result(result, _print_health, as_json=as_json)
     if not result.healthy:
         raise typer.Exit(1)
+
+
+def _print_health(result: DoctorResult) -> None:
+    out, speed = console(), result.speed
+    out.print(f"plait {result.plait}")
+    grid = table(what="left", status="left", found="left", fix="left")
+    for finding in result.findings:
+        status = f"[{HEALTH_STYLE[finding.status]}]{finding.status}[/]"
+        grid.add_row(finding.what, status, plain(finding.found), plain(finding.fix))
+    out.print(grid)
+    out.print(f"speed: {count(speed['GFLOP/s'])} GFLOP/s of products, {count(speed['GB/s'])} GB/s of copies")

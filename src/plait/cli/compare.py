@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import string
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,14 +29,14 @@ from plait.cli.output import (
     paragraph,
     passed,
     plain,
-    print_json,
+    print_result,
     progress_bar,
+    resumable,
     table,
     within_time,
     wrote,
 )
 from plait.core import defaults
-from plait.core.progress import OnProgress
 from plait.core.units import duration, short
 
 if TYPE_CHECKING:
@@ -107,7 +106,8 @@ def command(
     from plait.api.compare import compare
 
     _check_files(svg, out, csv, parquet)
-    with within_time(budget or None), _progress(quiet=as_json) as on_progress:
+    saved = "finished training is saved"
+    with within_time(budget or None), resumable(saved), progress_bar(quiet=as_json) as on_progress:
         result = compare(
             **passed(
                 arguments, "budget", "no_rate_search", "length", "svg", "out", "csv", "parquet", "as_json",
@@ -116,7 +116,7 @@ def command(
             ),
             on_progress=on_progress,
         )  # fmt: skip
-    print_json(result.as_dict()) if as_json else print_comparison(result)
+    print_result(result, print_comparison, as_json=as_json)
     _write_files(result, svg, out, csv, parquet)  # last, so that an unwritable path loses no results
     wrote(csv, parquet, svg, out, as_json=as_json)
 
@@ -140,26 +140,14 @@ def _write_files(
     from plait.records.export import write_rows
     from plait.reporting import comparison
     from plait.reporting.page import write
-    from plait.reporting.svg import save
 
     for path in (csv, parquet):
         if path is not None:
             write_rows(result.rows(), path)
     if svg is not None:
-        save(comparison.comparison_figure(result.comparison), svg)
+        result.save_svg(svg)
     if out is not None:
         write(out, comparison.comparison_page(result.comparison))
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[OnProgress]:
-    """A progress bar, and the message of an interrupted comparison."""
-    try:
-        with progress_bar(quiet=quiet) as bar:
-            yield bar
-    except KeyboardInterrupt:
-        console(stderr=True).print("interrupted; finished training is saved. The same command resumes.")
-        raise typer.Exit(130) from None
 
 
 def print_comparison(result: CompareResult) -> None:

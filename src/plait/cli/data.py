@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.options import AsJson
-from plait.cli.output import console, count, plain, print_json, progress_bar, table, wrote
+from plait.cli.output import console, count, plain, print_json, print_result, progress_bar, table
+from plait.core.registry import names
 
 if TYPE_CHECKING:
+    from plait.api.downstream import TaskFiles
     from plait.api.listing import CorpusResult
 
 group = typer.Typer(no_args_is_help=True, help="Inspect corpora and tokenizers.")
@@ -53,10 +55,7 @@ def show(
 
     with progress_bar(quiet=as_json) as on_progress:
         result = describe(corpus, tokenizer=tokenizer, sample=sample, on_progress=on_progress)
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        _print(result)
+    print_result(result, _print, as_json=as_json)
 
 
 @group.command("tasks")
@@ -69,17 +68,17 @@ def tasks(
     """Write the local files of the ten short-context tasks and WikiText, for `plait harness --tasks FOLDER`."""
     from plait.api.downstream import prepare_tasks
 
-    result = prepare_tasks(folder, out, tasks=[name.strip() for name in only.split(",") if name.strip()])
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        grid = table(task="left", items="right", source="left")
-        for task in result.tasks:
-            grid.add_row(task.task, count(task.items), plain(task.source))
-        console().print(grid)
-        if result.missing:
-            console().print(f"not found: {', '.join(result.missing)}", markup=False)
-    wrote(*(task.file for task in result.tasks), as_json=as_json)
+    result = prepare_tasks(folder, out, tasks=names(only))
+    print_result(result, _print_files, *(task.file for task in result.tasks), as_json=as_json)
+
+
+def _print_files(result: TaskFiles) -> None:
+    grid = table(task="left", items="right", source="left")
+    for task in result.tasks:
+        grid.add_row(task.task, count(task.items), plain(task.source))
+    console().print(grid)
+    if result.missing:
+        console().print(f"not found: {', '.join(result.missing)}", markup=False)
 
 
 def _print(shown: CorpusResult) -> None:

@@ -28,7 +28,17 @@ from plait.cli.options import (
     TokensPerSecond,
     limit_options,
 )
-from plait.cli.output import NARROW, ProgressLines, console, passed, plain, print_json, table, within_time, wrote
+from plait.cli.output import (
+    NARROW,
+    ProgressLines,
+    console,
+    passed,
+    plain,
+    print_result,
+    resumable,
+    table,
+    within_time,
+)
 from plait.core.units import probability, short
 from plait.device.quantities import in_rows
 
@@ -84,15 +94,12 @@ class Display:
             if not self._quiet and not self._out.is_terminal:
                 self._out.print(f"{WORDS[stage]}: {plain(words)}", style="dim")
 
-    def stop(self) -> None:
-        self._bar.stop()
-
     def __enter__(self) -> Display:
         self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self._bar.stop()
 
 
 @limit_options({"latency": "20ms", "memory": "100MB"})
@@ -128,18 +135,10 @@ def command(
     """Design a model for this machine: profile it, search under limits, race the best few, train the winner, report."""
     arguments = dict(locals())
     from plait.api.design import design
-    from plait.searching.job import Interrupted as SearchStopped
-    from plait.training.fit import Interrupted as TrainingStopped
 
-    with within_time(time), Display(quiet=as_json) as display:
-        try:
-            result = design(**passed(arguments, "limits", "as_json", **limits), on_progress=display.update)
-        except (KeyboardInterrupt, SearchStopped, TrainingStopped):
-            display.stop()
-            console(stderr=True).print("interrupted; everything is saved. The same command resumes.")
-            raise typer.Exit(130) from None
-    print_json(result.as_dict()) if as_json else _print(result)
-    wrote(result.report, as_json=as_json)
+    with within_time(time), resumable("everything is saved"), Display(quiet=as_json) as display:
+        result = design(**passed(arguments, "limits", "as_json", **limits), on_progress=display.update)
+    print_result(result, _print, result.report, as_json=as_json)
 
 
 def _print(result: DesignResult) -> None:

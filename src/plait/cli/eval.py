@@ -5,13 +5,14 @@ and SQuAD, `plait harness RUN --tasks FILE` by lm-evaluation-harness from local 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from plait.cli.options import AsJson, Device, Mixers, PeakRate, Runs, StoreUrl
-from plait.cli.output import console, passed, plain, print_json, progress_bar, table, wrote
+from plait.cli.output import console, passed, plain, print_result, progress_bar, resumable, table
 from plait.core.registry import pairs
 from plait.evals import evaluation as evaluations
 
@@ -48,11 +49,8 @@ def command(
     with progress_bar(quiet=as_json) as on_progress:
         changed = {"settings": {**own, **pairs(settings or [], "--set")}, "on_progress": on_progress}
         result = evaluate(**passed(arguments, "length", "stride", "memory", "as_json", **changed))
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        _print(result)
-    wrote(*dict.fromkeys(figure for evaluated in result.evaluations for figure in evaluated.figures), as_json=as_json)
+    figures = dict.fromkeys(figure for evaluated in result.evaluations for figure in evaluated.figures)
+    print_result(result, _print, *figures, as_json=as_json)
 
 
 def _print(result: EvaluateResult) -> None:
@@ -115,19 +113,10 @@ def finetune_command(
     way, the same command resumes."""
     arguments = dict(locals())
     from plait.api.downstream import finetune
-    from plait.core.progress import Stopped
 
-    try:
-        with progress_bar(quiet=as_json) as on_progress:
-            result = finetune(**passed(arguments, "as_json"), on_progress=on_progress)
-    except Stopped as stopped:
-        console(stderr=True).print(f"interrupted; {stopped}. The same command resumes from there.")
-        raise typer.Exit(130) from None
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        _print_finetune(result, asked=out is not None)
-    wrote(*result.written, as_json=as_json)
+    with resumable(), progress_bar(quiet=as_json) as on_progress:
+        result = finetune(**passed(arguments, "as_json"), on_progress=on_progress)
+    print_result(result, partial(_print_finetune, asked=out is not None), *result.written, as_json=as_json)
 
 
 def _print_finetune(result: FinetuneResult, *, asked: bool) -> None:
@@ -176,10 +165,7 @@ def harness_command(
     with progress_bar(quiet=as_json) as on_progress:
         on_progress("reading tasks", 0, None)
         result = harness(**passed(arguments, "as_json"), on_progress=on_progress)
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        _print_harness(result)
+    print_result(result, _print_harness, as_json=as_json)
 
 
 def _print_harness(result: HarnessResult) -> None:

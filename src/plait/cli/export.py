@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from plait.cli.options import AsJson, Mixers, Runs
-from plait.cli.output import console, count, print_json, progress_bar, wrote
+from plait.cli.output import console, count, print_result, progress_bar, wrote
+
+if TYPE_CHECKING:
+    from plait.api.export import ExportResult
 
 
 def command(
@@ -39,9 +42,10 @@ def command(
             run, to, output, length=length, force=force, mixers=mixers or (), runs=runs, on_progress=bar
         )  # fmt: skip
     wrote(result.output, as_json=as_json)
-    if as_json:
-        print_json(result.as_dict())
-        return
+    print_result(result, _print, as_json=as_json)
+
+
+def _print(result: ExportResult) -> None:
     out = console()
     gap = f"{result.largest_difference:.1g} of their standard deviation"
     checked = f"[green]checked[/]: read again, its logits differ from the model's in float64 by at most {gap}"
@@ -65,7 +69,5 @@ def import_command(
     with progress_bar(quiet=as_json) as bar:
         result = import_weights(folder, output, force=force, on_progress=bar)
     wrote(output, as_json=as_json)
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        console().print(f"{count(result.params)} parameters\n{result.spec}", markup=False)
+    said = f"{count(result.params)} parameters\n{result.spec}"
+    print_result(result, lambda _: console().print(said, markup=False), as_json=as_json)

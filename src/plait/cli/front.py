@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from plait.cli.options import AsJson, Mixers, StoreUrl, Tokenizer, limit_options
-from plait.cli.output import console, passed, plain, print_json, progress_bar, table, wrote
+from plait.cli.output import console, passed, plain, print_json, print_result, progress_bar, table, wrote
 from plait.cli.search import cell, print_front
+from plait.core import defaults
 from plait.core.units import readable, short
 from plait.device.quantities import in_rows, on_device
 
@@ -20,13 +21,12 @@ group = typer.Typer(
 Key = Annotated[str, typer.Argument(help="Key of the search, or a prefix of it.")]
 Count = Annotated[int, typer.Option("--front", min=0, help="Number of models; 0: the whole front.")]
 LATEST = "latest"
-SHOWN = 16
 
 
 @group.command()
 def show(
     key: Key = LATEST,
-    front: Count = SHOWN,
+    front: Count = defaults.FRONT,
     svg: Annotated[Path | None, typer.Option(help="Also draw it to this file.")] = None,
     cube: Annotated[
         Path | None, typer.Option("--3d", help="Draw the first three objectives in 3D to this file.")
@@ -39,8 +39,7 @@ def show(
     from plait.api.front import show as show_front
 
     result = show_front(key, front=front, svg=svg, cube=cube, mixers=mixers or (), store=store)
-    print_json(result.as_dict()) if as_json else print_front(result)
-    wrote(svg, cube, as_json=as_json)
+    print_result(result, print_front, svg, cube, as_json=as_json)
 
 
 @group.command()
@@ -88,7 +87,7 @@ def score(
     by: Annotated[str, typer.Option(help="snip, grad_norm, … (`plait list objectives`), short_training or compare.")],
     data: Annotated[str, typer.Option(help="Text to score on; `plait data list`.")] = "builtin:stdlib",
     tokenizer: Tokenizer = None,
-    front: Count = SHOWN,
+    front: Count = defaults.FRONT,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the weights.")] = 0,
     budget: Annotated[str | None, typer.Option("--time", help="Total time of compare. \\[default: 10m]")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of compare's trainings.")] = Path("runs"),
@@ -119,7 +118,7 @@ def score(
 @group.command("table")
 def as_table(
     key: Key = LATEST,
-    front: Count = SHOWN,
+    front: Count = defaults.FRONT,
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,

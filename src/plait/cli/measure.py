@@ -22,16 +22,16 @@ from plait.cli.options import (
     Threads,
     needed_options,
 )
-from plait.cli.output import console, passed, plain, print_json, progress_bar, table, wrote
+from plait.cli.output import console, passed, plain, print_result, progress_bar, table, wrote
 from plait.core.units import SIZES, percent
-from plait.device.quantities import on_device
+from plait.device.quantities import in_rows, on_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import Console
 
-    from plait.api.measure import LengthsResult, MeasuredModel, MeasureResult
+    from plait.api.measure import LengthsResult, MeasuredModel, MeasureResult, PredictResult
     from plait.device.quantities import Quantity, Setting
 
 Specs = Annotated[
@@ -80,7 +80,7 @@ def command(
         with progress_bar(quiet=as_json) as on_progress:
             left_out = ("seq", "answer", "svg", "archai", "again", "store", "needed", "as_json")
             over = measure_lengths(**passed(arguments, *left_out), on_progress=on_progress)
-        print_json(over.as_dict()) if as_json else print_lengths(over)
+        print_result(over, print_lengths, as_json=as_json)
         if svg is not None:  # last, so that an unwritable path loses no results
             over.save_svg(svg)
             wrote(svg, as_json=as_json)
@@ -90,7 +90,7 @@ def command(
     with progress_bar(quiet=as_json) as on_progress:
         changed = {"seq_len": seq, "needed": tuple(name for name, asked in needed.items() if asked)}
         result = measure(**passed(arguments, "seq", "as_json", **changed), on_progress=on_progress)
-    print_json(result.as_dict()) if as_json else _print(result, archai)
+    print_result(result, lambda measured: _print(measured, archai), as_json=as_json)
 
 
 def _check_lengths_alone(*, archai: bool, again: bool, store: str | None, answer: int | None) -> None:
@@ -209,12 +209,11 @@ def predict_command(
     """Predict latency and peak memory from a profile, with 95 % intervals."""
     arguments = dict(locals())
     from plait.api.measure import predict
-    from plait.device.quantities import in_rows
 
-    result = predict(**passed(arguments, "seq", "as_json", seq_len=seq))
-    if as_json:
-        print_json(result.as_dict())
-        return
+    print_result(predict(**passed(arguments, "seq", "as_json", seq_len=seq)), _print_predicted, as_json=as_json)
+
+
+def _print_predicted(result: PredictResult) -> None:
     shown = in_rows(result.rows()).values()
     headings = [name for of in map(_heading, shown) for name in (of, f"{of}_interval")]
     grid = table(spec="left", **dict.fromkeys(headings, "right"))

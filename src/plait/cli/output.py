@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, TextIO, cast
+from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
+import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
@@ -20,12 +21,16 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from plait.core.progress import OnProgress, ignore
+from plait.core.files import finite
+from plait.core.progress import OnProgress, Stopped, ignore
+from plait.core.result import Result
 from plait.core.units import TimeLeft, duration, parse_duration, percent, short
 
 if TYPE_CHECKING:
     from rich.align import AlignMethod
     from rich.console import ConsoleOptions, RenderableType, RenderResult
+
+R = TypeVar("R", bound=Result)
 
 UNLIMITED = 1_000_000  # width of a pipe or file, in which no line is broken
 NARROW = 100  # terminal width below which bars are short
@@ -47,13 +52,10 @@ def print_json(document: Any) -> None:
     print(_escaped(json.dumps(finite(document), indent=2, ensure_ascii=False)))
 
 
-def finite(value: Any) -> Any:
-    """The value with NaN and infinities replaced by None, since JSON has neither."""
-    if isinstance(value, dict):
-        return {name: finite(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def print_result(result: R, show: Callable[[R], object], *files: object, as_json: bool) -> None:
+    """The result as JSON, or as `show` prints it, then where the files are that the user asked for."""
+    print_json(result.as_dict()) if as_json else show(result)
+    wrote(*files, as_json=as_json)
 
 
 OVERRUN = 1.02  # factor on the given time beyond which a command reports it
@@ -70,6 +72,21 @@ def within_time(limit: str | None) -> Iterator[None]:
         over = f"{took / allowed:.0f} times" if took > 2 * allowed else f"{percent(took / allowed - 1)} more than"
         over += f" the {duration(allowed)} given"
         console(stderr=True).print(f"it took {duration(took)}, {over}", style="yellow", markup=False)
+
+
+@contextmanager
+def resumable(saved: str = "", *, quiet: bool = False) -> Iterator[None]:
+    """Around work that the same command resumes: if it is interrupted, says what is saved. `saved`: where the work does
+    not say so itself; without it Ctrl-C is not caught."""
+    try:
+        yield
+    except (KeyboardInterrupt, Stopped) as stopped:
+        if not (where := str(stopped)) and not saved:
+            raise
+        if not quiet:
+            then = "The same command resumes from there." if where else "The same command resumes."
+            console(stderr=True).print(f"interrupted; {where or saved}. {then}")
+        raise typer.Exit(130) from None
 
 
 # ---- names and files may contain escape sequences, which a terminal would execute

@@ -20,12 +20,14 @@ from plait.cli.output import (
     fits,
     passed,
     plain,
-    print_json,
+    print_result,
+    resumable,
     table,
     time_left,
     within_time,
 )
 from plait.core import defaults
+from plait.core.registry import names
 from plait.core.units import TimeLeft, duration
 
 if TYPE_CHECKING:
@@ -79,22 +81,14 @@ def command(
     arguments = dict(locals())
     from plait.api.probe import ProbePlan, plan_probe, probe
 
-    named = [name.strip() for name in tasks.split(",") if name.strip()]
     allowed = None if full or plan else budget or defaults.TIME
-    with within_time(allowed), Display(quiet=as_json) as display:
-        try:
-            changed = {"time": budget or None, "tasks": named, "on_progress": display.update}
-            result = (plan_probe if plan else probe)(**passed(arguments, "budget", "plan", "as_json", **changed))
-        except KeyboardInterrupt:
-            display.stop()
-            console(stderr=True).print("interrupted; everything is saved. The same command resumes.")
-            raise typer.Exit(130) from None
-    if as_json:
-        print_json(result.as_dict())
-    elif isinstance(result, ProbePlan):
-        _print_plan(result)
+    with within_time(allowed), resumable("everything is saved"), Display(quiet=as_json) as display:
+        changed = {"time": budget or None, "tasks": names(tasks), "on_progress": display.update}
+        result = (plan_probe if plan else probe)(**passed(arguments, "budget", "plan", "as_json", **changed))
+    if isinstance(result, ProbePlan):
+        print_result(result, _print_plan, as_json=as_json)
     else:
-        print_report(result)
+        print_result(result, print_report, as_json=as_json)
 
 
 def _print_plan(plan: ProbePlan) -> None:
@@ -151,10 +145,6 @@ class Display:
             self._shown = now
             self._live.update(self._drawn(progress), refresh=True)
 
-    def stop(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-
     def _drawn(self, progress: Progress) -> Any:
         from rich.console import Group
         from rich.text import Text
@@ -197,7 +187,8 @@ class Display:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        if self._live is not None:
+            self._live.stop()
 
 
 #: The numbers are in docs/howto/probe.md.

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.options import AsJson, Device, Mixers, Threads
-from plait.cli.output import console, passed, print_json, progress_bar, table, within_time, wrote
+from plait.cli.output import console, passed, print_result, progress_bar, table, within_time
 
 if TYPE_CHECKING:
-    from plait.api.profile import ProfileResult
+    from plait.api.profile import ProfileComparison, ProfileResult
     from plait.device.profile import Profile
 
 group = typer.Typer(help="Characterise this machine; compare machines.")
@@ -53,8 +53,7 @@ def command(
             ),
             on_progress=lambda what, done, total: on_progress(f"{what[:40]:<40}", done, total),
         )  # fmt: skip
-    print_json(result.as_dict()) if as_json else _print(result)
-    wrote(result.path, as_json=as_json)
+    print_result(result, _print, result.path, as_json=as_json)
 
 
 @group.command()
@@ -64,8 +63,7 @@ def show(
     """Show a profile."""
     from plait.api.profile import open_profile
 
-    result = open_profile(path)
-    print_json(result.as_dict()) if as_json else _print(result)
+    print_result(open_profile(path), _print, as_json=as_json)
 
 
 @group.command("compare")
@@ -76,12 +74,13 @@ def compare(
 ) -> None:
     """Compare two machines: the time of each kind of layer on the second relative to the first."""
     from plait.api.profile import compare_profiles
+
+    print_result(compare_profiles(first, second), _print_ratios, as_json=as_json)
+
+
+def _print_ratios(result: ProfileComparison) -> None:
     from plait.device.features import EMBEDDING_AND_HEAD
 
-    result = compare_profiles(first, second)
-    if as_json:
-        print_json(result.as_dict())
-        return
     out = console()
     for name, profile in (("first", result.first), ("second", result.second)):
         out.print(f"{name}: {_machine(profile)}", style="dim", markup=False)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 import typer
 
 from plait.cli.options import AsJson, Runs, StoreUrl
-from plait.cli.output import console, finite, plain, print_json, print_rows, table, wrote
+from plait.cli.output import console, plain, print_json, print_rows, table, wrote
 from plait.core.errors import UserError
+from plait.core.files import finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from plait.cli.options import AsJson, Cluster, GpusPerTraining, Log, Mixers, Runs, StoreUrl, Text, TrainingDevice
-from plait.cli.output import passed, print_json, wrote
-from plait.core.errors import UserError
+from plait.cli.output import passed, print_result
 
 group = typer.Typer(help="Scaling laws with error bars: plan runs, train them, fit.", no_args_is_help=True)
 
@@ -59,10 +58,9 @@ def plan(
     Without --budgets, --total and --time: MAD's eight groups over Table C.2.
     """
     arguments = dict(locals())
-    from plait.api.analyse_table import names
     from plait.api.scale import plan as verb
     from plait.cli.scale_display import print_plan
-    from plait.core.registry import read_pairs
+    from plait.core.registry import names, read_pairs
     from plait.training.recipe import Recipe
 
     result = verb(
@@ -70,8 +68,7 @@ def plan(
         recipe_values=read_pairs(set_ or [], "--set", Recipe),
         **passed(arguments, "arch", "set_", "as_json", params=names(params)),
     )
-    print_json(result.as_dict()) if as_json else print_plan(result, out, mixers or ())
-    wrote(out, as_json=as_json)
+    print_result(result, lambda plan: print_plan(plan, out, mixers or ()), out, as_json=as_json)
 
 
 @group.command()
@@ -98,7 +95,7 @@ def run(
 
     with study_progress(quiet=as_json) as on_progress:
         result = verb(**passed(arguments, "as_json"), on_progress=on_progress)
-    print_json(result.as_dict()) if as_json else print_runs(result, store)
+    print_result(result, lambda runs: print_runs(runs, store), as_json=as_json)
 
 
 @group.command()
@@ -140,21 +137,11 @@ def fit(
     arguments = dict(locals())
     from plait.api.scale import fit as verb
     from plait.cli.scale_display import print_fit
+    from plait.core.registry import pairs
 
-    columns = _column_names(column or [])
+    columns = pairs(column or [], "--column", "loss=val_loss")
     result = verb(**passed(arguments, "column", "out", "plot", "as_json", columns=columns, page=out))
-    print_json(result.as_dict()) if as_json else print_fit(result.laws, plot=plot)
-    wrote(svg, out, as_json=as_json)
-
-
-def _column_names(pairs: list[str]) -> dict[str, str]:
-    names = {}
-    for pair in pairs:
-        ours, equals, theirs = pair.partition("=")
-        if not (equals and ours and theirs):
-            raise UserError(f"--column {pair}: write plait's name and the file's, such as loss=val_loss.")
-        names[ours] = theirs
-    return names
+    print_result(result, lambda fitted: print_fit(fitted.laws, plot=plot), svg, out, as_json=as_json)
 
 
 @group.command()
@@ -179,8 +166,7 @@ def probe(
     from plait.cli.scale_display import print_probe
 
     result = verb(file, target=target, scores=scores, svg=svg, mixers=mixers or (), store=store)
-    print_json(result.as_dict()) if as_json else print_probe(result)
-    wrote(svg, as_json=as_json)
+    print_result(result, print_probe, svg, as_json=as_json)
 
 
 @group.command()
@@ -196,5 +182,4 @@ def pitfall(
     from plait.cli.scale_display import print_pitfall
 
     result = verb(flops=flops, batch=batch, growth=growth, svg=svg)
-    print_json(result.as_dict()) if as_json else print_pitfall(result)
-    wrote(svg, as_json=as_json)
+    print_result(result, print_pitfall, svg, as_json=as_json)

@@ -25,7 +25,19 @@ from plait.cli.options import (
     TokensPerSecond,
     limit_options,
 )
-from plait.cli.output import console, count, passed, plain, print_json, print_rows, progress_bar, table
+from plait.cli.output import (
+    console,
+    count,
+    passed,
+    plain,
+    print_result,
+    print_rows,
+    progress_bar,
+    resumable,
+    table,
+)
+from plait.core import defaults
+from plait.core.registry import names
 from plait.core.units import digits, short
 from plait.device.quantities import Setting, in_rows
 
@@ -33,7 +45,6 @@ if TYPE_CHECKING:
     from plait.api.search import FrontResult
     from plait.searching.picking import Row
 
-FRONT = 16  # models returned and measured
 LTS = "lts"
 
 
@@ -86,7 +97,7 @@ def command(
     ] = False,
     device: Annotated[str | None, typer.Option(help="\\[default: the profile's, else cpu]")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="\\[default: the profile's, else 1]")] = None,
-    front: Annotated[int, typer.Option(min=0, help="Number of models to return and measure; 0: all.")] = FRONT,
+    front: Annotated[int, typer.Option(min=0, help="Number of models to return and measure; 0: all.")] = defaults.FRONT,
     no_validate: Annotated[
         bool, typer.Option("--no-validate", "--no-confirm", help="Predict only; measure nothing.")
     ] = False,
@@ -106,42 +117,25 @@ def command(
     from plait.api.search import search
     from plait.api.supernets import Supernets
     from plait.core.registry import pairs, read_pairs
-    from plait.searching.job import Interrupted
     from plait.supernet.settings import Settings
-    from plait.training.fit import Interrupted as TrainingInterrupted
     from plait.training.recipe import Recipe
 
-    supernets = Supernets(
-        steps,
-        seeds,
-        recipe,
-        read_pairs(set_ or [], "--set", Recipe),
-        read_pairs(supernet or [], "--supernet", Settings),
-        retrain,
-        retrain_seeds,
-    )
-    try:
-        with progress_bar(quiet=as_json) as on_progress:
-            result = search(
-                **passed(
-                    arguments, "constraint", "seq", "steps", "seeds", "recipe", "set_", "supernet", "retrain",
-                    "retrain_seeds", "no_validate", "limits", "as_json",
-                    objectives=[name.strip() for name in objectives.split(",") if name.strip()],
-                    constraints=constraint or (), seq_len=seq, method=method or LTS, fix=pairs(fix or [], "--fix"),
-                    supernets=supernets, validate=not no_validate, **limits,
-                ),
-                on_progress=on_progress,
-            )  # fmt: skip
-    except (Interrupted, TrainingInterrupted, KeyboardInterrupt) as stopped:
-        where = f": {stopped}" if isinstance(stopped, Interrupted) else ""
-        console(stderr=True).print(f"interrupted{where}. Everything is saved; the same command resumes from there.")
-        raise typer.Exit(130) from None
-    print_json(result.as_dict()) if as_json else print_front(result)
+    values, settings = read_pairs(set_ or [], "--set", Recipe), read_pairs(supernet or [], "--supernet", Settings)
+    supernets = Supernets(steps, seeds, recipe, values, settings, retrain, retrain_seeds)
+    with resumable("everything is saved"), progress_bar(quiet=as_json) as on_progress:
+        result = search(
+            **passed(
+                arguments, "constraint", "seq", "steps", "seeds", "recipe", "set_", "supernet", "retrain",
+                "retrain_seeds", "no_validate", "limits", "as_json", objectives=names(objectives),
+                constraints=constraint or (), seq_len=seq, method=method or LTS, fix=pairs(fix or [], "--fix"),
+                supernets=supernets, validate=not no_validate, **limits,
+            ),
+            on_progress=on_progress,
+        )  # fmt: skip
+    print_result(result, print_front, as_json=as_json)
     if method is not None and result.method != method:
-        message = (
-            f"the space is small: all of it was compared instead of running {method}; --iterations forces {method}"
-        )
-        console(stderr=True).print(message, style="dim", markup=False)
+        said = f"the space is small: all of it was compared instead of running {method}; --iterations forces {method}"
+        console(stderr=True).print(said, style="dim", markup=False)
 
 
 LONG = ("n-head", "d-inner", "layers")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.options import AsJson, Mixers, StoreUrl
-from plait.cli.output import console, passed, print_json, wrote
+from plait.cli.output import console, passed, print_json, print_result
 
 if TYPE_CHECKING:
     from plait.serving.server import Address
@@ -66,9 +66,5 @@ def report_command(
     from plait.api.report import report
 
     result = report(**passed(arguments, "as_json"))
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        counts = ", ".join(f"{count} {name}" for name, count in result.kinds.items())
-        console().print(counts, markup=False)
-    wrote(result.page, *result.files, as_json=as_json)
+    counts = ", ".join(f"{count} {name}" for name, count in result.kinds.items())
+    print_result(result, lambda _: console().print(counts, markup=False), result.page, *result.files, as_json=as_json)

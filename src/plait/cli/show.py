@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.options import AsJson, Mixers
-from plait.cli.output import console, count, plain, print_json, table, wrote
+from plait.cli.output import console, count, plain, print_result, table
 from plait.core.errors import UserError
 from plait.core.units import percent, short
 
@@ -49,11 +49,7 @@ def command(
         raise UserError("--device works only with --paths: give both.")
     where = (device or True) if paths else False
     result = show(spec, seq_len=seq, memory=memory, vocab=vocab, svg=svg, paths=where, mixers=own)
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        _print(result)
-    wrote(svg, as_json=as_json)
+    print_result(result, _print, svg, as_json=as_json)
 
 
 def _print(shown: ShowResult) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plait.api.analyse_table import floats, names
+from plait.api.analyse_table import floats
 from plait.cli.options import (
     AsJson,
     Cluster,
@@ -23,7 +24,7 @@ from plait.cli.options import (
     TrainingDevice,
     read_count,
 )
-from plait.cli.output import passed, print_json, wrote
+from plait.cli.output import passed, print_result, wrote
 from plait.cli.study_display import (
     draw_placement,
     draw_proxies,
@@ -34,6 +35,10 @@ from plait.cli.study_display import (
     print_verdict,
 )
 from plait.cli.study_display import study_progress as progress
+from plait.core.registry import names
+
+if TYPE_CHECKING:
+    from plait.api.study import F, StudyResult
 
 group = typer.Typer(help="Studies that train many small models.", no_args_is_help=True)
 
@@ -41,6 +46,11 @@ StudySpace = Annotated[str, typer.Option(help="study-gpt2, study-hybrid, or anot
 Steps = Annotated[int, typer.Option(min=1, help="Optimizer steps per training.")]
 SeqLen = Annotated[int, typer.Option(min=1, help="Sequence length.")]
 SampleSeed = Annotated[int, typer.Option(min=0, help="Seed of the sample, the weights and the data order.")]
+
+
+def output(result: StudyResult[F], show: Callable[[F], object], *, as_json: bool) -> None:
+    """A study's document as JSON, or its findings as `show` prints them."""
+    print_result(result, lambda study: show(study.findings), as_json=as_json)
 
 
 @group.command("proxies")
@@ -75,7 +85,7 @@ def command(
             **passed(arguments, "svg", "length", "as_json", proxies=named, seq_len=length or seq_len),
             on_progress=on_progress,
         )
-    print_json(result.as_dict()) if as_json else print_proxies(result.findings)
+    output(result, print_proxies, as_json=as_json)
     if svg is not None:  # last: a place that cannot be written to costs no results
         draw_proxies(svg, result.findings)
         wrote(svg, as_json=as_json)
@@ -117,7 +127,7 @@ def placement(
             d_ff=inner,
             on_progress=on_progress,
         )
-    print_json(result.as_dict()) if as_json else print_placement(result.findings)
+    output(result, print_placement, as_json=as_json)
     if svg is not None:  # last: a place that cannot be written to costs no results
         draw_placement(svg, result.findings)
         wrote(svg, as_json=as_json)
@@ -151,7 +161,7 @@ def lr(
             specs=spec or (),
             on_progress=on_progress,
         )
-    print_json(result.as_dict()) if as_json else print_lr(result.findings)
+    output(result, print_lr, as_json=as_json)
 
 
 @group.command()
@@ -189,7 +199,7 @@ def shapes(
             train_seq_len=length or train_seq_len,
             on_progress=on_progress,
         )
-    print_json(result.as_dict()) if as_json else print_shapes(result.findings)
+    output(result, print_shapes, as_json=as_json)
 
 
 @group.command()
@@ -230,4 +240,4 @@ def verdict(
         result = study(
             **passed(arguments, "as_json", architectures=architectures or CONTENDERS), on_progress=on_progress
         )
-    print_json(result.as_dict()) if as_json else print_verdict(result.findings)
+    output(result, print_verdict, as_json=as_json)

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from plait.cli.output import console, paragraph, plain, print_rows, progress_bar, table
+from plait.cli.output import console, paragraph, plain, print_rows, progress_bar, resumable, table
+from plait.core.files import write_text
 from plait.core.progress import OnProgress
 from plait.core.units import percent, short
 from plait.device.quantities import in_rows
@@ -26,17 +25,8 @@ if TYPE_CHECKING:
 @contextmanager
 def study_progress(*, quiet: bool) -> Iterator[OnProgress]:
     """A progress bar over the models, and the message of an interrupted study."""
-    from plait.training.fit import Interrupted
-
-    try:
-        with progress_bar(quiet=quiet) as bar:
-            yield lambda what, done, total: bar(f"{what:14} {int(done)} of {total} models", done, total)
-    except Interrupted as stopped:
-        console(stderr=True).print(f"interrupted; {stopped.run.name} is saved. The same command resumes.")
-        raise typer.Exit(130) from None
-    except KeyboardInterrupt:
-        console(stderr=True).print("interrupted; finished work is stored. The same command resumes.")
-        raise typer.Exit(130) from None
+    with resumable("finished work is stored"), progress_bar(quiet=quiet) as bar:
+        yield lambda what, done, total: bar(f"{what:14} {int(done)} of {total} models", done, total)
 
 
 def print_proxies(result: Findings) -> None:
@@ -72,7 +62,6 @@ def _correlation(value: float) -> str:
 
 def draw_proxies(path: Path, result: Findings) -> None:
     from plait.reporting.studies import ProxyCost, proxy_cost_figure
-    from plait.reporting.svg import save
 
     study = result.study
     unknown = (math.nan, math.nan)  # drawn without a whisker
@@ -81,7 +70,7 @@ def draw_proxies(path: Path, result: Findings) -> None:
         for ranking in result.rankings
     ]
     below = f"{len(result.rows)} models of {study.space.name}, {study.steps} steps each on {study.corpus.name}"
-    save(proxy_cost_figure(proxies, title="How well proxies rank, against their cost", below=below), path)
+    write_text(path, proxy_cost_figure(proxies, title="How well proxies rank, against their cost", below=below))
 
 
 def print_placement(result: PlacementFindings) -> None:
@@ -120,7 +109,6 @@ def print_placement(result: PlacementFindings) -> None:
 def draw_placement(path: Path, result: PlacementFindings) -> None:
     from plait.reporting.axes import Axis
     from plait.reporting.charts import Series, xy_chart
-    from plait.reporting.svg import save
 
     # PAR patterns are one curve over p; every other pattern is a single point.
     families: dict[str, list[tuple[int, float]]] = {}
@@ -132,7 +120,7 @@ def draw_placement(path: Path, result: PlacementFindings) -> None:
         for name, points in families.items()
     ]
     title = f"Perplexity by attention blocks of {len(result.baseline.pattern.letters)} layers"
-    save(xy_chart(curves, title=title, x=Axis("attention blocks"), y=Axis("perplexity")), path)
+    write_text(path, xy_chart(curves, title=title, x=Axis("attention blocks"), y=Axis("perplexity")))
 
 
 def print_lr(result: SweepFindings) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from plait.cli.options import AsJson
-from plait.cli.output import console, count, print_json, table
+from plait.cli.output import console, count, print_result, table
 from plait.core.registry import pairs
 
 if TYPE_CHECKING:
@@ -36,13 +37,10 @@ def show(
     result = describe(
         task, settings=pairs(change or [], "--set"), variant=variant, seed=seed, split=split, examples=examples
     )
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        _print(result, tokens)
+    print_result(result, partial(_print, tokens), as_json=as_json)
 
 
-def _print(shown: TaskResult, tokens: int) -> None:
+def _print(tokens: int, shown: TaskResult) -> None:
     out = console()
     out.print(f"[bold]{shown.task}[/]  {shown.skill}")
     out.print(f"{shown.label}, hash {shown.key}, seed {shown.seed}", style="dim")

@@ -14,7 +14,18 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Column
 
 from plait.cli.options import AsJson, FormerLength, Log, Mixers, StoreUrl, read_count
-from plait.cli.output import NARROW, ProgressLines, console, count, passed, plain, print_json, table, within_time
+from plait.cli.output import (
+    NARROW,
+    ProgressLines,
+    console,
+    count,
+    passed,
+    plain,
+    print_result,
+    resumable,
+    table,
+    within_time,
+)
 from plait.core.errors import UserError
 from plait.core.units import duration, parse_duration, percent, short
 
@@ -138,36 +149,25 @@ def command(
 ) -> None:
     """Train a model. If interrupted in any way, the same command resumes."""
     arguments = dict(locals())
-    from plait.api.train import SweepResult, sweep, train
+    from plait.api.train import sweep, train
     from plait.core.registry import read_pairs
-    from plait.training.fit import Interrupted
     from plait.training.recipe import Recipe
 
     rates = _rates(lr)
     first = os.environ.get("RANK", "0") == "0"  # the first process of torchrun
-    try:
-        quiet, allowed = as_json or not first, _allowed(budget, len(rates), seeds)
-        with within_time(allowed), Display(data or from_, quiet=quiet) as display:
-            options = passed(
-                arguments, "spec", "from_", "budget", "length", "lr", "set_", "seed", "seeds", "as_json",
-                from_run=from_, time=budget or None, seq_len=length or seq_len,
-                recipe_values=read_pairs(set_ or [], "--set", Recipe), on_progress=display.update,
-                on_start=display.begin,
-            )  # fmt: skip
-            swept = sweep(spec, lr=rates, seed=seed, seeds=seeds, **options) if len(rates) > 1 or seeds > 1 else None
-            result = None if swept else train(spec, lr=rates[0] if rates else None, seed=seed, **options)
-    except Interrupted as stopped:
-        if first:
-            said = f"interrupted; {stopped.run.name} is saved at step {stopped.step}."
-            console(stderr=True).print(f"{said} The same command resumes from there.")
-        raise typer.Exit(130) from None
-    if first:
-        outcome = swept or result
-        assert outcome is not None
-        if as_json:
-            print_json(outcome.as_dict())
-        else:
-            _print_sweep(outcome) if isinstance(outcome, SweepResult) else _print(outcome)
+    allowed = _allowed(budget, len(rates), seeds)
+    with within_time(allowed), resumable(quiet=not first), Display(data or from_, as_json or not first) as display:
+        options = passed(
+            arguments, "spec", "from_", "budget", "length", "lr", "set_", "seed", "seeds", "as_json",
+            from_run=from_, time=budget or None, seq_len=length or seq_len,
+            recipe_values=read_pairs(set_ or [], "--set", Recipe), on_progress=display.update, on_start=display.begin,
+        )  # fmt: skip
+        swept = sweep(spec, lr=rates, seed=seed, seeds=seeds, **options) if len(rates) > 1 or seeds > 1 else None
+        result = None if swept else train(spec, lr=rates[0] if rates else None, seed=seed, **options)
+    if first and swept:
+        print_result(swept, _print_sweep, as_json=as_json)
+    elif first and result:
+        print_result(result, _print, as_json=as_json)
 
 
 def _allowed(budget: str, rates: int, seeds: int) -> str | None:

@@ -154,12 +154,21 @@ def _scratch_folder(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def writing(target: Path) -> Iterator[None]:
-    """Around code that writes a file or folder: an `OSError` becomes a `UserError` that names it."""
+def writing(target: Path, what: str = "") -> Iterator[None]:
+    """Around code that writes a file or folder: an `OSError` becomes a `UserError` that names it (and says `what`)."""
     try:
         yield
     except OSError as wrong:
-        raise UserError(f"cannot write {target}: {wrong.strerror or wrong}.") from wrong
+        raise UserError(f"cannot write {what}{target}: {wrong.strerror or wrong}.") from wrong
+
+
+def write_text(path: str | Path, text: str, what: str = "") -> None:
+    """Write a file atomically, and its folder if it is missing. A symbolic link is replaced, not followed."""
+    target = Path(path)
+    with writing(target, what):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(target) as draft:
+            draft.write_text(text, encoding="utf-8")
 
 
 CHECKSUM = "checksum"
@@ -188,6 +197,16 @@ def parse_json(text: str | bytes, name: str, *, constants: bool = False) -> Any:
         return loads(text, constants=constants)
     except json.JSONDecodeError as wrong:
         raise UserError(f"{name} cannot be read: invalid JSON in line {wrong.lineno}: {wrong.msg}.") from None
+
+
+def json_lines(text: str, name: str, *, constants: bool = False) -> Iterator[tuple[int, Any]]:
+    """The number and the document of every line that is not blank."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            try:
+                yield number, loads(line, constants=constants)
+            except json.JSONDecodeError as wrong:
+                raise UserError(f"{name}:{number}: not JSON: {wrong.msg} at column {wrong.colno}.") from None
 
 
 def read_json(path: Path, *, constants: bool = False) -> Any:
@@ -248,6 +267,15 @@ def _checksum_of(document: Mapping[str, Any]) -> str:
 
 
 # ---- numbers
+
+
+def finite(value: Any) -> Any:
+    """The value with NaN and infinities replaced by None, since JSON has neither."""
+    if isinstance(value, dict):
+        return {name: finite(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _int(text: str) -> int:

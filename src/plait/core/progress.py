@@ -37,6 +37,11 @@ def silent(done: int, total: int) -> None:
     """An `OnCount` that does nothing."""
 
 
+def partial_progress(on_progress: OnProgress, what: str, done: int, total: int) -> Callable[[float], None]:
+    """A function of the share done of one piece of work, the next after `done` of `total`."""
+    return lambda share: on_progress(what, done + share, total)
+
+
 class Stopped(Exception):
     """Raised by long-running work that was asked to stop, once everything is saved."""
 

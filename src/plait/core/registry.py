@@ -15,14 +15,14 @@ A table is an explicit dictionary, so that every name can be found in the source
 makes `from plait.device import Predictor` import `plait.device.predictor` on first use.
 
 Where a name is expected, users may give their own file instead (`split_path`). Settings are written key=value and
-converted to the types of the dataclass's fields: for an unknown key the message suggests the nearest one, for a wrong
-value it states what is allowed.
+converted to the types of the dataclass's fields. An unknown name is refused with the nearest known one
+(`require_known`), a wrong value with what is allowed (`require_one_of`, `require_setting`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -227,23 +227,20 @@ def split_options(text: str) -> tuple[str, str]:
 _TAKES = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
-def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
+def names(text: str | Sequence[str]) -> list[str]:
+    """Names as a list, from text in which commas separate them."""
+    return [name.strip() for name in text.split(",") if name.strip()] if isinstance(text, str) else list(text)
+
+
+def pairs(texts: Sequence[str], option: str, example: str = "") -> dict[str, str]:
     """`["d=256", …]` as a dictionary of texts. `option` names the command-line option in messages."""
     values: dict[str, str] = {}
     for text in texts:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not key or not value:
-            raise UserError(f"{option} {text}: write key=value.")
+            raise UserError(f"{option} {text}: write key=value{f', such as {example}' * bool(example)}.")
         values[key] = value
     return values
-
-
-def require_known(name: str, known: Iterable[str], owner: str, noun: str = "setting") -> None:
-    """Raise a `UserError` if `owner` has no such key."""
-    names = list(known)
-    if name not in names:
-        there = f"Known: {', '.join(names)}." if names else "It has none."
-        raise UserError(f"{owner} has no {noun} '{name}'.{did_you_mean(name, names)} {there}")
 
 
 def read_value(value: Any, kind: type) -> Any:
@@ -270,6 +267,14 @@ def current_names(values: Mapping[str, Any], of: Any) -> dict[str, Any]:
     return {names.get(key, key): value for key, value in values.items()}
 
 
+def with_fields(of: Thing, values: Mapping[str, Any], wrong: str) -> Thing:
+    """A dataclass with some fields set, by their current or former names; unknown ones are refused."""
+    values = current_names(values, of)
+    for name in values:
+        require_known(name, kinds_of(of), wrong)
+    return replace(of, **values)  # type: ignore[type-var]
+
+
 def read_values(
     values: Mapping[str, Any], kinds: Mapping[str, type], owner: str, noun: str = "setting"
 ) -> dict[str, Any]:
@@ -277,7 +282,7 @@ def read_values(
     messages."""
     converted: dict[str, Any] = {}
     for name, value in values.items():
-        require_known(name, kinds, owner, noun)
+        require_known(name, kinds, f"{owner} has no {noun}")
         try:
             converted[name] = read_value(value, kinds[name])
         except (ValueError, KeyError):
@@ -299,3 +304,24 @@ def read_pairs(texts: Sequence[str], option: str, of: Any) -> dict[str, Any]:
         except (ValueError, KeyError):
             raise UserError(f"{option} {text}: {key} takes {_TAKES[kinds[key]]}.") from None
     return values
+
+
+def require_known(name: str, known: Iterable[str], wrong: str, others: str = "") -> None:
+    """Raise a `UserError` unless the name is known: "unknown split 'tset'. Did you mean 'test'? Known: train, test." is
+    that of `wrong` "unknown split". `others`: what else is allowed, as a phrase after the list."""
+    names = list(known)
+    if name not in names:
+        listed = f"Known: {', '.join(names)}{others}." if names else "It has none."
+        raise UserError(f"{wrong} '{name}'.{did_you_mean(name, names)} {listed}")
+
+
+def require_setting(of: object, name: str, holds: bool, rule: str) -> None:
+    """Raise a `UserError` unless the setting `name` of an object keeps its rule: "lr=0: must be greater than 0."."""
+    if not holds:
+        raise UserError(f"{name}={getattr(of, name)}: {rule}.")
+
+
+def require_one_of(value: object, allowed: Iterable[str], given: str) -> None:
+    """Raise a `UserError` unless the value is one of these. `given`: the option with its value, as in messages."""
+    if value not in (choices := tuple(allowed)):
+        raise UserError(f"{given}: must be one of {', '.join(choices)}.{did_you_mean(str(value), choices)}")

@@ -11,11 +11,13 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from html import escape
+from pathlib import Path
 from reprlib import Repr
 from types import NoneType
 from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 from plait.core.errors import UserError
+from plait.core.files import write_text
 
 MOST_ROWS = 100
 MOST_COLUMNS = 8  # of a single row; with more it is shown as a column
@@ -162,6 +164,12 @@ class Result:
     def figure(self) -> str:
         """An SVG chart; empty if there is none."""
         return ""
+
+    def save_svg(self, path: str | Path) -> None:
+        """Write the chart to a file."""
+        if not (chart := self.figure()):
+            raise UserError(f"{path}: a {type(self).__name__} has no chart.")
+        write_text(path, chart)
 
     def __str__(self) -> str:
         """What `print` shows: the headline and the table, as plain text."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from plait.core.errors import UserError
 
@@ -92,6 +92,11 @@ def duration(seconds: float) -> str:
 def percent(fraction: float, places: int = 0, sign: bool = False) -> str:
     """0.534 as `53 %`, with a place as `53.4 %`, with its sign as `+53 %`."""
     return f"{100 * fraction:{'+' if sign else ''}.{places}f} %"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Such as "a", "a and b", "a, b and c"."""
+    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
 
 
 def probability(chance: float) -> str:

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from plait.core.errors import UserError, did_you_mean
+from plait.core.files import read_text
 
 Found = TypeVar("Found")
 MODULE = "plait_user_"  # prefix of the module names of users' files
@@ -88,10 +89,7 @@ def users_fault(wrong: BaseException) -> str:
 def _read(path: Path) -> str:
     if not os.path.isfile(path):
         raise UserError(f"there is no file {path}.")
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as wrong:
-        raise UserError(f"{path} cannot be read: {wrong}.") from None
+    return read_text(path)
 
 
 def announce_nothing() -> None:

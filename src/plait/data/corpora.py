@@ -17,7 +17,7 @@ import numpy as np
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.progress import OnProgress
-from plait.core.registry import Entry, Table, load_attribute
+from plait.core.registry import Entry, Table, load_attribute, require_known
 from plait.data.sources import SPLITS, TextSource, TokenSource
 from plait.data.tokenizers import Tokenizer
 
@@ -68,8 +68,7 @@ class Corpus:
 
 
 def _require_split(split: str) -> str:
-    if split not in SPLITS:
-        raise UserError(f"unknown split '{split}'.{did_you_mean(split, SPLITS)} Known: {', '.join(SPLITS)}.")
+    require_known(split, SPLITS, "unknown split")
     return split
 
 
@@ -170,6 +169,11 @@ def corpus_listing() -> list[dict[str, object]]:
         }
         for name, entry in ways.items()
     ]
+
+
+def needed_tokenizer(name: str, tokenizer: Path) -> str | None:
+    """The tokenizer for a corpus of text; None for one of tokens, which keeps its own."""
+    return None if isinstance(open_source(name), TokenSource) else str(tokenizer)
 
 
 def open_source(name: str) -> TextSource | TokenSource:

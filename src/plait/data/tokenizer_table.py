@@ -130,7 +130,7 @@ def _options(name: str, text: str) -> dict[str, int]:
     owner, known, options = f"tokenizer '{name}'", options_of(name), {}
     for part in filter(None, text.split(",")):
         option, _, value = part.partition("=") if "=" in part or "size" not in known else ("size", "", part)
-        require_known(option, known, owner, "option")
+        require_known(option, known, f"{owner} has no option")
         if not (value.isascii() and value.isdigit() and len(value) < 19):
             raise UserError(f"{owner}: {option} should be a whole number; found '{value}'.")
         options[option] = int(value)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.core.files import loads
+from plait.core.files import read_json
 from plait.data.tokenizers import Tokenizer, utf8
 
 if TYPE_CHECKING:
@@ -92,10 +92,7 @@ def open_file(path: Path) -> HuggingFace:
 def _end_of(config: Path) -> str | None:
     if not config.is_file():
         return None
-    try:
-        document = loads(config.read_text(encoding="utf-8"), constants=True)
-    except ValueError as wrong:
-        raise UserError(f"{config} is damaged: {wrong}.") from None
+    document = read_json(config, constants=True)
     end = document.get("eos_token") if isinstance(document, dict) else None
     if isinstance(end, dict):  # older configs write the token with its properties
         end = end.get("content")

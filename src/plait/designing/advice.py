@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from plait.analysis.forecast import SO_FEW_STEPS, count
-from plait.core.units import percent, probability, short
+from plait.core.units import listed, percent, probability, short
 from plait.designing.document import DesignDocument, Row
 from plait.device.quantities import Quantity, quantity
 from plait.probing.verdict import SummaryRow
@@ -25,11 +25,6 @@ ALIKE = 0.02  # relative difference below which sizes and times count as equal
 TIGHT = 0.9  # a limit is binding if the pick may use more than this fraction of it
 NEARLY_AS_LONG = 0.1  # relative difference in tokens below which a training is compared with its forecast
 CUT = 0.5  # fraction of the probe's steps below which its scores are called provisional
-
-
-def advice(document: DesignDocument) -> str:
-    """The advice as one paragraph."""
-    return " ".join(advice_points(document))
 
 
 def advice_points(document: DesignDocument) -> list[str]:
@@ -287,7 +282,3 @@ def _negated(interval: Sequence[float] | None) -> list[float] | None:
 def _range(interval: Sequence[float] | None, how: str = ".3f") -> str:
     """The interval in brackets; empty if there is none."""
     return f" ({interval[0]:{how}} to {interval[1]:{how}})" if interval else ""
-
-
-def listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]

@@ -19,7 +19,7 @@ from typing import Any
 from plait.core.errors import UserError
 from plait.core.units import parse, parse_duration
 from plait.device.quantities import Setting
-from plait.records import Record, Store, provenance_of, record_key
+from plait.records import Store, record_key
 from plait.space.constraints import Limits
 from plait.space.space import Space
 from plait.workers.pool import Place
@@ -79,7 +79,7 @@ class TrainFor:
 
 @dataclass(frozen=True)
 class DesignConfig:
-    """`space` must have the vocabulary of `data` already: see `with_vocab`."""
+    """`space` must have the vocabulary of `data` already."""
 
     space: Space
     setting: Setting
@@ -135,13 +135,6 @@ class DesignConfig:
             **({"constraints": list(self.constraints)} if self.constraints else {}),
             **self.space.identity(),
         }
-
-
-def with_vocab(space: Space, vocab: int) -> Space:
-    """The same space with this vocabulary size."""
-    if all(header is None or header.vocab == vocab for header in space.headers.all):
-        return space
-    return type(space)(space.declared.with_vocabulary(vocab))
 
 
 KIND = "design-clock"
@@ -224,12 +217,8 @@ class Clock:
 
     def _decided(self, stage: str, number: float, of: str = "") -> float:
         """The stored decision, which this call makes if there is none yet."""
-        known = self.decision(stage, of)
-        if known is None:
-            known = round(number, 1)
-            result = {"seconds": known}
-            self.store.put(Record.of(KIND, self._asked(stage, of), result, provenance_of(time.time(), 0.0)))
-        return known
+        known = self.store.computed(KIND, self._asked(stage, of), lambda: {"seconds": round(number, 1)})
+        return float(known.result["seconds"])
 
     def _asked(self, stage: str, of: str) -> dict[str, object]:
         asked = {"protocol": PROTOCOL, "stage": stage, "config": self.config.as_dict(), "specs": list(self.specs)}

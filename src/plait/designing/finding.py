@@ -155,15 +155,12 @@ def _measured(
 
     with Measurements(clock.store, config.setting) as known:
 
-        def measure(spec: str, again: bool) -> Record:
-            return known.measure(spec, again=again)
-
         def first_within(composition: Sequence[Row]) -> DocumentRow | None:
             nonlocal done
             report()
             within = None
             for row in composition[:TRIES]:
-                described, _ = measured_row(row, config.limits, measure)
+                described, _ = measured_row(row, config.limits, known.measure)
                 if described["within"]:
                     within = described
                     break
@@ -189,7 +186,7 @@ def _measured(
             front,
             config.limits,
             ACROSS,
-            measure,
+            known.measure,
             lambda now, of: on_progress("measure", NEARLY * (done + now) / total, f"{done + now} of {total} models"),
             lambda now: end.reached(done + now),
         )

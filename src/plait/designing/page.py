@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import cast
 from xml.etree.ElementTree import Element
 
-from plait.core.units import percent, probability, short
-from plait.designing.advice import as_long_as_forecast, labelled, limited, listed
+from plait.core.units import listed, percent, probability, short
+from plait.designing.advice import as_long_as_forecast, labelled, limited
 from plait.designing.document import DesignDocument, foresight_of, race_of
 from plait.designing.page_sections import front_section, front_sheets, probe_section, race_section
 from plait.device.quantities import EXACT, Setting

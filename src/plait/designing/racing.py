@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from plait.core import defaults
 from plait.designing.config import NEARLY, DesignConfig, OnProgress
 from plait.model.architecture import architecture
+from plait.model.user_mixers import sources_of
 from plait.records import Store
 from plait.records.comparison import BudgetForecast, RaceResult
 
@@ -62,9 +63,9 @@ def hold_race(
     recipe = track_recipe(Recipe(seq_len=config.setting.seq), WARMUP)
     course = Course(config.data, config.tokenizer, corpus.fingerprint, recipe, defaults.HELD_OUT, config.device)
     contenders = [Contender(name, architecture(row["spec"])) for name, row in rows.items()]
-    sources = {source.hash: source for contender in contenders for source in contender.arch.mixer_sources.values()}
+    sources = sources_of(contender.arch for contender in contenders)
     on_progress("race", None, "timing the candidates")
-    with Workers(course, store, config.place, tuple(sources.values()), config.log) as pool:
+    with Workers(course, store, config.place, sources, config.log) as pool:
         speed = speeds(contenders, pool, most=TIMING * seconds)
         tokens = {
             contender.name: config.budget.tokens(speed[contender.name], contender.flops_per_token(recipe.seq_len))

@@ -23,7 +23,7 @@ from plait.core.units import duration
 from plait.data import open_corpus
 from plait.designing.advice import RULE, advice_points, rivals
 from plait.designing.compositions import pattern_name, probe_candidate
-from plait.designing.config import NEARLY, Clock, DesignConfig, OnProgress, with_vocab
+from plait.designing.config import NEARLY, Clock, DesignConfig, OnProgress
 from plait.designing.document import Ahead, DesignDocument, NextStep, ProbedCandidate, ProbeDocument, Row
 from plait.designing.finding import SearchFindings, find
 from plait.designing.racing import hold_race, least_tokens, train
@@ -127,7 +127,7 @@ def design_config(
 
     corpus = open_corpus(data, tokenizer)
     require_text(corpus, Recipe().batch, setting.seq)  # of the race, which comes last
-    fitting = with_vocab(load_space(space), corpus.vocab)
+    fitting = load_space(space).with_vocabulary(corpus.vocab)
     require_sound_layers(fitting.one_of_each())
     return DesignConfig(fitting, setting, limits, data, seconds, seed, tokenizer=tokenizer, space_given=space, **others)
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from plait.analysis.intervals import median_interval
 from plait.core.errors import UserError
+from plait.core.registry import names
 from plait.core.result import Result
 from plait.device.quantities import Setting
 from plait.model.architecture import Architecture
@@ -118,7 +119,7 @@ class Nvml:
 
     def _find(self, number: int) -> Any:
         """CUDA counts the visible GPUs only; NVML counts all."""
-        visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+        visible = names(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
         name = visible[number] if visible else str(number)
         if name.isdigit():
             return self._nvml.nvmlDeviceGetHandleByIndex(int(name))

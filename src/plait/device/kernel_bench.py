@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.registry import require_known
 from plait.ops.attention import attention, attention_at, attention_reference
 from plait.ops.channel_delta import channel_delta
 from plait.ops.delta import delta, delta_reference
@@ -329,8 +329,7 @@ CASES: dict[str, KernelCase] = {
 def cases(names: tuple[str, ...]) -> list[KernelCase]:
     """The cases with these names; all of them if none is named."""
     for name in names:
-        if name not in CASES:
-            raise UserError(f"unknown op '{name}'.{did_you_mean(name, CASES)} Known: {', '.join(CASES)}.")
+        require_known(name, CASES, "unknown op")
     return [CASES[name] for name in names or CASES]
 
 

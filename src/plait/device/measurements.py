@@ -62,7 +62,7 @@ class Measurements:
     def find(self, spec: str) -> Record | None:
         return self.store.get(record_key("measure", self.config(spec)))
 
-    def measure(self, spec: str, *, again: bool = False) -> Record:
+    def measure(self, spec: str, again: bool = False) -> Record:
         """The stored record; a new measurement if there is none, if it lacks a quantity that can be measured now, or
         `again`."""
         stored, names = self.find(spec), measurable(self.setting)

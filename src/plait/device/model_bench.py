@@ -22,11 +22,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
+from plait.core.registry import require_known
 from plait.mixers.attn import AttnOptions
 from plait.mixers.mlp import SwigluOptions
 from plait.model import build
-from plait.model.architecture import Architecture, architecture
+from plait.model.architecture import architecture
 from plait.model.decoding import Decoder, decodes
 from plait.model.language_model import LanguageModel
 from plait.ops.paths import autocast_on
@@ -52,17 +53,12 @@ class DecodeTiming:
     state_bytes: int | None = None
 
 
-def with_vocabulary(spec: str, vocab: int) -> Architecture:
-    arch = architecture(spec)
-    return Architecture(arch.header.with_vocabulary(vocab), arch.layers)
-
-
 @torch.no_grad()
 def decode_speed(
     spec: str, *, batch: int, position: int, tokens: int, vocab: int, device: torch.device, dtype: torch.dtype
 ) -> DecodeTiming:
     """The mean time of a token, `position` tokens into the text."""
-    model = build(with_vocabulary(spec, vocab), device=device, dtype=dtype).eval()
+    model = build(architecture(spec).with_vocabulary(vocab), device=device, dtype=dtype).eval()
     if not isinstance(model, LanguageModel) or not decodes(model):
         raise UserError(f"{spec} does not generate from buffers.")
     stream = torch.Generator().manual_seed(0)
@@ -100,7 +96,7 @@ def hugging_face_speed(
         from transformers import LlamaConfig, LlamaForCausalLM
     except ImportError:
         raise UserError("transformers is not installed: pip install 'plait[hf]'.") from None
-    arch = with_vocabulary(spec, vocab)
+    arch = architecture(spec).with_vocabulary(vocab)
     attn, mlp, d = arch.layers[0], arch.layers[-1], arch.header.d
     if not isinstance(attn, AttnOptions) or not isinstance(mlp, SwigluOptions) or set(arch.layers) != {attn, mlp}:
         raise UserError(f"transformers' Llama is not like {spec}.")
@@ -168,8 +164,7 @@ class FleetTiming:
 
 
 def fleet_body(name: str) -> str:
-    if name not in BODIES:
-        raise UserError(f"no fleet of '{name}'.{did_you_mean(name, BODIES)} Known: {', '.join(BODIES)}.")
+    require_known(name, BODIES, "no fleet of")
     return BODIES[name]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import plait
 from plait.core.errors import UserError
-from plait.core.files import atomic_write, loads, sealed, understood, unsealed
+from plait.core.files import loads, sealed, understood, unsealed, write_text
 from plait.device.quantities import Setting
 from plait.records import provenance_of
 
@@ -147,13 +147,7 @@ class Profile:
             "seconds": round(self.seconds, 1),
             "points": [point.as_dict() for point in self.points],
         }
-        target = Path(path)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(target) as draft:
-                draft.write_text(json.dumps(sealed(document), indent=1) + "\n", encoding="utf-8")
-        except OSError as wrong:
-            raise UserError(f"cannot write the profile {target}: {wrong.strerror or wrong}.") from None
+        write_text(path, json.dumps(sealed(document), indent=1) + "\n", "the profile ")
 
     def require_here(self, name: str) -> None:
         here = Profile.here(Setting()).device

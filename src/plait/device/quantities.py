@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.registry import Declared, Entry, Table, load_attribute
+from plait.core.registry import Declared, Entry, Table, load_attribute, require_one_of, require_setting
 from plait.core.units import UNITS, with_unit
 
 if TYPE_CHECKING:
@@ -55,10 +55,7 @@ class Setting:
         return cls(mode, **others, answer=answer or (ANSWER if mode == BOTH else 0))
 
     def __post_init__(self) -> None:
-        allowed = (*MODES, BOTH)
-        if self.mode not in allowed:
-            near = did_you_mean(self.mode, allowed)
-            raise UserError(f"mode '{self.mode}' given.{near} Allowed: {', '.join(allowed)}.")
+        require_one_of(self.mode, (*MODES, BOTH), f"mode {self.mode}")
         if (self.mode == BOTH) != (self.answer > 0):
             raise UserError(
                 f"mode {self.mode} with an answer of {self.answer} tokens: --answer works only with --mode {BOTH}."
@@ -67,12 +64,9 @@ class Setting:
         if kind not in DEVICES:
             near = did_you_mean(kind, DEVICES)
             raise UserError(f"device '{self.device}' given.{near} Allowed: {', '.join(DEVICES)}, cuda:1 and so on.")
-        if self.dtype not in DTYPES:
-            near = did_you_mean(self.dtype, DTYPES)
-            raise UserError(f"dtype '{self.dtype}' given.{near} Allowed: {', '.join(DTYPES)}.")
+        require_one_of(self.dtype, DTYPES, f"dtype {self.dtype}")
         for name in ("seq", "batch", "threads"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)} given; must be at least 1.")
+            require_setting(self, name, getattr(self, name) >= 1, "must be at least 1")
         if self.on_cpu and DTYPES[self.dtype] < 4:
             raise UserError(f"dtype {self.dtype} can be measured only on GPUs; on a CPU use float32.")
 

@@ -21,9 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
 from plait.core.files import read_object, understood, unsealed, writing
-from plait.core.progress import OnCount, OnProgress
+from plait.core.progress import OnProgress
+from plait.core.registry import require_known
 from plait.data.tokenizers import boundary_token
 from plait.evals.evaluation import weights_hash
 from plait.evals.finetune_loop import Plan, Row, TunedModel, in_order, tune
@@ -71,7 +72,7 @@ class Finetuned(TypedDict):
     metrics: dict[str, float]  # mean over the seeds, on the dev files
     spread: dict[str, float | None]  # standard deviation between seeds
     median: dict[str, float]
-    seeds: list[dict[str, float]]  # each seed's metrics
+    seeds: tuple[dict[str, float], ...]  # each seed's metrics
     best_seed: int
     plan: dict[str, Any]
     dev: dict[str, Any]  # predictions of the best seed on the dev files
@@ -98,8 +99,8 @@ def tune_glue(
     task: Task,
     data: GlueData,
     plan: Plan,
-    progress: OnProgress | None = None,
-    checkpoints: Path | None = None,
+    progress: OnProgress,
+    checkpoints: Path,
 ) -> Tuned:
     """Fine-tune on a GLUE task with one seed. For regression the targets are standardised, so that one learning rate
     suits any scale."""
@@ -124,7 +125,7 @@ def tune_glue(
             return np.asarray(logits_NC.argmax(-1))
         return np.asarray(logits_NC[:, 0] * spread + centre)
 
-    tune(tuned, items, lambda item: len(item[0]), loss, plan, _labelled(progress, f"seed {plan.seed}"), checkpoints)
+    tune(tuned, items, lambda item: len(item[0]), loss, plan, partial(progress, f"seed {plan.seed}"), checkpoints)
     metrics: dict[str, float] = {}
     dev: dict[str, Any] = {}
     for part, examples in data.dev.items():
@@ -143,8 +144,8 @@ def tune_squad(
     train: Sequence[Question],
     dev: Sequence[Question],
     plan: Plan,
-    progress: OnProgress | None = None,
-    checkpoints: Path | None = None,
+    progress: OnProgress,
+    checkpoints: Path,
 ) -> Tuned:
     """Fine-tune on SQuAD v1.1 with one seed: two logits per token, for an answer's first and last token."""
 
@@ -162,7 +163,7 @@ def tune_squad(
         return F.cross_entropy(logits_BT2, targets_B2)  # softmax over T, for both logits
 
     windows = [window for cuts in cut(train) for window in cuts]
-    tune(tuned, windows, len, loss, plan, _labelled(progress, f"seed {plan.seed}"), checkpoints)
+    tune(tuned, windows, len, loss, plan, partial(progress, f"seed {plan.seed}"), checkpoints)
 
     cuts = cut(dev)
     logits = iter(in_order([window.row for some in cuts for window in some], plan.batch, tuned.tag))
@@ -186,11 +187,11 @@ def finetune(
     tokenizer: Tokenizer,
     kind: str,
     folder: Path,
-    plan: Plan | None = None,
+    plan: Plan,
     *,
-    seeds: int = 1,
-    progress: OnProgress | None = None,
-    keep: Path | None = None,
+    seeds: int,
+    progress: OnProgress,
+    keep: Path,
 ) -> Finetuned:
     """Fine-tune on a GLUE task or on `squad`, once per seed; the predictions are those of the best seed on the dev
     files. `keep`: the folder in which finished seeds and checkpoints are kept."""
@@ -198,30 +199,21 @@ def finetune(
     if seeds < 1:
         raise UserError(f"seeds={seeds}: must be at least 1.")
     plain = kind.lower().replace("-", "").replace("_", "")
-    if plain not in KINDS:
-        raise UserError(f"no task '{kind}'.{did_you_mean(plain, KINDS) or ' Known: ' + ', '.join(KINDS) + '.'}")
-    plan = plan or Plan(max_len=384 if plain == "squad" else 128)
+    require_known(plain, KINDS, "no task")
     once = _squad(folder) if plain == "squad" else _glue(TASKS[plain], folder)
     plans = [replace(plan, seed=plan.seed + n) for n in range(seeds)]
-    if keep is None:
-        runs = [once(model, tokenizer, seed_plan, progress, None) for seed_plan in plans]
-    else:
-        config = {
-            "protocol": PROTOCOL,
-            **model.arch.identity(),
-            "weights": weights_hash(model),
-            "tokenizer": tokenizer.as_dict(),
-            "task": plain,
-            "data": _digest(find_files(folder) if plain == "squad" else sorted(folder.glob("*.tsv"))),
-        }
-        runs = [
-            _kept(
-                {**config, "plan": dataclasses.asdict(seed_plan)},
-                keep,
-                partial(once, model, tokenizer, seed_plan, progress),
-            )
-            for seed_plan in plans
-        ]
+    config = {
+        "protocol": PROTOCOL,
+        **model.arch.identity(),
+        "weights": weights_hash(model),
+        "tokenizer": tokenizer.as_dict(),
+        "task": plain,
+        "data": _digest(find_files(folder) if plain == "squad" else sorted(folder.glob("*.tsv"))),
+    }
+    runs = [
+        _kept({**config, "plan": dataclasses.asdict(seeded)}, keep, partial(once, model, tokenizer, seeded, progress))
+        for seeded in plans
+    ]
     best = max(runs, key=lambda run: run.score)
     return {
         "task": plain,
@@ -230,7 +222,7 @@ def finetune(
             name: statistics.stdev([run.metrics[name] for run in runs]) if seeds > 1 else None for name in best.metrics
         },
         "median": {name: statistics.median(run.metrics[name] for run in runs) for name in best.metrics},
-        "seeds": [{"seed": run.seed, **run.metrics} for run in runs],
+        "seeds": tuple({"seed": run.seed, **run.metrics} for run in runs),
         "best_seed": best.seed,
         "plan": {key: value for key, value in dataclasses.asdict(plan).items() if key != "seed"},
         "dev": best.dev,
@@ -264,7 +256,7 @@ def _digest(files: Sequence[Path]) -> str:
     return total.hexdigest()
 
 
-Once = Callable[["LanguageModel | Encoder", "Tokenizer", Plan, "OnProgress | None", "Path | None"], Tuned]
+Once = Callable[["LanguageModel | Encoder", "Tokenizer", Plan, OnProgress, Path], Tuned]
 
 
 def _glue(task: Task, folder: Path) -> Once:
@@ -275,7 +267,3 @@ def _glue(task: Task, folder: Path) -> Once:
 def _squad(folder: Path) -> Once:
     train, dev = (read_squad(path) for path in find_files(folder))
     return lambda model, tokenizer, *how: tune_squad(model, tokenizer, train, dev, *how)
-
-
-def _labelled(progress: OnProgress | None, label: str) -> OnCount | None:
-    return (lambda done, total: progress(label, done, total)) if progress else None

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import copy
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -27,6 +25,7 @@ from torch import Tensor, nn
 from plait.core.errors import UserError
 from plait.core.files import understood
 from plait.core.progress import OnCount, Stopped, stop_signals
+from plait.core.registry import require_setting
 from plait.model.language_model import Encoder, LanguageModel
 from plait.training.checkpoint import newest_checkpoint, save_checkpoint
 from plait.training.distributed import Processes
@@ -54,10 +53,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("batch", 1), ("max_len", 8)):
-            if getattr(self, name) < least:
-                raise UserError(f"{name}={getattr(self, name)}: must be at least {least}.")
-        if not 0 < self.lr < math.inf:
-            raise UserError(f"lr={self.lr}: must be a positive number.")
+            require_setting(self, name, getattr(self, name) >= least, f"must be at least {least}")
+        require_setting(self, "lr", 0 < self.lr < math.inf, "must be a positive number")
 
     @property
     def recipe(self) -> Recipe:
@@ -149,16 +146,16 @@ def tune(
     length: Callable[[Item], int],
     loss: Callable[[Sequence[Item]], Tensor],
     plan: Plan,
-    progress: OnCount | None = None,
-    folder: Path | None = None,
+    progress: OnCount,
+    folder: Path,
 ) -> None:
-    """Train a model in place, without changing the caller's random state. If there is a `folder`, checkpoints are kept
-    in it: the newest one is resumed from, and after a signal to stop one is saved and `Stopped` raised."""
+    """Train a model in place, without changing the caller's random state. Checkpoints are kept in the `folder`: the
+    newest one is resumed from, and after a signal to stop one is saved and `Stopped` raised."""
     recipe, steps = plan.recipe, plan.epochs * math.ceil(len(items) / plan.batch)
     optimizer = make_optimizer(model, recipe)
     alone = Processes(0, 1, model.device)
     done = 0
-    if folder is not None and (saved := newest_checkpoint(folder)) is not None:
+    if (saved := newest_checkpoint(folder)) is not None:
         done = saved.step
         with understood(f"{folder.name}/{saved.folder.name}", "Remove that folder to resume from the previous one."):
             restore_training(model, optimizer, saved, saved.plain["optimizer"], done, alone)
@@ -167,8 +164,7 @@ def tune(
     devices = [model.device] if model.device.type == "cuda" else []
     last_save = time.perf_counter()
     model.train()
-    signals = nullcontext(threading.Event()) if folder is None else stop_signals()
-    with torch.random.fork_rng(devices=devices), signals as asked:
+    with torch.random.fork_rng(devices=devices), stop_signals() as asked:
         for batch in islice(batches, done, None):
             set_rate(optimizer, recipe.lr * rate(recipe, done, steps))
             seed_dropout(plan.seed, done, 0, model.device)
@@ -179,10 +175,9 @@ def tune(
                 what = f"the loss is {value.item():.4g}, the norm of its gradient {norm:.4g}"
                 raise UserError(f"{what} at step {done + 1} of {steps}; lower lr={plan.lr}.")
             done += 1
-            if progress:
-                progress(done, steps)
+            progress(done, steps)
             stop, due = asked.is_set(), time.perf_counter() - last_save > SAVE_SECONDS
-            if folder is not None and (stop or due or done == steps):  # at the end, because scoring may take long
+            if stop or due or done == steps:  # at the end, because scoring may take long
                 pieces, plain = training_state(model, optimizer, alone)
                 save_checkpoint(folder, done, pieces, {"optimizer": plain}, alone)
                 last_save = time.perf_counter()

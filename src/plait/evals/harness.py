@@ -59,7 +59,7 @@ class HarnessRow(TypedDict):
 
 class HarnessRun(TypedDict):
     results: dict[str, dict[str, Any]]  # as returned by the harness
-    table: list[HarnessRow]
+    table: tuple[HarnessRow, ...]
     shots: dict[str, int]  # by task
     max_length: int
     lm_eval: str  # the harness's version
@@ -72,7 +72,6 @@ def evaluate(
     *,
     shots: int | None = None,
     limit: int | None = None,
-    device: str | None = None,
     max_length: int | None = None,
     progress: OnProgress | None = None,
     trust: bool = False,
@@ -85,7 +84,7 @@ def evaluate(
     """
     if not tasks:
         raise UserError("no task given: name a task file (YAML), a folder of them, or a LongBench file (JSONL).")
-    lm = PlaitLM(model.to(device) if device else model, tokenizer, max_length=max_length, progress=progress)
+    lm = PlaitLM(model, tokenizer, max_length=max_length, progress=progress)
     with tempfile.TemporaryDirectory(prefix="plait-harness-") as cache, _quiet(), templates(sandboxed=not trust):
         loaded = _load(task_configs(tasks, Path(cache), trust=trust))
         for task in loaded["tasks"].values():
@@ -104,7 +103,7 @@ def evaluate(
     counts = {name: counted["effective"] for name, counted in raw["n-samples"].items()}
     return {
         "results": raw["results"],
-        "table": list(_rows(raw["results"], counts)),
+        "table": tuple(_rows(raw["results"], counts)),
         "shots": raw["n-shot"],
         "max_length": lm.max_length,
         "lm_eval": lm_eval.__version__,

@@ -10,7 +10,6 @@ piqa.jsonl        likewise the ten short-context tasks and WikiText, as `plait d
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from lm_eval.api.registry import metric_registry
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.files import loads
+from plait.core.files import json_lines
 from plait.evals.published import BY_NAME
 
 #: Loaders of `datasets` that read files from a disk.
@@ -137,11 +136,7 @@ def check_json_lines(path: Path) -> None:
     text = path.read_text(encoding="utf-8", errors="replace")
     if text.lstrip().startswith("[") or path.suffix == ".json":
         return  # a single JSON document
-    for number, line in enumerate(text.splitlines(), start=1):
-        try:
-            item = loads(line, constants=True) if line.strip() else {}
-        except json.JSONDecodeError as wrong:
-            raise UserError(f"{path}:{number}: not JSON: {wrong.msg} at column {wrong.colno}.") from None
+    for number, item in json_lines(text, str(path), constants=True):
         if not isinstance(item, dict):
             raise UserError(f"{path}:{number}: an item is a JSON object, not {type(item).__name__}.")
 

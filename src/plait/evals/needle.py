@@ -27,6 +27,7 @@ from torch import Tensor
 
 from plait.core.errors import UserError
 from plait.core.progress import OnCount, silent
+from plait.core.registry import require_one_of
 from plait.core.units import percent
 from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.losses import check_length, rows_at_once
@@ -86,8 +87,7 @@ class Haystack:
     """Prompts about one needle, of any length and depth, in filler that is repeated if too short."""
 
     def __init__(self, tokenizer: Writer, filler: np.ndarray, needle: Needle, mode: str = "standard") -> None:
-        if mode not in MODES:
-            raise UserError(f"unknown mode '{mode}' of a haystack; known: {', '.join(MODES)}.")
+        require_one_of(mode, MODES, f"mode={mode}")
         if not len(filler):
             raise UserError("a haystack needs filler: the text given is empty.")
         # Each piece begins with a space, as in running text.

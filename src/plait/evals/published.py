@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.files import loads
+from plait.core.files import json_lines, loads
 
 ENDINGS = (".parquet", ".jsonl", ".json", ".arrow")
 
@@ -147,12 +147,7 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
     if text.lstrip().startswith("["):
         yield from loads(text)
         return
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip():
-            try:
-                yield loads(line)
-            except json.JSONDecodeError as wrong:
-                raise UserError(f"{path}:{number}: not JSON: {wrong.msg} at column {wrong.colno}.") from None
+    yield from (row for _, row in json_lines(text, str(path)))
 
 
 def _item(published: Published, row: dict[str, Any], path: Path) -> dict[str, Any]:

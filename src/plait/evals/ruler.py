@@ -19,7 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
+from plait.core.registry import names, require_known
+from plait.core.units import listed
 from plait.evals.evaluation import Subject
 from plait.evals.long_context import LongContextEvaluation
 from plait.evals.questions import Asks, Question, Script, TooShort, written
@@ -75,10 +77,6 @@ def distinct(stream: np.random.Generator, count: int, draw: Draws) -> list[str]:
     while len(drawn) < count:
         drawn[draw(stream)] = None
     return list(drawn)
-
-
-def listed(items: Sequence[str]) -> str:
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def hidden(key: str, value: str) -> str:
@@ -271,12 +269,10 @@ class RulerEvaluation(LongContextEvaluation):
         return self.haystack == "text"
 
     def asked(self) -> dict[str, Asks]:
-        names = list(QUESTIONS) if self.tasks == "all" else [name.strip() for name in self.tasks.split(",")]
-        for name in names:
-            if name not in QUESTIONS:
-                near = did_you_mean(name, QUESTIONS)
-                raise UserError(f"ruler has no task '{name}'.{near} Known: {', '.join(QUESTIONS)}.")
-        return {name: QUESTIONS[name] for name in names}
+        chosen = list(QUESTIONS) if self.tasks == "all" else names(self.tasks)
+        for name in chosen:
+            require_known(name, QUESTIONS, "ruler has no task")
+        return {name: QUESTIONS[name] for name in chosen}
 
     def filler(self, subject: Subject) -> np.ndarray:
         self.require(self.haystack in HAYSTACKS, "haystack", "noise or text")

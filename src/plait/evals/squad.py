@@ -12,7 +12,6 @@ overlap, a word may begin an answer only in the window that shows most around it
 
 from __future__ import annotations
 
-import json
 import re
 import string
 from collections import Counter
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.core.files import loads
+from plait.core.files import read_json
 from plait.data.tokenizers import boundary_token
 from plait.evals.finetune_loop import Row
 
@@ -61,14 +60,7 @@ def find_files(folder: Path) -> tuple[Path, Path]:
 
 
 def read_squad(path: Path) -> list[Question]:
-    try:
-        document = loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as wrong:
-        raise UserError(f"{path} cannot be read: {wrong.strerror}.") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not UTF-8 text.") from None
-    except json.JSONDecodeError as wrong:
-        raise UserError(f"{path}:{wrong.lineno}: not JSON: {wrong.msg} at column {wrong.colno}.") from None
+    document = read_json(path)
     questions: list[Question] = []
     for a, article in enumerate(_get(document, "data", list, str(path))):
         for p, paragraph in enumerate(_get(article, "paragraphs", list, f"{path}: data[{a}]")):

@@ -112,8 +112,7 @@ def peer_config(arch: Architecture) -> Any:
 
 def peer_model(spec: str, vocab: int, layers: int | None = None) -> nn.Module:
     """Its model for causal language modelling, with its own initialisation, in fp32."""
-    arch = architecture(spec)
-    config = peer_config(type(arch)(arch.header.with_vocabulary(vocab), arch.layers))
+    config = peer_config(architecture(spec).with_vocabulary(vocab))
     config.num_hidden_layers = layers or config.num_hidden_layers
     _provide_flash_attention()
     from transformers import AutoModelForCausalLM

@@ -19,9 +19,9 @@ from safetensors.torch import save_file
 from plait.core.errors import UserError
 from plait.core.files import filled_folder
 from plait.data import Tokenizer
-from plait.interop import llama_family, mamba_family
+from plait.interop import gpt2_family, llama_family, mamba_family
 from plait.interop.hf import weights_of, write_tokenizer
-from plait.interop.hf_config import ACTIVATIONS, Config, Native, Weights, output_weights
+from plait.interop.hf_config import Config, Native
 from plait.interop.import_hf import spec_text
 from plait.mixers.attn import AttnOptions
 from plait.mixers.mamba import MambaOptions
@@ -33,8 +33,6 @@ from plait.spec import Header
 
 #: As `hf.TOLERANCE`, for classes that compute norms and rotary angles in float32 whatever the weights are.
 TOLERANCE = 1e-5
-#: plait's → transformers' activations; several of theirs may map to one of plait's.
-THEIR_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
 
 
 def native_class(arch: Architecture) -> tuple[Native, Config] | None:
@@ -90,56 +88,4 @@ def export_native(
     return native.class_name
 
 
-def _gpt2_config(arch: Architecture) -> Config:
-    header, attention, channel = arch.header, arch.layers[0], arch.layers[-1]
-    if not isinstance(attention, AttnOptions) or not isinstance(channel, MlpOptions):
-        raise UserError("not alternating attention and MLP")
-    return {
-        "model_type": "gpt2",
-        "n_embd": header.d,
-        "vocab_size": header.vocab,
-        "n_layer": len(arch.layers) // 2,
-        "n_head": attention.heads,
-        "n_positions": header.max_len,
-        "n_inner": int(channel.inner_width(header.d)),
-        "activation_function": THEIR_ACTIVATIONS[channel.act],
-        "layer_norm_epsilon": header.eps,
-        "tie_word_embeddings": header.tie,
-        "attn_pdrop": 0.0,
-        "embd_pdrop": 0.0,
-        "resid_pdrop": 0.0,
-    }
-
-
-def _gpt2_weights(arch: Architecture, ours: Weights) -> Weights:
-    theirs = {
-        "transformer.wte.weight": ours["backbone.embedding.tables.0.weight"],
-        "transformer.wpe.weight": ours["backbone.position.weight"],
-        **output_weights(arch, ours),
-    }
-    pairs = {"transformer.ln_f": "backbone.final_norm"}
-    transposed = set()
-    for i in range(len(arch.layers) // 2):
-        block, mlp, layer = f"backbone.blocks.{2 * i}", f"backbone.blocks.{2 * i + 1}", f"transformer.h.{i}"
-        linear = {
-            f"{layer}.attn.c_attn": f"{block}.mixer.qkv",
-            f"{layer}.attn.c_proj": f"{block}.mixer.output",
-            f"{layer}.mlp.c_fc": f"{mlp}.mixer.up",
-            f"{layer}.mlp.c_proj": f"{mlp}.mixer.down",
-        }
-        transposed |= set(linear)
-        pairs |= {f"{layer}.ln_1": f"{block}.norm", f"{layer}.ln_2": f"{mlp}.norm", **linear}
-    for name, source in pairs.items():
-        weight = ours[f"{source}.weight"]
-        theirs |= {
-            f"{name}.weight": weight.T if name in transposed else weight,  # GPT-2 stores its linear maps transposed
-            f"{name}.bias": ours[f"{source}.bias"],
-        }
-    return theirs
-
-
-NATIVE = {
-    **llama_family.NATIVE,
-    "gpt2": Native("GPT2LMHeadModel", _gpt2_config, _gpt2_weights),
-    **mamba_family.NATIVE,
-}
+NATIVE = {**llama_family.NATIVE, **gpt2_family.NATIVE, **mamba_family.NATIVE}

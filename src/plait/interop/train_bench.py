@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
+from plait.core.registry import require_one_of
 from plait.interop.fla_models import PeerTraining
 from plait.model import model_cost
 from plait.model.architecture import architecture
@@ -54,8 +55,7 @@ class TrainTiming:
 
 def spec_of(model: str, size: str) -> str:
     """A model of the table at a size; anything else is a spec, checked here before the first is timed."""
-    if size not in SIZES:
-        raise UserError(f"size {size}: known: {', '.join(SIZES)}.{did_you_mean(size, list(SIZES))}")
+    require_one_of(size, SIZES, f"size {size}")
     if model not in MODELS:
         architecture(model)
         return model
@@ -95,8 +95,7 @@ def train_timings(
             torch.cuda.reset_peak_memory_stats()
             timing = PeerTraining(spec, batch=batch, seq_len=seq_len, vocab=vocab).time(steps)
             peak = peak_of(torch.device(device), precision_on(device))
-            arch = architecture(spec)
-            arch = type(arch)(arch.header.with_vocabulary(vocab), arch.layers)
+            arch = architecture(spec).with_vocabulary(vocab)
             flops = 3 * model_cost(arch, seq=seq_len).unmasked_flops / seq_len
             mfu = None if peak is None else timing["tokens_per_second"] * flops / peak
             gib = timing["peak_bytes"] / 2**30

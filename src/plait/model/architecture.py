@@ -83,6 +83,9 @@ class Architecture:
         """The identity of the architecture: equal for every spelling of it."""
         return self.spec.hash
 
+    def with_vocabulary(self, vocab: int) -> Architecture:
+        return Architecture(self.header.with_vocabulary(vocab), self.layers)
+
     @property
     def mixer_sources(self) -> dict[str, MixerSource]:
         """The source texts of mixers that are not plait's own, by mixer name."""

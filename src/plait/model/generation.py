@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from plait.core.errors import UserError
+from plait.core.registry import require_setting
 from plait.model.backbone import Backbone, ModelState
 from plait.model.decoding import Decoder, decodes
 from plait.model.forgetting_cache import Dropped, check_forget, drop_forgotten
@@ -45,12 +46,10 @@ class Sampling:
     top_p: float = 1.0  # only the most likely tokens whose probabilities first sum to p
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise UserError(f"temperature={self.temperature}: must be 0 (greedy) or a positive number.")
-        if self.top_k < 0:
-            raise UserError(f"top_k={self.top_k}: must be 0 (no limit) or positive.")
-        if not 0 < self.top_p <= 1:
-            raise UserError(f"top_p={self.top_p}: must be above 0 and at most 1.")
+        finite = 0 <= self.temperature < float("inf")
+        require_setting(self, "temperature", finite, "must be 0 (greedy) or a positive number")
+        require_setting(self, "top_k", self.top_k >= 0, "must be 0 (no limit) or positive")
+        require_setting(self, "top_p", 0 < self.top_p <= 1, "must be above 0 and at most 1")
 
     @property
     def greedy(self) -> bool:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -29,10 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from plait.analysis.curve_library import Known, Library, library
+from plait.analysis.curve_library import Known, Library
 from plait.analysis.curve_posterior import Covariances
 from plait.analysis.curve_screening import ScreenedKnown, ScreenedLibrary, Screenings
-from plait.analysis.curve_table import CurveTable
 from plait.mixers.options import MixerOptions
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
@@ -113,49 +112,6 @@ def screened_known(candidates: Mapping[str, Architecture], steps: int, screened:
     """Prior knowledge about candidates whose screenings of so many steps had these log losses."""
     known = reference_known(candidates)
     return ScreenedKnown(screened_library(steps), known.traits, known.same, screened=screened)
-
-
-def library_document(
-    tables: Sequence[CurveTable],
-    specs: Mapping[str, str],
-    provenance: Mapping[str, Any],
-    width: float,
-    screened_width: float,
-    screenings: Screenings,
-) -> dict[str, object]:
-    """The contents of `reference_curves.json`, from complete trainings. widths: from
-    `benchmarks/curve_calibration.py`."""
-    whole = library(tables, {name: traits(architecture(spec)) for name, spec in specs.items()})
-    learnt = whole.covariances
-    rows = [
-        {
-            "spec": architecture(specs[name]).text,
-            "weight": round(float(weight), 3),
-            "deviations": [[round(float(x), 4) for x in text_B] for text_B in deviation_TB],
-        }
-        for name, weight, deviation_TB in zip(
-            whole.names, learnt.weight_A, whole.deviation_TAB.swapaxes(0, 1), strict=True
-        )
-    ]
-    matrices = {"alike": learnt.alike_BB, "own": learnt.own_BB, "text": learnt.text_BB, "seeds": whole.seeds_BB}
-    return {
-        "provenance": dict(provenance),
-        "texts": [table.text for table in tables],
-        "runs": whole.runs,
-        "budgets": whole.budgets,
-        "width": round(width, 3),
-        "curves": [[round(float(x), 4) for x in curve_B] for curve_B in whole.curve_TB],
-        **{f"{name}_covariance": [[round(float(x), 7) for x in row] for row in m] for name, m in matrices.items()},
-        "screenings": {
-            "steps": screenings.steps,
-            "tokens_per_step": screenings.tokens_per_step,
-            "runs": screenings.runs,
-            "width": round(screened_width, 3),
-            "noise": [round(float(x), 7) for x in screenings.noise_S],
-            "loss": [[[round(float(x), 4) for x in row] for row in text] for text in screenings.loss_TAS],
-        },
-        "architectures": rows,
-    }
 
 
 TRAITS = (

@@ -62,6 +62,11 @@ def _blocks(options: MixerOptions) -> str:
     return f"({layer} swiglu)x2" if options.kind == "sequence" else f"(attn {layer})x2"
 
 
+def sources_of(archs: Iterable[Architecture]) -> tuple[MixerSource, ...]:
+    """The source texts of all users' mixers in these architectures, each once."""
+    return tuple({source.hash: source for arch in archs for source in arch.mixer_sources.values()}.values())
+
+
 def mixers_option(specs: Iterable[str]) -> str:
     """The options that a command with these specs needs to load their mixers: ` --mixers my_mixer.py` for every user's
     file; empty if there is none. Specs that cannot be read are ignored."""

@@ -257,7 +257,6 @@ def empty_state(k_BTHK: Tensor, v_BTHV: Tensor) -> Tensor:
 
 
 WIDEST = 1024  # of keys and of values: programs process them in tiles
-DTYPES = (torch.bfloat16, torch.float32)
 
 
 def gla_kernels(

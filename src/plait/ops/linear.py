@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.registry import require_known
 from plait.ops.gla import chunk_length, empty_state, gla, gla_path, join_chunks, split_chunks
 from plait.ops.paths import full_precision, took
 
@@ -40,9 +40,7 @@ FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def feature_map(name: str) -> Callable[[Tensor], Tensor]:
     """The feature of that name: a function of x_…K to features of the same shape."""
-    if name not in FEATURE_MAPS:
-        known = ", ".join(FEATURE_MAPS)
-        raise UserError(f"Unknown feature map '{name}'; known: {known}.{did_you_mean(name, FEATURE_MAPS)}")
+    require_known(name, FEATURE_MAPS, "unknown feature map")
     return FEATURE_MAPS[name]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.registry import require_known
 from plait.papers.fox.presets import SIZES, TABLE_5
 from plait.papers.mad.scaling_presets import TABLE_C2
 from plait.training.recipe import Recipe
@@ -22,9 +22,7 @@ class Published:
 
 
 def recipe(name: str) -> Published:
-    if name not in RECIPES:
-        known = did_you_mean(name, RECIPES) or " Known: " + ", ".join(RECIPES) + "."
-        raise UserError(f"'{name}' is not a recipe.{known}")
+    require_known(name, RECIPES, "no recipe")
     return RECIPES[name]
 
 

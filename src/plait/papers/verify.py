@@ -9,12 +9,13 @@ not here  the check needs a package that is not installed
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from plait.core.errors import UserError, did_you_mean
+from plait.model.architecture import Architecture
 
 Check = Callable[[], tuple[str, str, bool]]  # expected, ours, whether they agree
 
@@ -26,9 +27,6 @@ class FactResult:
     expected: str
     ours: str
     status: str
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -62,6 +60,10 @@ class FactTable:
             return check
 
         return add
+
+
+def first_layer(arch: Architecture, mixer: str) -> Any:
+    return next(layer for layer in arch.layers if layer.name == mixer)
 
 
 def tally(good: int, of: int) -> str:

@@ -67,7 +67,7 @@ class Work:
 
     @property
     def steps(self) -> int:
-        return sum(len(trial.seeds) * len(trial.training.grid) * trial.training.steps for trial in self.trials)
+        return sum(len(trial.seeds) * trial.training.replica_steps for trial in self.trials)
 
 
 def with_seeds(candidates: Sequence[Candidate], protocol: Protocol, seeds: Sequence[int], device: str) -> Work:

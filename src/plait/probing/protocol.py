@@ -48,7 +48,7 @@ class Training:
     curriculum: tuple[tuple[float, int], ...] = ()  # (fraction of the steps, sequence length up to there)
     first_ends: bool = False  # the first grid point to solve a setting stops the others
     eval_most: int = 0  # cap for an `eval_every` that grows as a tenth of the steps; 0: constant
-    behind: tuple[float, float] | None = None  # (fraction, margin): from there on, runs so far behind the best one stop
+    halving: tuple[tuple[float, int], ...] = ()  # (fraction of the steps, how many runs, the best, go on from there)
     patience: int = 0  # a run stops whose validation accuracy has not risen for so many steps; 0: never
 
     @property
@@ -61,6 +61,16 @@ class Training:
             steps.append(min(step, self.steps))
         return tuple(steps)
 
+    @property
+    def replica_steps(self) -> int:
+        """Optimizer steps of all runs of the grid, at most."""
+        total = last = 0
+        left = len(self.grid)
+        for step in self.evaluations:
+            total, last = total + left * (step - last), step
+            left = min([left, *(runs for share, runs in self.halving if step >= share * self.steps)])
+        return total
+
     def as_dict(self) -> dict[str, object]:
         """Keys added later are omitted at their defaults, so that older records keep their keys."""
         further: dict[str, object] = {"lengths": list(self.lengths)} if self.lengths else {}
@@ -70,11 +80,11 @@ class Training:
             further["first_ends"] = True
         if self.eval_most:
             further["eval_most"] = self.eval_most
-        if self.behind:
-            further["behind"] = list(self.behind)
+        if self.halving:
+            further["halving"] = [list(stage) for stage in self.halving]
         if self.patience:
             further["patience"] = self.patience
-        later = ("lengths", "curriculum", "first_ends", "eval_most", "behind", "patience")
+        later = ("lengths", "curriculum", "first_ends", "eval_most", "halving", "patience")
         plain = {name: value for name, value in vars(self).items() if name not in later}
         return {**plain, "grid": [list(point) for point in self.grid], **further}
 
@@ -122,7 +132,7 @@ class Protocol:
     @property
     def steps(self) -> int:
         """Optimizer steps of all of them, at most."""
-        return sum(len(setting.training.grid) * setting.training.steps for setting in self.settings)
+        return sum(setting.training.replica_steps for setting in self.settings)
 
 
 # Table B.1
@@ -131,14 +141,14 @@ BATCH = 128
 EVALUATION = 1280
 LEARNING_RATES = (1e-4, 5e-4, 1e-3)
 WEIGHT_DECAYS = (0.0, 0.1)
-#: From this fraction of the steps on, a run of the grid whose validation accuracy is lower by this much than the best
-#: run's stops: only the best one counts. It never was the best in the end (`benchmarks/grid_stops.py`).
-BEHIND = (0.4, 0.2)
+#: Successive halving (Jamieson and Talwalkar 2016, arXiv:1502.07943): from these fractions of the steps on, so many
+#: runs of the grid go on. Only the best one counts, and its score hardly changes (`benchmarks/grid_stops.py`).
+HALVING = ((0.5, 3), (0.75, 1))
 
 
 def full(names: Sequence[str] = (), variant: str = "paper", patience: int = 0) -> Protocol:
-    """The paper's protocol on these tasks (all six, if none is named). With `patience`, an option of the authors' code,
-    a run stops whose validation accuracy has not risen for so many epochs."""
+    """The paper's protocol on these tasks (all six, if none is named). With `patience`, a run also stops
+    whose validation accuracy has not risen for so many epochs, as with an option of the authors' code."""
     grid = tuple((lr, decay) for lr in LEARNING_RATES for decay in WEIGHT_DECAYS)
     settings = []
     for name in names or tasks.SUITES["mad"]:
@@ -148,7 +158,7 @@ def full(names: Sequence[str] = (), variant: str = "paper", patience: int = 0) -
             # epochs; later, evaluating so often would cost more than it saves.
             training = Training(
                 EPOCHS * an_epoch, BATCH, grid, EVALUATION, an_epoch, solved=0.999, first_ends=True,
-                eval_most=10 * an_epoch, behind=BEHIND, patience=patience * an_epoch,
+                eval_most=10 * an_epoch, halving=HALVING, patience=patience * an_epoch,
             )  # fmt: skip
             settings.append(Setting(name, task, training))
     name = f"full (patience {patience})" if patience else "full"

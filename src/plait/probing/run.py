@@ -13,7 +13,7 @@ from plait.core.errors import UserError
 from plait.probing import plan
 from plait.probing.plan import Replan, Scheduler, Work
 from plait.probing.protocol import Candidate, Protocol
-from plait.probing.trial import FleetProgress, Speed, Trial, to_time
+from plait.probing.trial import FleetProgress, Speed, Trial, all_tokens, to_time, tokens
 from plait.probing.verdict import Comparison, Score
 from plait.records import Record, Store
 from plait.records.database import file_of, resolve
@@ -35,14 +35,14 @@ class Progress:
     where: str = ""  # the cluster's machines; empty: this one
 
     def share(self, trials: Iterable[Trial]) -> float:
-        """The fraction of these trials' steps that is done."""
+        """The fraction of these trials' tokens that is trained."""
         total = done = 0
         for trial in trials:
-            total += trial.training.steps
+            total += all_tokens(trial)
             if trial.key in self.done:
-                done += trial.training.steps
+                done += all_tokens(trial)
             elif trial.key in self.running:
-                done += self.running[trial.key]["step"]
+                done += tokens(trial) * self.running[trial.key]["step"]
         return done / total if total else 1.0
 
 
@@ -80,13 +80,16 @@ class Machine:
         return self.place.local_workers() if self.place.gpus_per_training else min(workers, 2)
 
 
-def run_all(work: Work, store: Store, machine: Machine, on_progress: OnProgress) -> Outcome:
-    """Train every trial, however long it takes."""
+def run_all(
+    work: Work, store: Store, machine: Machine, on_progress: OnProgress, *, longest_first: bool = False
+) -> Outcome:
+    """Train every trial, however long it takes. With `longest_first`, several processes end at about the same time."""
     progress = Progress(work, "training")
     _note_recorded(progress, work.trials, store)
     if any(trial.key not in progress.done for trial in work.trials):
         with _Trials(work.candidates, store, machine) as pool:
-            _train(pool, work.trials, progress, store, on_progress)
+            trials = sorted(work.trials, key=all_tokens, reverse=True) if longest_first else work.trials
+            _train(pool, trials, progress, store, on_progress)
     return _outcome(work, store, progress)
 
 

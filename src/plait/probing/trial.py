@@ -150,7 +150,7 @@ class Trial:
         never = 2.0  # no accuracy reaches it
         solved = never if t.solved is None else t.solved
         plan = Plan(
-            t.steps, t.batch, eval_at=t.evaluations, solved=solved, first_ends=t.first_ends, behind=t.behind,
+            t.steps, t.batch, eval_at=t.evaluations, solved=solved, first_ends=t.first_ends, halving=t.halving,
             patience=t.patience, curriculum=t.curriculum,
         )  # fmt: skip
         splits = [_split(self.data, name) for name in ("train", "validation", "test")]
@@ -299,6 +299,11 @@ def tokens(trial: Trial) -> int:
     return len(trial.training.grid) * len(trial.seeds) * trial.training.batch * trial.task.input_length
 
 
+def all_tokens(trial: Trial) -> int:
+    """Tokens of all its steps, if no replica stops early."""
+    return tokens(trial) * trial.training.steps
+
+
 @dataclass(frozen=True)
 class Speed:
     """Predicts a trial's seconds from a linear model of its architecture: a fixed time per step plus a time per
@@ -323,7 +328,7 @@ class Speed:
         """Seconds of all steps and evaluations; evaluating a sequence costs about a third of training on it."""
         t = trial.training
         evaluations = len(t.evaluations) + 1  # plus the test split's
-        return self.step(trial) * (t.steps + evaluations * t.evaluation / t.batch / 3)
+        return self.step(trial) * (t.replica_steps / len(t.grid) + evaluations * t.evaluation / t.batch / 3)
 
 
 def _line(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
+from plait.core.registry import require_one_of
 from plait.core.units import duration
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course
@@ -151,7 +152,7 @@ def weights(
     contenders: Sequence[Contender], course: Course, equal: str, seconds_per_token: Mapping[str, float]
 ) -> dict[str, float]:
     """How many tokens each contender gets, relative to the one that gets most."""
-    require_equal(equal)
+    require_one_of(equal, EQUAL, f"--at {equal}")
     seq_len = course.recipe.seq_len
     cost = {
         "tokens": {c.name: 1.0 for c in contenders},
@@ -159,11 +160,6 @@ def weights(
         "time": {c.name: seconds_per_token.get(c.name, math.nan) for c in contenders},
     }[equal]
     return {name: min(cost.values()) / per_token for name, per_token in cost.items()}
-
-
-def require_equal(equal: str) -> None:
-    if equal not in EQUAL:
-        raise UserError(f"--at {equal}: must be one of {', '.join(EQUAL)}.{did_you_mean(equal, EQUAL)}")
 
 
 def further_shares(scale: float, reached: float) -> list[float]:

@@ -21,6 +21,7 @@ from plait.analysis.forecast import Foresight, foresee
 from plait.analysis.learning_curve import CALIBRATION, extrapolate
 from plait.analysis.paired import Compared, compare_losses
 from plait.model.reference_curves import reference_known
+from plait.model.user_mixers import sources_of
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, loss_of, windows_of
 from plait.racing.planning import Planner, Terms, train_in_stages
@@ -111,8 +112,7 @@ def compare(
     """Train what is not in the store, and compare. `started`: the `time.perf_counter()` at which `terms.seconds`
     began."""
     began = time.perf_counter() if started is None else started
-    sources = {s.hash: s for c in contenders for s in c.arch.mixer_sources.values()}
-    with Workers(course, store, place, tuple(sources.values()), log) as pool:
+    with Workers(course, store, place, sources_of(c.arch for c in contenders), log) as pool:
         on_stage("timing", 0.0)
         plan = Planner(contenders, course, terms, store, pool, began)
         budgets = plan.first()

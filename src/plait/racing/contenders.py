@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from plait.core.errors import UserError, did_you_mean
-from plait.core.registry import split_path
+from plait.core.errors import UserError
+from plait.core.registry import require_one_of, split_path
 from plait.mixers.table import names
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import decoder_params, model_cost, total_state
@@ -52,8 +52,8 @@ def read_contenders(
         raise UserError(
             "nothing to compare: give architectures, such as attn gla 'd=128 | (gla swiglu attn swiglu)x2'."
         )
-    if matched is not None and matched not in MATCHES:
-        raise UserError(f"--match {matched}: must be one of {', '.join(MATCHES)}.{did_you_mean(matched, MATCHES)}")
+    if matched is not None:
+        require_one_of(matched, MATCHES, f"--match {matched}")
     mixers = [source for source in sources if isinstance(source, str) and _is_mixer(source)]
     width = _width(mixers)
     contenders = [Contender(*_read(source, vocab, runs, width)) for source in sources]
@@ -120,7 +120,7 @@ def with_vocab(arch: Architecture, vocab: int, name: str = "") -> Architecture:
         raise UserError(
             f"{name or arch.text}: comparisons train language models (kind=lm), not kind={arch.header.kind}."
         )
-    return arch if arch.header.vocab == vocab else Architecture(arch.header.with_vocabulary(vocab), arch.layers)
+    return arch if arch.header.vocab == vocab else arch.with_vocabulary(vocab)
 
 
 def _equal(first: Contender, other: Contender, matched: str) -> Contender:

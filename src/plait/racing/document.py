@@ -9,6 +9,7 @@ import numpy as np
 
 from plait.analysis.forecast import SO_FEW_STEPS, Foresight, Prediction
 from plait.analysis.paired import NOT_DISTINGUISHABLE
+from plait.core.files import finite
 from plait.core.units import probability
 from plait.racing.comparison import Comparison
 from plait.racing.race import Raced
@@ -38,17 +39,17 @@ def comparison_result(comparison: Comparison, notes: Iterable[str] = ()) -> Comp
             ComparedArchitecture(
                 name=c.name,
                 spec=c.arch.text,
-                loss=_finite(judgement.loss),
+                loss=finite(judgement.loss),
                 interval=judgement.interval,
                 seeds=judgement.seeds,
                 diverged=judgement.diverged,
                 tokens=row.tokens,
                 lr=row.lr,
-                curve=tuple((tokens, _finite(loss)) for tokens, loss in row.curve),
+                curve=tuple((tokens, finite(loss)) for tokens, loss in row.curve),
                 p_best=judgement.p_best,
                 params=c.params,
                 flops_per_token=c.flops_per_token(recipe.seq_len),
-                rates={f"{rate:g}": _finite(loss) for rate, loss in sorted(row.rates.items())},
+                rates={f"{rate:g}": finite(loss) for rate, loss in sorted(row.rates.items())},
                 seconds=sum(float(r.result["seconds"]) for at in row.records for r in at),
                 note=c.note,
             )
@@ -57,7 +58,7 @@ def comparison_result(comparison: Comparison, notes: Iterable[str] = ()) -> Comp
         PairedDifference(
             a=pair.a,
             b=pair.b,
-            difference=_finite(pair.difference),
+            difference=finite(pair.difference),
             interval=pair.interval,
             corrected_interval=pair.corrected,
             p=pair.p,
@@ -91,11 +92,6 @@ def budget_forecasts(foresight: Foresight | None) -> tuple[BudgetForecast, ...]:
     return tuple(BudgetForecast(tokens=row.tokens, best=row.best, p_best=row.p_best) for row in rows)
 
 
-def _finite(value: float | None) -> float | None:
-    """The value, or None (null) where it is infinite: JSON has no infinities."""
-    return None if value is None or not math.isfinite(value) else value
-
-
 def race_result(raced: Raced, prediction: Prediction, tokens: Mapping[str, float]) -> RaceResult:
     """A race; its losses are forecasts at each candidate's own budget, `tokens`. Blind ones have no intervals: those of
     so short trainings are known to be too narrow."""
@@ -108,17 +104,17 @@ def race_result(raced: Raced, prediction: Prediction, tokens: Mapping[str, float
             RacedArchitecture(
                 name=name,
                 spec=contender.arch.text,
-                loss=_finite(prediction.loss[name]),
+                loss=finite(prediction.loss[name]),
                 interval=interval if math.isfinite(interval[0]) and not prediction.blind else None,
                 seeds=1,
                 tokens=tokens[name],
                 trained_tokens=int(records[-1][0].result["tokens"]) if records else 0,
                 lr=raced.rates[name],
-                curve=tuple((int(at[0].result["tokens"]), _finite(at[0].result["loss"])) for at in records),
+                curve=tuple((int(at[0].result["tokens"]), finite(at[0].result["loss"])) for at in records),
                 p_best=prediction.p_best[name],
-                regret=_finite(prediction.regret[name]),
+                regret=finite(prediction.regret[name]),
                 stopped=name in raced.decision.stopped,
-                screening=_finite(raced.screened[name].result["loss"]) if name in raced.screened else None,
+                screening=finite(raced.screened[name].result["loss"]) if name in raced.screened else None,
             )
         )
     return RaceResult(

@@ -47,7 +47,7 @@ from plait.racing.screening import (
     unlike_library,
 )
 from plait.racing.workers import Workers
-from plait.records import Record, provenance_of, record_key
+from plait.records import Record
 from plait.training.track import Replica
 
 SPEED = "race-speed"
@@ -216,13 +216,12 @@ def speeds(
         "course": {**course.config(contenders[0].arch, Replica(course.recipe.lr, 0), None), "spec": ""},
         "workers": pool.workers,
     }
-    known = pool.store.get(record_key(SPEED, config))
-    if known is None:
-        begun = time.time()
-        timed = pool.step_seconds([c.arch for c in contenders], course, most)
-        result = {"seconds_per_token": [took / course.tokens_per_step for took in timed]}
-        known = Record.of(SPEED, config, result, provenance_of(begun, time.time() - begun))
-        pool.store.put(known)
+
+    def timed() -> dict[str, list[float]]:
+        seconds = pool.step_seconds([c.arch for c in contenders], course, most)
+        return {"seconds_per_token": [took / course.tokens_per_step for took in seconds]}
+
+    known = pool.store.computed(SPEED, config, timed)
     return dict(zip([c.name for c in contenders], known.result["seconds_per_token"], strict=True))
 
 

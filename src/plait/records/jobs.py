@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from plait.core.errors import UserError
+from plait.core.files import finite
 from plait.core.progress import OnProgress
 from plait.core.units import TimeLeft
 from plait.records.record import Record, provenance_of, this_machine
@@ -211,13 +212,5 @@ def keep_answer(
 
 def _plain(document: Mapping[str, Any]) -> dict[str, object]:
     """The document as JSON represents it: tuples become lists, NaN and infinities null."""
-    plain: dict[str, object] = _finite(json.loads(json.dumps(document, default=str), parse_constant=lambda name: None))
+    plain: dict[str, object] = finite(json.loads(json.dumps(document, default=str), parse_constant=lambda name: None))
     return plain
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

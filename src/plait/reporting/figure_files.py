@@ -12,10 +12,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from plait.core.errors import UserError
-from plait.core.files import atomic_write, writing
+from plait.core.files import atomic_write, write_text, writing
 from plait.records.export import write_rows
 from plait.records.record import Record
-from plait.reporting.svg import save
 from plait.reporting.views import Context, view_of
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -36,7 +35,7 @@ def write_figures(
             drawn, file = draw(), f"{file_name(record)}-{name}"
             if svg is not None:
                 written.append(Path(svg) / f"{file}.svg")
-                save(drawn, written[-1])
+                write_text(written[-1], drawn)
             if png is not None:
                 written.append(Path(png) / f"{file}.png")
                 _save_png(drawn, written[-1])

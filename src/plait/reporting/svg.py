@@ -12,12 +12,10 @@ import re
 import struct
 import zlib
 from collections.abc import Sequence
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 
-from plait.core.files import atomic_write, writing
 from plait.core.units import PREFIXES
 
 INK, PALE, GRID = "#24292f", "#6b7280", "#e5e7eb"
@@ -127,14 +125,6 @@ class Drawing:
 
     def _add(self, tag: str, attributes: dict[str, float | str] | dict[str, object]) -> ElementTree.Element:
         return ElementTree.SubElement(self._root, tag, {name: _text(value) for name, value in attributes.items()})
-
-
-def save(picture: str, path: Path) -> None:
-    """Write the picture to a file; its folder is created."""
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as draft:  # replaces a symbolic link instead of following it
-            draft.write_text(picture, encoding="utf-8")
 
 
 class Scale:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.core.files import atomic_write, writing
+from plait.core.files import write_text
 from plait.data import Corpus
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
@@ -97,8 +97,7 @@ class Plan:
         }
 
     def save(self, path: Path) -> None:
-        with writing(path), atomic_write(path) as draft:
-            draft.write_text(json.dumps(self.as_dict(), indent=1) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(self.as_dict(), indent=1) + "\n")
 
 
 def read_plan(path: Path) -> Plan:

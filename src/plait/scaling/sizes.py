@@ -91,7 +91,7 @@ def family(source: str, vocab: int, depth_power: float = DEPTH_POWER) -> Family:
             near = did_you_mean(text, families)
             raise UserError(f"--arch {source}: neither a family of presets nor a spec.{near} {wrong}") from None
         members = grown(base, depth_power)
-    fitted = tuple(Architecture(arch.header.with_vocabulary(vocab), arch.layers) for arch in members)
+    fitted = tuple(arch.with_vocabulary(vocab) for arch in members)
     return Family(name or (text if of_presets else pattern_of(fitted[0])), fitted)
 
 

@@ -19,8 +19,9 @@ from functools import cached_property
 from typing import Any
 
 from plait.analysis.table import Table
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
 from plait.core.files import loads
+from plait.core.registry import require_known
 from plait.model.architecture import architecture
 from plait.model.cost import ModelCost, model_cost
 
@@ -60,9 +61,7 @@ class MissingField:
     allowance: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.quantity not in COUNTS:
-            near = did_you_mean(self.quantity, COUNTS)
-            raise UserError(f"'{self.quantity}' is not a parameter count.{near} Known: {', '.join(COUNTS)}.")
+        require_known(self.quantity, COUNTS, "no parameter count")
         named = _FIELD.findall(self.template)
         if self.field not in named:
             raise UserError(f"the template has no {{{self.field}}}, the field to infer: {self.template}")

@@ -66,9 +66,7 @@ def measured_until_best(
             break
         on_progress("measuring the pick", done, None)
         at = rows.index(candidate)
-        rows[at] = measured_row(
-            record.result["front"][at], limits, lambda spec, again: known.measure(spec, again=again)
-        )[0]
+        rows[at], _ = measured_row(record.result["front"][at], limits, known.measure)
     return rows
 
 

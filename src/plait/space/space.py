@@ -108,6 +108,13 @@ class Space:
         fitting = [(layer, d) for layer in layers for d in self.widths if layer_fits(layer, d)]
         return list({layer.name: (layer, d) for layer, d in reversed(fitting)}.values())
 
+    def with_vocabulary(self, tokens: int) -> Space:
+        """The same space for a text of so many different tokens; encoders have one more, the mask."""
+        vocab = tokens + any(header is not None and header.kind == "encoder" for header in self.headers.all)
+        if all(header is None or header.vocab == vocab for header in self.headers.all):
+            return self
+        return type(self)(self.declared.with_vocabulary(vocab))
+
     def identity(self) -> dict[str, object]:
         """The part of a result's key that the declaration lacks: hashes of the users' mixers."""
         sources = {name: source.hash for name, source in sorted(self.mixer_sources.items())}

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.registry import Entry, Table, accept_subclass, split_path
+from plait.core.registry import Entry, Table, accept_subclass, require_known, split_path
 from plait.core.user_files import class_from_file
 from plait.model.user_mixers import load_mixer
 from plait.space.declaration import Declaration, split_list
@@ -159,11 +159,8 @@ def load_space(name: str, others: Sequence[str] = ()) -> Space:
             raise UserError(f"{path} cannot be read as text; a space is a short text file or a .py file.") from None
         return read_space(text, path.stem, path.parent)
     SPACES.discover(name)
-    if name in SPACES:
-        return SPACES.load(name)()
-    known = [*others, *SPACES]
-    near = did_you_mean(name, known)
-    raise UserError(f"there is no space or file '{name}'.{near} Known: {', '.join(known)}; or give a file.")
+    require_known(name, [*others, *SPACES], "there is no space or file", "; or give a file")
+    return SPACES.load(name)()
 
 
 SEQUENCE_MIXERS = (

@@ -17,7 +17,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
+from plait.core.registry import require_known
 
 if TYPE_CHECKING:
     from plait.spec.nodes import Layer
@@ -49,9 +50,7 @@ TIED = ("cross-attn", "gmu", "zamba2")
 
 def written(layers: Sequence[Layer], notation: str) -> str:
     """The layers in a notation; a `UserError` if it has no symbol for one of them."""
-    if notation not in NOTATIONS:
-        near = did_you_mean(notation, NOTATIONS)
-        raise UserError(f"unknown notation '{notation}'.{near} Known: {', '.join(NOTATIONS)}.")
+    require_known(notation, NOTATIONS, "unknown notation")
     tied = sorted({layer.name for layer in layers if layer.name in TIED or "share" in dict(layer.options)})
     if tied:
         raise UserError(

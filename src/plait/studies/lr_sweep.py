@@ -13,8 +13,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, TypedDict, cast
+from functools import cached_property
+from typing import TypedDict, cast
 
 import numpy as np
 import torch
@@ -22,7 +22,9 @@ import torch
 from plait.algorithms.proxies import Windows
 from plait.analysis.learning_rate import LearningRateStudy, learning_rate_study
 from plait.core.errors import UserError
-from plait.core.progress import OnProgress, ignore
+from plait.core.files import finite
+from plait.core.progress import OnProgress, ignore, partial_progress
+from plait.core.registry import require_setting
 from plait.core.units import percent
 from plait.data import Corpus
 from plait.model.architecture import Architecture
@@ -54,8 +56,7 @@ class RateSweep:
         if len(set(self.rates)) < 2 or min(self.rates) <= 0:
             raise UserError("a sweep needs at least two learning rates, all above 0, such as 1e-3,1e-2.")
         for name in ("seeds", "steps", "batch", "seq_len"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)} given; must be at least 1.")
+            require_setting(self, name, getattr(self, name) >= 1, "must be at least 1")
         different = len({arch.text for arch in self.archs})
         if different < 3:
             raise UserError(f"architectures are ranked: give at least 3 different ones, not {different}.")
@@ -69,7 +70,7 @@ class RateSweep:
             wanted = {key: self._config(arch, *key) for key in self._replicas}
             missing = [key for key, config in wanted.items() if store.get(record_key(KIND, config)) is None]
             if missing:
-                self._train(arch, missing, store, partial(self._report, on_progress, place))
+                self._train(arch, missing, store, partial_progress(on_progress, "training", place, len(self.archs)))
             for (rate, seed), config in wanted.items():
                 record = store.get(record_key(KIND, config))
                 assert record is not None
@@ -77,9 +78,6 @@ class RateSweep:
                 rows.append({"spec": arch.text, "lr": rate, "seed": seed, **result})
         on_progress("done", len(self.archs), len(self.archs))
         return SweepFindings(self, rows)
-
-    def _report(self, on_progress: OnProgress, place: int, share: float) -> None:
-        on_progress("training", place + share, len(self.archs))
 
     @property
     def _replicas(self) -> list[tuple[float, int]]:
@@ -218,11 +216,11 @@ class SweepFindings:
             "data": self.sweep.corpus.name,
             "steps": self.sweep.steps,
             "seeds": self.sweep.seeds,
-            "rates": [{name: _plain(value) for name, value in vars(row).items()} for row in study.rates],
-            "src_best": _plain(study.src_best),
+            "rates": [{name: finite(value) for name, value in vars(row).items()} for row in study.rates],
+            "src_best": finite(study.src_best),
             "noise": study.noise,
             "clear": self.clear,
-            "best": [{"spec": spec, "lr": rate, "loss": _plain(loss)} for spec, rate, loss in best],
+            "best": [{"spec": spec, "lr": rate, "loss": finite(loss)} for spec, rate, loss in best],
             "replicas": self.rows,
             "statement": self.statement(),
         }
@@ -230,12 +228,8 @@ class SweepFindings:
 
 def _loss(record: ReplicaRecord) -> float | None:
     """None if it diverged: JSON has no infinities."""
-    return float(record.test[1]) if record.test is not None and math.isfinite(record.test[1]) else None
+    return None if record.test is None else finite(float(record.test[1]))
 
 
 def _split(parts: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Split:
     return Split(torch.stack([inputs for inputs, _ in parts]), torch.stack([targets for _, targets in parts]))
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

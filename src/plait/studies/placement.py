@@ -13,7 +13,7 @@ its own and is not repeated.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from plait.analysis.paired import Compared, compare_losses
 from plait.analysis.placement import letters_of
 from plait.analysis.seed_noise import seed_noise
 from plait.core.errors import UserError
-from plait.core.progress import OnProgress, ignore
+from plait.core.progress import OnProgress, ignore, partial_progress
 from plait.core.units import percent
 from plait.data import Corpus
 from plait.model.architecture import Architecture, architecture
@@ -129,11 +129,7 @@ class PlacementStudy:
         """Train the patterns that are not in the store yet, and compare all of them."""
         results: list[list[Trained]] = [[] for _ in self.patterns]
         for place, (at, job) in enumerate((at, job) for seed in self.jobs for at, job in enumerate(seed)):
-            what = self.patterns[at].name
-
-            def report(share: float, done: int = place, what: str = what) -> None:
-                on_progress(what, done + share, self.models)
-
+            report = partial_progress(on_progress, self.patterns[at].name, place, self.models)
             report(0.0)
             results[at].append(fit_alone(job, store, runs, device=self.device, on_progress=report))
         on_progress("done", self.models, self.models)
@@ -298,23 +294,15 @@ def retrain(
     runs: Path,
     *,
     seeds: int = 1,
-    on_progress: Callable[[float], None] = lambda done: None,
+    on_progress: OnProgress = ignore,
 ) -> Retrained:
-    """Train every spec from scratch for `steps` steps on the search's data, once per seed; the held-out losses.
-
-    `on_progress` is called with the number of specs done, including the fraction of the one in training.
-    """
-    losses: dict[str, list[float]] = {}
-    for done, spec in enumerate(dict.fromkeys(specs)):
-        budget = Budget(steps=steps)
-        job = Job(architecture(spec), supernet.corpus, supernet.recipe, budget, 0, supernet.precision)
-
-        def report(share: float, done: int = done) -> None:
-            on_progress(done + share)
-
+    """Train every spec from scratch for `steps` steps on the search's data, once per seed; the held-out losses."""
+    specs, losses = list(dict.fromkeys(specs)), {}
+    for done, spec in enumerate(specs):
+        job = Job(architecture(spec), supernet.corpus, supernet.recipe, Budget(steps), 0, supernet.precision)
+        report = partial_progress(on_progress, "training from scratch", done, len(specs))
         trained = fit_seeds(job, seeds, store, runs, device=supernet.device, on_progress=report)
         losses[spec] = [result.loss for result in trained]
-    on_progress(len(losses))
-    return Retrained(
-        losses, compare_losses({spec: dict(enumerate(seed_losses)) for spec, seed_losses in losses.items()})
-    )
+    on_progress("training from scratch", len(specs), len(specs))
+    by_seed = {spec: dict(enumerate(seed_losses)) for spec, seed_losses in losses.items()}
+    return Retrained(losses, compare_losses(by_seed))

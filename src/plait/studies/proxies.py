@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from plait.analysis.pareto import Floats
 from plait.analysis.rank import common_ratio, spearman, spearman_interval
 from plait.analysis.seed_noise import seed_noise
 from plait.core.errors import UserError
-from plait.core.progress import OnProgress, ignore
+from plait.core.progress import OnProgress, ignore, partial_progress
 from plait.core.units import percent
 from plait.data import Corpus
 from plait.model.architecture import architecture
@@ -71,9 +71,8 @@ class Study:
     @cached_property
     def jobs(self) -> list[Job]:
         """The first training of each model; all have the same data, recipe, steps and seed."""
-        masked = any(header is not None and header.kind == "encoder" for header in self.space.headers.all)
         # The vocabulary is set before drawing, so that the constraints hold for the models that are trained.
-        space = type(self.space)(self.space.declared.with_vocabulary(self.corpus.vocab + masked))
+        space = self.space.with_vocabulary(self.corpus.vocab)
         archs = [architecture(space.spec(row_G)) for row_G in drawn(space, self.models, self.seed)]
         budget = Budget(steps=self.steps)
         return [
@@ -88,16 +87,13 @@ class Study:
             for name in self.proxies:
                 on_progress(name, place, self.models)
                 row[name], row[f"{name}_flops"] = self._score(job, name, store)
-            report = partial(self._report, on_progress, place)
+            report = partial_progress(on_progress, "training", place, self.models)
             trained = fit_seeds(job, self.seeds, store, runs, device=self.device, on_progress=report)
             row["losses"] = [result.loss for result in trained]
             row |= {"loss": float(np.mean(row["losses"])), "train_flops": trained[0].flops}
             rows.append({**row, "seconds": sum(result.seconds for result in trained)})
         on_progress("done", self.models, self.models)
         return Findings(self, rows)
-
-    def _report(self, on_progress: OnProgress, place: int, share: float) -> None:
-        on_progress("training", place + share, self.models)
 
     def _score(self, job: Job, name: str, store: Store) -> tuple[float, int]:
         """A proxy's score of the untrained model, and the FLOPs it took; from the store if it is there."""

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from plait.analysis.comparisons import AspectStudy, aspect_study
 from plait.analysis.paired import NOT_DISTINGUISHABLE, Compared, compare_losses
 from plait.core.errors import UserError
-from plait.core.progress import OnProgress, ignore
+from plait.core.progress import OnProgress, ignore, partial_progress
+from plait.core.registry import require_setting
 from plait.core.units import percent
 from plait.data import Corpus
 from plait.device.measurements import Measurements, noisy, values
@@ -66,8 +67,7 @@ class ShapeStudy:
     def __post_init__(self) -> None:
         if self.models < 2:
             raise UserError("give at least 2 models: shapes are compared with each other.")
-        if not 0 < self.tolerance < 1:
-            raise UserError(f"tolerance={self.tolerance:g}: must be between 0 and 1, such as 0.01.")
+        require_setting(self, "tolerance", 0 < self.tolerance < 1, "must be between 0 and 1, such as 0.01")
         if self.training is not None and self.training.corpus.vocab > self.space.headers.vocab:
             raise UserError(f"{self.space.name} has a smaller vocabulary than the data.")
 
@@ -96,12 +96,11 @@ class ShapeStudy:
         with Measurements(store, self.setting) as known:
             for place, arch in enumerate(self.archs):
                 on_progress("measuring", place, self.models)
-                rows.append(self._row(arch, known, store, runs, partial(self._report, on_progress, place)))
+                rows.append(
+                    self._row(arch, known, store, runs, partial_progress(on_progress, "training", place, self.models))
+                )
         on_progress("done", self.models, self.models)
         return ShapeFindings(self, rows)
-
-    def _report(self, on_progress: OnProgress, place: int, share: float) -> None:
-        on_progress("training", place + share, self.models)
 
     def _valid(self) -> tuple[Genes, NDArray[np.float64], NDArray[np.float64]]:
         """Candidates that satisfy every constraint, their decoder parameters and aspect ratios."""

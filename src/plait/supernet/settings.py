@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from plait.core.errors import UserError, did_you_mean
-from plait.core.registry import kinds_of, require_known
+from plait.core.errors import UserError
+from plait.core.registry import require_one_of, require_setting, with_fields
 from plait.data import Corpus
 from plait.device.quantities import PEAK, quantities
 from plait.mixers.options import MixerOptions
@@ -37,8 +37,6 @@ SWAP = "swap"
 PENALTIES = tuple(
     quantity.name for quantity in quantities() if quantity.predicted != PEAK
 )  # quantities that are sums over layers
-#: Field → its name in stored results and in earlier releases, which `with_values` accepts as well.
-STORED = {"warmup": "frozen", "start_temperature": "hot", "end_temperature": "cold"}
 
 
 @dataclass(frozen=True)
@@ -61,13 +59,13 @@ class Settings:
     """
 
     steps: int = 2000
-    warmup: float = 0.25
+    warmup: float = field(default=0.25, metadata={"formerly": "frozen"})
     share: float = 0.2
     cycle: int = 10
     lr: float = 0.1
     weight_decay: float = 5e-4
-    start_temperature: float = 2.0
-    end_temperature: float = 0.2
+    start_temperature: float = field(default=2.0, metadata={"formerly": "hot"})
+    end_temperature: float = field(default=0.2, metadata={"formerly": "cold"})
     weights: str = "path"
     architecture: str = SWAP
     swaps: int = 4
@@ -79,43 +77,30 @@ class Settings:
     def __post_init__(self) -> None:
         for spec in fields(self):
             value = getattr(self, spec.name)
-            self._require(spec.name, not isinstance(value, float) or math.isfinite(value), "must be a finite number")
+            finite = not isinstance(value, float) or math.isfinite(value)
+            require_setting(self, spec.name, finite, "must be a finite number")
         for name in ("steps", "top", "swaps"):
-            self._require(name, getattr(self, name) >= 1, "must be at least 1")
+            require_setting(self, name, getattr(self, name) >= 1, "must be at least 1")
         for name in ("lr", "start_temperature", "end_temperature"):
-            self._require(name, getattr(self, name) > 0, "must be greater than 0")
+            require_setting(self, name, getattr(self, name) > 0, "must be greater than 0")
         for name in ("weight_decay", "strength"):
-            self._require(name, getattr(self, name) >= 0, "must not be negative")
-        self._require("cycle", self.cycle >= 0 and self.cycle != 1, "must be 2 or more, or 0 for an epoch")
-        self._require("warmup", 0 <= self.warmup < 1, "must be at least 0 and below 1")
-        self._require("share", 0 < self.share < 1, "must be between 0 and 1")
-        self._require("patience", 0 < self.patience <= 1, "must be above 0 and at most 1")
-        self._choose(WEIGHTS, SAMPLINGS)
-        self._choose(ARCHITECTURE, (SWAP, *SAMPLINGS))
+            require_setting(self, name, getattr(self, name) >= 0, "must not be negative")
+        require_setting(self, "cycle", self.cycle >= 0 and self.cycle != 1, "must be 2 or more, or 0 for an epoch")
+        require_setting(self, "warmup", 0 <= self.warmup < 1, "must be at least 0 and below 1")
+        require_setting(self, "share", 0 < self.share < 1, "must be between 0 and 1")
+        require_setting(self, "patience", 0 < self.patience <= 1, "must be above 0 and at most 1")
+        require_one_of(self.weights, SAMPLINGS, f"weights={self.weights}")
+        require_one_of(self.architecture, (SWAP, *SAMPLINGS), f"architecture={self.architecture}")
         if self.penalty:
-            self._choose("penalty", PENALTIES)
+            require_one_of(self.penalty, PENALTIES, f"penalty={self.penalty}")
 
     def with_values(self, values: Mapping[str, Any]) -> Settings:
         """These settings with some changed; unknown ones are refused."""
-        named = {
-            next((new for new, old in STORED.items() if old == name), name): value for name, value in values.items()
-        }
-        for name in named:
-            require_known(name, kinds_of(self), "a supernet")
-        return replace(self, **named)
+        return with_fields(self, values, "a supernet has no setting")
 
     def as_dict(self) -> dict[str, object]:
-        """With the stored names, which are part of the keys of records."""
-        return {STORED.get(name, name): value for name, value in asdict(self).items()}
-
-    def _choose(self, name: str, allowed: tuple[str, ...]) -> None:
-        value = getattr(self, name)
-        if value not in allowed:
-            raise UserError(f"{name}={value}: must be one of {', '.join(allowed)}.{did_you_mean(value, allowed)}")
-
-    def _require(self, name: str, holds: bool, rule: str) -> None:
-        if not holds:
-            raise UserError(f"{name}={getattr(self, name)}: {rule}.")
+        """With the former names, which are part of the keys of records."""
+        return {spec.metadata.get("formerly", spec.name): getattr(self, spec.name) for spec in fields(self)}
 
 
 #: Section 2.2 of arXiv:2009.04534, for weights trained by the recipe `par-search`. The paper does not give the
@@ -178,8 +163,7 @@ class SupernetJob:
     precision: str = "fp32"
 
     def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise UserError(f"precision {self.precision}: known: {', '.join(PRECISIONS)}.")
+        require_one_of(self.precision, PRECISIONS, f"precision {self.precision}")
         if self.recipe.gradient_accumulation > 1:
             raise UserError("a supernet does not support gradient accumulation; give a smaller batch.")
         if self.recipe.next_sentence:

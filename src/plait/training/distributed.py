@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
+from plait.core.registry import require_one_of
 
 
 def usable(device: str) -> str:
@@ -182,8 +183,7 @@ def _device_of_process(device: str, world: int) -> torch.device:
 def processes(device: str = "cpu", sharding: str = "ddp", tensor: int = 1) -> Iterator[Processes]:
     """Join the process group that torchrun started, or be the only process. `tensor` neighbouring processes share every
     layer."""
-    if sharding not in SHARDINGS:
-        raise UserError(f"sharding {sharding}: known: {', '.join(SHARDINGS)}.")
+    require_one_of(sharding, SHARDINGS, f"sharding {sharding}")
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     if tensor < 1 or world % tensor:
         raise UserError(

@@ -35,8 +35,9 @@ from plait.training.optimizer import decayed_parameters
 #: graph.
 SCORED_SHARE, SCORED_MULTIPLE = 0.5, 16
 SCORED_NUMBERS = 2**28  # numbers in the widest activation when a GPU scores many sequences at once
-#: Tokens × parameters that a GPU trains while a step of fewer replicas is compiled: 20 seconds of an H200.
-RECORDED_MEANWHILE = 2**48
+#: Tokens × parameters for which recording a step of fewer replicas repays: five seconds of an H200, as recording takes
+#: where a step of that shape was compiled before.
+RECORDED_MEANWHILE = 2**46
 
 #: Accuracy of (N, T) predictions given (N, T) targets; a position whose target is `IGNORE` is not scored.
 Metric = Callable[[np.ndarray, np.ndarray], float]

@@ -103,6 +103,9 @@ class Interrupted(Stopped):
     run: Run
     step: int
 
+    def __str__(self) -> str:
+        return f"{self.run.name} is saved at step {self.step}"
+
 
 Report = Callable[[Progress], None]
 
@@ -166,7 +169,7 @@ def _stored(job: Job, store: Store | None, folder: Path) -> Trained | None:
     record = None if store is None else store.get(job.key)
     if record is None or not (folder / WEIGHTS).exists():
         return None
-    return Trained.from_record(job.key, record.result)
+    return Trained.from_dict({**record.result, "key": job.key, "trained_now": False})
 
 
 def fit_alone(

@@ -19,13 +19,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.core.errors import UserError, did_you_mean
-from plait.core.registry import Entry, Table, current_names, kinds_of, require_known
-from plait.core.result import Result
+from plait.core.errors import UserError
+from plait.core.registry import Entry, Table, require_one_of, require_setting, with_fields
+from plait.core.result import StoredResult
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import ModelCost, model_cost
 
@@ -129,28 +129,23 @@ class Recipe:
             value, choices = getattr(self, spec.name), spec.metadata["choices"]
             if spec.name == "optimizer":
                 OPTIMIZERS.require(value)
-            elif choices and value not in choices:
-                raise UserError(
-                    f"{spec.name}={value}: must be one of {', '.join(choices)}.{did_you_mean(str(value), choices)}"
-                )
+            elif choices:
+                require_one_of(value, choices, f"{spec.name}={value}")
         for name in ("batch", "seq_len", "gradient_accumulation"):
-            _require(getattr(self, name) >= 1, name, self, "must be at least 1")
+            require_setting(self, name, getattr(self, name) >= 1, "must be at least 1")
         if self.batch * self.seq_len > MOST_TOKENS:
             raise UserError(f"a step of {self.batch} × {self.seq_len} tokens fits no machine; make the batch smaller.")
         for name in ("lr", "eps"):
-            _require(getattr(self, name) > 0, name, self, "must be greater than 0")
+            require_setting(self, name, getattr(self, name) > 0, "must be greater than 0")
         for name in ("warmup", "weight_decay", "clip", "memory"):
-            _require(getattr(self, name) >= 0, name, self, "must not be negative")
-        _require(0 < self.decay <= 1, "decay", self, "must be above 0 and at most 1")
+            require_setting(self, name, getattr(self, name) >= 0, "must not be negative")
+        require_setting(self, "decay", 0 < self.decay <= 1, "must be above 0 and at most 1")
         for name in ("min_lr_ratio", "momentum", "beta1", "beta2", "dropout", "attn_dropout", "mask_share"):
-            _require(0 <= getattr(self, name) < 1, name, self, "must be at least 0 and below 1")
+            require_setting(self, name, 0 <= getattr(self, name) < 1, "must be at least 0 and below 1")
 
     def with_values(self, values: Mapping[str, Any]) -> Recipe:
         """This recipe with some keys set; unknown ones are refused."""
-        values = current_names(values, self)
-        for name in values:
-            require_known(name, kinds_of(self), "a recipe", "key")
-        return replace(self, **values)
+        return with_fields(self, values, "a recipe has no key")
 
     def as_dict(self) -> dict[str, object]:
         values = {**asdict(self), "no_weight_decay": list(self.no_weight_decay)}
@@ -162,11 +157,6 @@ class Recipe:
         if self.optimizer != "muon":
             del values["momentum"]
         return values
-
-
-def _require(holds: bool, name: str, recipe: Recipe, rule: str) -> None:
-    if not holds:
-        raise UserError(f"{name}={getattr(recipe, name)}: {rule}.")
 
 
 def warmup_steps(recipe: Recipe, steps: int) -> int:
@@ -245,8 +235,7 @@ class Job:
         kind, vocab = self.arch.header.kind, self.corpus.vocab
         if kind not in ("lm", "encoder"):
             raise UserError(f"kind={kind} is for probes; train a language model (kind=lm) or an encoder.")
-        if self.precision not in PRECISIONS:
-            raise UserError(f"precision {self.precision}: known: {', '.join(PRECISIONS)}.")
+        require_one_of(self.precision, PRECISIONS, f"precision {self.precision}")
         needed = vocab + (kind == "encoder")
         if self.arch.header.vocab < needed:
             mask = " and one more for the mask" if kind == "encoder" else ""
@@ -254,8 +243,7 @@ class Job:
                 f"the model has vocab={self.arch.header.vocab}, but {self.corpus.name} has {vocab} tokens{mask}; "
                 f"write vocab={needed} or leave it out."
             )
-        if self.validation_tokens < 1:
-            raise UserError(f"validation_tokens={self.validation_tokens}: must be at least 1.")
+        require_setting(self, "validation_tokens", self.validation_tokens >= 1, "must be at least 1")
         header, length = self.arch.header, self.recipe.seq_len
         if header.pos == "learned" and length > header.max_len and not self.recipe.memory:
             raise UserError(
@@ -325,12 +313,11 @@ def fitted(spec: str, corpus: Corpus) -> Architecture:
     arch = architecture(spec)
     if re.search(r"(^|\s)vocab\s*=", spec):
         return arch
-    vocab = corpus.vocab + (arch.header.kind == "encoder")
-    return Architecture(arch.header.with_vocabulary(vocab), arch.layers)
+    return arch.with_vocabulary(corpus.vocab + (arch.header.kind == "encoder"))
 
 
 @dataclass(frozen=True)
-class Trained(Result):
+class Trained(StoredResult):
     """The result of a training. Losses are in nats per token: `loss` on the validation text, `train_loss` the last one
     logged."""
 
@@ -355,13 +342,6 @@ class Trained(Result):
     entropy: float | None = None  # of the data, if known
     above_entropy: float | None = None
     text_kept: bool = True  # False: the tokenizer drops characters, so bits per character are a lower bound
-
-    @classmethod
-    def from_record(cls, key: str, stored: Mapping[str, Any]) -> Trained:
-        """The result of an earlier training; `stored` also contains its curves."""
-        known = {spec.name for spec in fields(cls)}
-        values = {name: value for name, value in stored.items() if name in known}
-        return cls(**{**values, "key": key, "trained_now": False})
 
     def as_dict(self) -> dict[str, Any]:
         return {name: value for name, value in super().as_dict().items() if (name, value) not in _ABSENT}

@@ -31,7 +31,17 @@ import torch
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.core.files import atomic_write, parse_json, read_object, read_text, sealed, understood, unsealed, writing
+from plait.core.files import (
+    atomic_write,
+    parse_json,
+    read_object,
+    read_text,
+    sealed,
+    understood,
+    unsealed,
+    write_text,
+    writing,
+)
 from plait.data import Corpus, Tokenizer, load_tokenizer, open_corpus
 from plait.data.corpora import NoCorpus
 from plait.data.tokenizer_table import TOKENIZERS
@@ -175,10 +185,8 @@ class Run:
     def create(self, job: Job, tokenizer: str | None) -> None:
         """The folder of a job, with `run.json`, the tokenizer and copies of the user's mixers; an existing folder is
         not changed. `tokenizer` is as given by the user."""
-        try:
+        with writing(self.folder, "the run's folder "):
             self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as wrong:
-            raise UserError(f"cannot make the run's folder {self.folder}: {wrong.strerror}.") from wrong
         if (self.folder / ABOUT).exists():
             if self.about.get("key") != job.key:
                 raise UserError(f"{self.folder} contains another training ({self.about.get('key')}); move it away.")
@@ -232,8 +240,7 @@ class Run:
         """Remove the rows after a checkpoint's step, because they will be logged again."""
         path = self.folder / "log.jsonl"
         rows = [row for row in _log_rows(path) if row["step"] <= step]
-        with writing(path), atomic_write(path) as draft:
-            draft.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
     def log(self, row: LogRow) -> None:
         path = self.folder / "log.jsonl"
@@ -365,8 +372,7 @@ def open_run(run: str | Path | Run, root: Path = RUNS) -> Run:
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    with writing(path), atomic_write(path) as draft:
-        draft.write_text(json.dumps(sealed(document), indent=1) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(sealed(document), indent=1) + "\n")
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.registry import Entry, Table
+from plait.core.registry import Entry, Table, names
 
 PROJECT = "plait"
 FLUSH_SECONDS = 10  # after which TensorBoard writes to disk; checkpoints are less frequent
@@ -205,13 +205,12 @@ SINKS: Table[type[Sink]] = Table(
 
 def sink_names(sinks: str | Sequence[str]) -> tuple[str, ...]:
     """`tensorboard,wandb` or a list, each known and installed."""
-    asked = sinks.split(",") if isinstance(sinks, str) else sinks
-    names = tuple(dict.fromkeys(name.strip() for name in asked if name.strip()))
-    for name in names:
+    asked = tuple(dict.fromkeys(names(sinks)))
+    for name in asked:
         package = SINKS.load(name).package
         if find_spec(package) is None:
             raise UserError(f"--log {name} needs the package {package}: pip install 'plait[{name}]'.")
-    return names
+    return asked
 
 
 @dataclass

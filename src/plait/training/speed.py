@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -178,9 +178,6 @@ class Throughput:
     mfu: float | None
     loss: float  # after the last step: equal for the same model and tokens, compiled or not
 
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
-
 
 class WarmTraining:
     """A training of `spec` with a vocabulary of `vocab`, in steps of batch × seq_len random tokens, that has taken its
@@ -201,8 +198,7 @@ class WarmTraining:
     ) -> None:
         if steps < 1:
             raise UserError(f"steps={steps}: at least one step is timed.")
-        arch = architecture(spec)
-        arch = Architecture(arch.header.with_vocabulary(vocab), arch.layers)
+        arch = architecture(spec).with_vocabulary(vocab)
         total = UNTIMED + steps
         self.spec, self.steps = spec, steps
         self.job = Job(

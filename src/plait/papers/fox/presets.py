@@ -52,17 +52,6 @@ TABLE_5 = {
     "deltanet-760m": 1e-3,
 }
 
-#: Table 6: millions of parameters, the output layer included and the input table not.
-TABLE_6 = {
-    "fox-pro-760m": 759,
-    "transformer-pro-760m": 757,
-    "fox-llama-760m": 757,
-    "transformer-llama-760m": 756,
-    "mamba2-760m": 780,
-    "hgrn2-760m": 756,
-    "deltanet-760m": 757,
-}
-
 
 @dataclass(frozen=True)
 class Ablation:

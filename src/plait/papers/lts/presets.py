@@ -30,7 +30,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
-from itertools import groupby
 
 from plait.spec.presets import Catalog, Preset
 
@@ -112,7 +111,7 @@ def _preset(name: str) -> Preset:
     repaired = "" if r.clean else "; row restored from the other version"
     what = f"{_BACKBONES[r.backbone]}, {len(layers)} layers, {r.decoder_params_m}M decoder parameters, {of}{repaired}"
     source = f"Table {r.table}" + (" (earlier version)" if r.earlier else "")
-    return Preset(name, f"{_header(r.backbone, r.d, r.earlier)} | {_grouped(layers)}", "lts", source, what)
+    return Preset(name, f"{_header(r.backbone, r.d, r.earlier)} | {' '.join(layers)}", "lts", source, what)
 
 
 def _header(backbone: str, d: int, earlier: bool = False) -> str:
@@ -134,12 +133,6 @@ def _layer_pair(backbone: str, heads: int, inner: int, head_dim: int = 0) -> str
     return f"attn[heads={heads}{width},pos=none,bias] mlp[inner={inner},act={act}]"
 
 
-def _grouped(layers: list[str]) -> str:
-    """Equal neighbours as one group: the OPT rows have the same layer all through."""
-    runs = [(layer, len(list(group))) for layer, group in groupby(layers)]
-    return " ".join(f"({layer})x{count}" if count > 1 else layer for layer, count in runs)
-
-
 # Scaled baselines: one shape at 1 to 16 layers. 1024 / 12 is not a whole number, so GPT-2's "d_head = d_model / n_head"
 # cannot hold for its own baseline; the nearest width below is taken.
 _BASE = {"xl": (512, 8, 2048, 0), "gpt2": (1024, 12, 3072, 85)}  # width, heads, inner width, head width
@@ -147,7 +140,7 @@ _BASE = {"xl": (512, 8, 2048, 0), "gpt2": (1024, 12, 3072, 85)}  # width, heads,
 
 def _baseline(backbone: str, n: int) -> Preset:
     d, heads, inner, head_dim = _BASE[backbone]
-    text = f"{_header(backbone, d)} | {_grouped([_layer_pair(backbone, heads, inner, head_dim)] * n)}"
+    text = f"{_header(backbone, d)} | ({_layer_pair(backbone, heads, inner, head_dim)})x{n}"
     tables = "Tables 4 and 5" if backbone == "xl" else "Tables 6 and 7"
     note = "; heads of 85, since 1024 / 12 is not a whole number" if head_dim else ""
     what = f"{_BACKBONES[backbone]} baseline scaled to {n} layer{'s' if n > 1 else ''}{note}"

@@ -12,7 +12,7 @@ from plait.model.cost import model_cost
 from plait.papers.conventions import mad_flops, mad_terms
 from plait.papers.mad.probe_facts import stepwise
 from plait.papers.mad.scaling_presets import TABLE_C2, TABLE_C3, TABLE_C4, TABLE_D1, VOCAB, ExpertSize
-from plait.papers.verify import FactTable, tally
+from plait.papers.verify import FactTable, first_layer, tally
 from plait.spec import parse, presets
 
 facts = FactTable()
@@ -261,7 +261,7 @@ def topologies() -> tuple[str, str, bool]:
     good = sum(_letters(name) == letters for name, letters in zip(names, TOPOLOGIES, strict=True))
     dialect = sum(_letters(f"mad:{text}") == letters for (text, _), letters in zip(TABLE_D1, TOPOLOGIES, strict=True))
     wide = sum(
-        (arch.header.d, *_heads(_first(arch, "attn"), 1536), _inner(_first(arch, "swiglu"), 1536))
+        (arch.header.d, *_heads(first_layer(arch, "attn"), 1536), _inner(first_layer(arch, "swiglu"), 1536))
         == (1536, 12, 128, 4096)
         for arch in map(architecture, names)
     )
@@ -281,10 +281,6 @@ def topology_scores() -> tuple[str, str, bool]:
         f"{kept} of 12 kept; best {best}",
         kept == 12 and best == "(2H:4A:4H:2A)x2",
     )
-
-
-def _first(arch: Architecture, name: str) -> Any:
-    return next(layer for layer in arch.layers if layer.name == name)
 
 
 @facts.fact("M39", "reference blocks: Transformer++, Hyena, Mamba as the paper describes them")

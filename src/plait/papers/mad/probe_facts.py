@@ -129,7 +129,8 @@ def sweep() -> tuple[str, str, bool]:
     protocol = full()
     # (validation accuracy, loss) of a grid's replicas; None has diverged.
     chosen = [best(grid) for grid in ([(0.5, 0.1), (0.9, 0.3), (0.9, 0.2)], [None, (0.1, 2.0)], [None, None])]
-    ours = f"{protocol.runs:,} runs, {protocol.steps:,} steps, chosen {chosen}"
+    steps = sum(len(setting.training.grid) * setting.training.steps for setting in protocol.settings)  # if none stops
+    ours = f"{protocol.runs:,} runs, {steps:,} steps, chosen {chosen}"
     return (
         "396 runs, 5,384,400 steps, chosen [2, 1, None]",
         ours,

@@ -8,10 +8,10 @@ from math import nan
 from typing import Any
 
 from plait.core.units import percent
-from plait.model.architecture import Architecture, architecture
+from plait.model.architecture import architecture
 from plait.model.cost import model_cost
 from plait.papers.conventions import par_block_flops
-from plait.papers.verify import FactTable, tally
+from plait.papers.verify import FactTable, first_layer, tally
 from plait.spec import parse, presets
 
 facts = FactTable()
@@ -265,7 +265,7 @@ def sizes() -> tuple[str, str, bool]:
     actual = {}
     for name, (_, named, printed, _) in expected.items():
         arch, paper = architecture(name), recipe(named)
-        attention, feed_forward, d = _first(arch, "xl-attn"), _first(arch, "mlp"), arch.header.d
+        attention, feed_forward, d = first_layer(arch, "xl-attn"), first_layer(arch, "mlp"), arch.header.d
         shape = (d, attention.heads, attention.head_width(d), feed_forward.inner_width(d), len(arch.layers))
         # Of 24B the paper has no batch, of Large no number of steps.
         training = (paper.recipe.seq_len, paper.recipe.memory, paper.recipe.batch, paper.steps)[: len(printed)]
@@ -275,10 +275,6 @@ def sizes() -> tuple[str, str, bool]:
         "; ".join(f"{name} {row[2]} {row[3]}" for name, row in rows.items()) for rows in (expected, actual)
     )
     return published, ours, actual == expected
-
-
-def _first(arch: Architecture, name: str) -> Any:
-    return next(layer for layer in arch.layers if layer.name == name)
 
 
 @facts.fact("P19", "segments with memory give the full context's output inside the window")
