@@ -129,7 +129,7 @@ def design(
     seconds, page = parse_duration(time), Path(out)
     check_writable(page)
     on_progress("text", None, f"opening {data}")
-    setting = Setting.of(mode, answer, seq=seq_len, batch=batch, device=device, threads=threads)
+    setting = Setting.of(mode, answer, seq=seq_len, batch=batch, device=device, threads=threads).here()
     held = Limits.read(tokens_per_second, **{**LIMITS, **limits})
     usable(device)
     config = design_config(

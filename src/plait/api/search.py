@@ -238,12 +238,13 @@ def _given_profile(
     if path is None:
         if anywhere:
             raise UserError("--anywhere needs the profile of another machine: give it with --profile.")
-        return None, setting_on(**asked)
+        return None, setting_on(**asked).here()
     read = Profile.load(Path(path), anywhere=anywhere)
     for name, value in asked.items():
         if read.common[name] != value:
             raise UserError(f"--{name} {value} given, but {path} is a profile of {name} {read.common[name]}.")
-    return read, setting_on(**read.common)
+    setting = setting_on(**read.common)
+    return read, setting if anywhere else setting.here()
 
 
 def _predictor(
