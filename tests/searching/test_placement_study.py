@@ -190,7 +190,7 @@ def test_interrupted_it_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(PlacementStudy, "run", stopped)
     shown = CliRunner().invoke(group, ["placement", "--data", "builtin:language"])
     assert shown.exit_code == 130
-    assert "abc123 is saved. The same command resumes." in shown.stderr
+    assert "abc123 is saved at step 7. The same command resumes." in shown.stderr
 
 
 def test_a_p_that_is_no_number() -> None:

@@ -128,13 +128,11 @@ def command(
     """Design a model for this machine: profile it, search under limits, race the best few, train the winner, report."""
     arguments = dict(locals())
     from plait.api.design import design
-    from plait.searching.job import Interrupted as SearchStopped
-    from plait.training.fit import Interrupted as TrainingStopped
 
     with within_time(time), Display(quiet=as_json) as display:
         try:
             result = design(**passed(arguments, "limits", "as_json", **limits), on_progress=display.update)
-        except (KeyboardInterrupt, SearchStopped, TrainingStopped):
+        except KeyboardInterrupt:
             display.stop()
             console(stderr=True).print("interrupted; everything is saved. The same command resumes.")
             raise typer.Exit(130) from None

@@ -121,7 +121,7 @@ def finetune_command(
         with progress_bar(quiet=as_json) as on_progress:
             result = finetune(**passed(arguments, "as_json"), on_progress=on_progress)
     except Stopped as stopped:
-        console(stderr=True).print(f"interrupted; {stopped}. The same command resumes from there.")
+        console(stderr=True).print(f"interrupted; {stopped.saved}. The same command resumes from there.")
         raise typer.Exit(130) from None
     if as_json:
         print_json(result.as_dict())

@@ -108,7 +108,6 @@ def command(
     from plait.core.registry import pairs, read_pairs
     from plait.searching.job import Interrupted
     from plait.supernet.settings import Settings
-    from plait.training.fit import Interrupted as TrainingInterrupted
     from plait.training.recipe import Recipe
 
     supernets = Supernets(
@@ -132,8 +131,8 @@ def command(
                 ),
                 on_progress=on_progress,
             )  # fmt: skip
-    except (Interrupted, TrainingInterrupted, KeyboardInterrupt) as stopped:
-        where = f": {stopped}" if isinstance(stopped, Interrupted) else ""
+    except KeyboardInterrupt as stopped:
+        where = f": {stopped.saved}" if isinstance(stopped, Interrupted) else ""
         console(stderr=True).print(f"interrupted{where}. Everything is saved; the same command resumes from there.")
         raise typer.Exit(130) from None
     print_json(result.as_dict()) if as_json else print_front(result)

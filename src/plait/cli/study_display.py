@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from plait.cli.output import console, paragraph, plain, print_rows, progress_bar, table
-from plait.core.progress import OnProgress
+from plait.core.progress import OnProgress, Stopped
 from plait.core.units import percent, short
 from plait.device.quantities import in_rows
 
@@ -26,16 +26,12 @@ if TYPE_CHECKING:
 @contextmanager
 def study_progress(*, quiet: bool) -> Iterator[OnProgress]:
     """A progress bar over the models, and the message of an interrupted study."""
-    from plait.training.fit import Interrupted
-
     try:
         with progress_bar(quiet=quiet) as bar:
             yield lambda what, done, total: bar(f"{what:14} {int(done)} of {total} models", done, total)
-    except Interrupted as stopped:
-        console(stderr=True).print(f"interrupted; {stopped.run.name} is saved. The same command resumes.")
-        raise typer.Exit(130) from None
-    except KeyboardInterrupt:
-        console(stderr=True).print("interrupted; finished work is stored. The same command resumes.")
+    except KeyboardInterrupt as stopped:
+        saved = stopped.saved if isinstance(stopped, Stopped) else "finished work is stored"
+        console(stderr=True).print(f"interrupted; {saved}. The same command resumes.")
         raise typer.Exit(130) from None
 
 

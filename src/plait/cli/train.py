@@ -158,8 +158,7 @@ def command(
             result = None if swept else train(spec, lr=rates[0] if rates else None, seed=seed, **options)
     except Interrupted as stopped:
         if first:
-            said = f"interrupted; {stopped.run.name} is saved at step {stopped.step}."
-            console(stderr=True).print(f"{said} The same command resumes from there.")
+            console(stderr=True).print(f"interrupted; {stopped.saved}. The same command resumes from there.")
         raise typer.Exit(130) from None
     if first:
         outcome = swept or result

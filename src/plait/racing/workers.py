@@ -126,7 +126,7 @@ class Workers:
 
     def run(self, legs: Iterable[Leg], on_tokens: OnTokens = lambda done, total: None) -> list[list[list[Record]]]:
         """Train what is not in the store; returns the records of every leg, by budget and replica. When asked to stop,
-        saves everything and raises `KeyboardInterrupt`."""
+        saves everything and raises `Stopped`."""
         legs = list(legs)
         left: dict[str, Leg] = {}
         for leg in legs:

@@ -22,7 +22,7 @@ from plait.algorithms.objectives import Exact, Objective, Predicted, ProxyObject
 from plait.algorithms.predicted import DevicePredictor
 from plait.algorithms.search import Search
 from plait.core.errors import UserError
-from plait.core.progress import stop_signals
+from plait.core.progress import Stopped, stop_signals
 from plait.core.registry import Entry, Table, accept_subclass
 from plait.data import Corpus
 from plait.device.measurements import AnswerPredictor
@@ -204,7 +204,7 @@ class Request:
         return exact([name])[0] if issubclass(kind, Exact) else kind()
 
 
-class Interrupted(Exception):
+class Interrupted(Stopped):
     """Raised when a search is interrupted, after its checkpoint is saved."""
 
     def __init__(self, search: Search) -> None:
