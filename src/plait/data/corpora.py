@@ -230,8 +230,8 @@ def reopen_corpus(given: str, tokenizer: str | None, identity: str) -> Corpus:
     corpus = open_corpus(given, tokenizer)
     if corpus.fingerprint != identity:
         raise UserError(
-            f"{given} is no longer the text that this command began with: it was edited, or the machines have "
-            "different files. What is finished is stored; run again to train on the text as it is now."
+            f"{given} has changed since this command began, or the machines have different files. What is finished is "
+            "stored; run again to train on the text as it is now."
         )
     return corpus
 
