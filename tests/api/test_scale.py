@@ -238,7 +238,7 @@ def test_a_text_edited_while_its_runs_train_is_not_another_process(tmp_path: Pat
     def edit(*_: object) -> None:
         text.write_text("pack my box with five dozen liquor jugs\n" * 400)
 
-    with pytest.raises(UserError, match="my.txt has changed since this command began, .* run again"):
+    with pytest.raises(UserError, match=r"my.txt has changed since this command began, .* run again"):
         plait.scale.run(plan, runs=tmp_path, store=url, on_progress=edit)
     with plait.open_store(url) as store:
         assert store.kinds() == {"scale": 1}
