@@ -121,6 +121,7 @@ def design(
     from plait.designing.workflow import design as run
     from plait.designing.workflow import design_config
     from plait.reporting.page import check_writable, write
+    from plait.space.table import require_chosen
     from plait.training.distributed import usable
     from plait.training.sinks import sink_names
 
@@ -147,6 +148,7 @@ def design(
         log=sinks,
     )
     on_progress("text", 1.0, f"{data}: a vocabulary of {config.space.headers.vocab}")
+    require_chosen(config.space, mixers)
     with writable_store(store) as opened, published(opened, "design", f"{space} on {data}") as job:
 
         def report(stage: str, share: float | None, now: str) -> None:

@@ -149,12 +149,13 @@ def search(
     from plait.algorithms.objectives import register_file
     from plait.searching.job import Request
     from plait.searching.validation import document
-    from plait.space.table import load_space
+    from plait.space.table import load_space, require_chosen
     from plait.training.distributed import usable
 
     load_mixers(mixers)
     objectives = [register_file(objective) for objective in objectives]  # first: constraints of the space may use them
     whole, asked = load_space(str(space)), supernets or Supernets()
+    require_chosen(whole, mixers)
     require_sound_layers(whole.one_of_each())
     setting_on = partial(Setting.of, mode, answer, seq=seq_len or whole.seq, batch=batch)
     read, setting = _given_profile(profile, anywhere, setting_on, device, threads)
