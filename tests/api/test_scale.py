@@ -231,6 +231,24 @@ def test_what_another_process_trains_is_left_to_it(tmp_path: Path) -> None:
         assert store.kinds()["scale"] == 1
 
 
+def test_a_text_edited_while_its_runs_train_is_not_another_process(tmp_path: Path) -> None:
+    """It was trained on as it is now, under other keys; the planned runs were said to be trained elsewhere."""
+    text, url = tmp_path / "my.txt", f"sqlite:///{tmp_path}/plait.db"
+    text.write_text("the quick brown fox jumps over the lazy dog\n" * 400)
+    plan = tiny_plan(budgets=[1e6], params=["600", "2K"], data=str(text)).plan
+
+    def edit(*_: object) -> None:
+        text.write_text("pack my box with five dozen liquor jugs\n" * 400)
+
+    with pytest.raises(UserError, match=r"my.txt has changed since this command began, .* run again"):
+        plait.scale.run(plan, runs=tmp_path, store=url, on_progress=edit)
+    with plait.open_store(url) as store:
+        assert store.kinds() == {"scale": 1}
+    again = plait.scale.run(plan, runs=tmp_path, store=url)
+    assert not again.missing
+    assert "has changed since the plan was made" in again.notes[0]
+
+
 def test_workers_share_a_plan(tmp_path: Path) -> None:
     plan = tiny_plan(budgets=[1e6], params=["600", "2K", "5K"]).plan
     found = plait.scale.run(plan, workers=2, runs=tmp_path, store=f"sqlite:///{tmp_path}/plait.db")

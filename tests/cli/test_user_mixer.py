@@ -251,6 +251,18 @@ def test_a_mixer_whose_results_would_mean_nothing_is_refused_before_any(
     assert not list(Path("runs").glob("[!c]*"))  # but for the text's tokens, in the cache
 
 
+@pytest.mark.parametrize(
+    "verb", [("search", "--objectives", "decoder_params,flops"), ("design", "--data", "builtin:stdlib")]
+)
+def test_a_mixer_that_the_space_does_not_choose_is_not_left_out_silently(run: Json, verb: tuple[str, ...]) -> None:
+    """A search of a space without it went on as if it had not been given."""
+    Path("my_mixer.py").write_text(TEMPLATE)
+    with pytest.raises(
+        UserError, match=r"--mixers my_mixer.py: small-hybrid does not choose my-mixer, .* --space a file"
+    ):
+        run(*verb, "--space", "small-hybrid", "--mixers", "my_mixer.py")
+
+
 def test_a_leaking_mixer_is_refused_by_scaling_runs(run: Json) -> None:
     plan = ("scale", "plan", "--arch", f"mine={SPEC}", "--total", "1e9", "--seq-len", "16", "--no-price")
     run(*plan, "--out", "plan.json", "--mixers", "my_mixer.py")

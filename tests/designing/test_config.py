@@ -20,7 +20,7 @@ from plait.device.quantities import Setting
 from plait.model.architecture import architecture
 from plait.model.user_mixers import mixers_option
 from plait.probing.protocol import QUICK
-from plait.records import open_store
+from plait.records import open_store, record
 from plait.space.constraints import Limits
 from plait.space.space import Space
 from plait.space.table import SPACES, load_space
@@ -121,6 +121,7 @@ def test_what_a_user_asks_for_reaches_the_design(tmp_path: Path, monkeypatch: py
         raise KeyboardInterrupt
 
     monkeypatch.setattr(workflow, "design", stop)
+    monkeypatch.setattr(record, "cores", lambda: 2)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         plait.design(

@@ -10,6 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import plait
 from plait.cli import eval as verb
 from plait.core.errors import UserError
 from plait.data import open_corpus
@@ -66,6 +67,20 @@ def test_a_table_for_people(folder: Path) -> None:
     assert {path.name for path in (run.folder / "evals").iterdir()} == {
         "per-token-loss.svg",
         "perplexity-by-length.svg",
+    }
+
+
+def test_a_long_text_says_how_to_read_less_of_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million tokens took minutes on a small text's model, and nothing said that there is an option."""
+    told: list[str] = []
+    run, size = make_run(), len(open_corpus("story.txt", "bytes").tokens("test"))
+    for longest in (size, size - 1):
+        monkeypatch.setattr("plait.evals.perplexity.LONG", longest)
+        with plait.open_store(f"sqlite:///{longest}.db") as store:
+            plait.evaluate(run.folder, store=store, on_progress=lambda what, *_: told.append(what))
+    assert set(told[: len(told) // 2]) == {f"perplexity, {run.name}, {size} tokens"}
+    assert set(told[len(told) // 2 :]) == {
+        f"perplexity, {run.name}, {size} tokens; --set tokens=100000 reads fewer",
     }
 
 

@@ -281,7 +281,7 @@ def test_shots_and_limit(tasks: Path) -> None:
 
 
 MISTAKES = {
-    "no file": ("nowhere.yaml", None, "there is no task file"),
+    "no file": ("nowhere.yaml", None, "Tasks have no names here: `plait data tasks` writes"),
     "not a task": ("notes.txt", "hello", "a task is a .yaml file"),
     "not YAML": ("bad.yaml", "task: [", "bad.yaml:2: not YAML"),
     "not a mapping": ("bad.yaml", "- a\n", "Expected YAML dict"),

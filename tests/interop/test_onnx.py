@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from importlib.resources import files
 
 import pytest
@@ -41,10 +42,20 @@ def lively(spec):
     return model
 
 
+def shapes(file):
+    """As the file declares them: a number, or the name of a size that may be any."""
+    graph = importlib.import_module("onnx").load(file).graph
+    return {
+        value.name: [size.dim_param or size.dim_value for size in value.type.tensor_type.shape.dim]
+        for value in (*graph.input, *graph.output)
+    }
+
+
 def test_the_file_gives_our_logits(tmp_path):
     model, file = lively(f"d=32 vocab=41 norm=layer tie=true | {PRO} mlp"), tmp_path / "model.onnx"
     export_onnx(model, file, 12)
     assert check_onnx(model, file, 12) <= 1e-4
+    assert shapes(file) == {"tokens": ["batch", "time"], "logits": ["batch", "time", 41]}
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".data"] == ["model.onnx"]
     with torch.no_grad():
         model.output.weight.mul_(1.1)

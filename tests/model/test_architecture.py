@@ -146,3 +146,10 @@ def test_layers_that_share_biases_must_have_equal_heads() -> None:
     with pytest.raises(SpecError, match="cannot share") as caught:
         architecture("d=64 norm=layer | xl-attn[heads=2,shared_bias] xl-attn[heads=4,shared_bias]")
     assert caught.value.column == 48
+
+
+def test_a_prompt_shows_its_spec() -> None:
+    """All fields of the header and of every layer were thousands of characters."""
+    assert repr(architecture("d=8 vocab=9 | (attn[heads=2] mlp)x2")) == (
+        "Architecture('d=8 vocab=9 | (attn[heads=2] mlp)x2')"
+    )

@@ -219,3 +219,7 @@ def test_what_is_done_cannot_be_claimed(store: Store, make_record: Make) -> None
     assert not store.claim(record.key, "me", ttl=60)
     store.delete([record.key])
     assert store.claim(record.key, "you", ttl=60)  # the refusals left nothing behind
+
+
+def test_a_prompt_shows_where_it_is(store: Store) -> None:
+    assert repr(store) == f"<store {store.name}>"

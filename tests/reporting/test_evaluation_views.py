@@ -60,6 +60,7 @@ def test_long_context_tasks_are_accuracy_over_the_length_with_intervals_and_chan
     assert {(row["task"], row["length"]) for row in view.rows} == {
         (task, length) for task in ("niah", "vt") for length in (128, 256)
     }
+    assert "&lt; 128 tokens" in words, "the certain length"
     assert summary(ruler()).words == "effective length 128 tokens"
 
 
@@ -126,3 +127,5 @@ def test_the_same_cost_is_listed_once() -> None:
 def test_a_long_length_is_written_out() -> None:
     found = summary(evaluated("ruler", mean={"effective_length": 16384}))
     assert (found.words, found.unit) == ("effective length 16,384 tokens", "effective length tokens")
+    none = summary(evaluated("ruler", mean={"effective_length": 0}))
+    assert none.words == "effective length below the shortest tested"

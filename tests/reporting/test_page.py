@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from plait.core.errors import UserError
-from plait.reporting.page import card, code, folded, legend, note, page, section, table, tiles, write
+from plait.reporting.page import card, code, folded, legend, note, page, section, sentence, table, tiles, write
 
 VOID = ("meta", "link", "img", "br", "hr", "input")
 
@@ -58,6 +58,12 @@ def test_numbers_stand_to_the_right_and_the_chosen_row_is_marked() -> None:
     text = whole()
     assert '<th class="right" scope="col">ms</th>' in text
     assert '<tr class="chosen"><td class="left">c</td>' in text
+
+
+def test_a_sentence_keeps_the_name_that_it_begins_with() -> None:
+    """A probe's page spoke of the mixer "My-mixer"."""
+    assert sentence("my-mixer: state not matched") == "my-mixer: state not matched."
+    assert sentence("trainings were cut: give more time") == "Trainings were cut: give more time."
 
 
 def test_light_and_dark_know_the_same_colours() -> None:

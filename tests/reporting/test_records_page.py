@@ -13,9 +13,11 @@ import pytest
 import plait
 from plait.core.errors import UserError
 from plait.records import Record, open_store
+from plait.records.record import flat
 from plait.reporting.citation import bibtex, methods
 from plait.reporting.page import text_of
 from plait.reporting.records_page import kind_section, records_page
+from plait.reporting.views import field_table
 
 ABOUT = {
     "started": "2026-03-04T05:06:07+00:00",
@@ -92,6 +94,25 @@ def test_trainings_on_different_texts_are_not_ranked_together() -> None:
                                                          "Screenings on the text two-fing…"]  # fmt: skip
     charts = [figure for figure in page.iter("svg") if "loss after decay" in text_of(figure)]
     assert [len([part for part in chart.iter() if part.get("class") == "hover"]) for chart in charts] == [2, 1, 1]
+
+
+def test_records_of_a_kind_without_a_view_are_told_apart() -> None:
+    """A sweep's table of 24 losses named neither rate nor seed."""
+    made = [record("sweep", 0, {"lr": lr, "steps": 9}, loss=2.0 + at) for at, lr in enumerate((0.01, 0.1))]
+    table = text_of(kind_section("sweep", made))
+    assert re.findall(r"<th [^>]*>([^<]*)<", table) == ["record", "lr", "loss"]
+    assert re.findall(r'data-label="lr">([^<]*)<', table) == ["0.01", "0.1"]
+
+
+def test_fields_are_in_words_and_no_list_of_objects() -> None:
+    """They were printed as Python prints them: [{'spec': …}], None, True."""
+    document = {"raced": [{"spec": "attn", "lr": 0.1}, "none"], "limit": None, "exact": True, "grid": [[1, 2]]}
+    table = ElementTree.fromstring(text_of(field_table(flat(document), "config")))
+    cells = [cell.text for cell in table.iter("td")]
+    assert dict(zip(cells[::2], cells[1::2], strict=True)) == {
+        "raced.1.spec": "attn", "raced.1.lr": "0.1", "raced.2": "none", "limit": "–", "exact": "true",
+        "grid": "[[1, 2]]",
+    }  # fmt: skip
 
 
 def test_methods_say_what_the_records_say() -> None:

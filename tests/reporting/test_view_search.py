@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 from plait.records import Record
 from plait.reporting.page import text_of
 from plait.reporting.summaries import summary
+from plait.reporting.view_search import _groups
 from plait.reporting.views import ALONE, view_of
 
 
@@ -32,6 +33,14 @@ def test_a_search_says_its_constraints_and_what_is_predicted() -> None:
     lead = view_of(record, ALONE).lead
     assert "Constraints: count(attn) == 1 * layers." in lead
     assert f"Predicted from a profile of the machine: latency. `plait front show {record.key[:10]}` has" in lead
+
+
+def test_a_mixer_that_all_have_is_named_where_some_have_nothing_else() -> None:
+    """Models of one's own mixer and a SwiGLU were called "swiglu", since all others had the mixer too."""
+    plain, rest = "d=8 | attn", ("d=8 | attn swiglu", "d=8 | attn gla")
+    named = _groups([{"spec": spec} for spec in (plain, *rest)])
+    assert list(named.values()) == ["attn", "attn + swiglu", "attn + gla"]
+    assert list(_groups([{"spec": spec} for spec in rest]).values()) == ["swiglu", "gla"]
 
 
 def test_a_cache_has_its_unit() -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from plait.core.errors import UserError
+from plait.core.progress import Stopped
 from plait.data import Corpus, open_corpus
 from plait.model.architecture import architecture
-from plait.records import Store
+from plait.records import Store, open_store
 from plait.studies import lr_sweep
 from plait.studies.lr_sweep import KIND, RateSweep, SweepFindings
 
@@ -45,6 +48,27 @@ def test_only_what_is_new_is_trained(corpus: Corpus, store: Store, monkeypatch: 
     assert kept == first.rows
     assert store.kinds() == {KIND: 9}
     assert all(row["loss"] is not None and 0 < row["loss"] < 10 for row in first.rows)
+
+
+def test_interrupted_within_an_architecture_it_goes_on_there(corpus: Corpus, store: Store, tmp_path: Path) -> None:
+    """All replicas of an architecture train together, so the records alone lose every one of them."""
+    steps: list[float] = []
+
+    def told(what: str, done: float, total: float | None) -> None:
+        steps.append(done)
+        if done == 1.25:  # after the second architecture's first step
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Stopped):
+        sweep(corpus).run(store, told)
+    assert store.kinds() == {KIND: 2}
+    assert steps[-1] == 1.25
+    steps.clear()
+    resumed = sweep(corpus).run(store, lambda what, done, total: steps.append(done))
+    assert steps[0] == 1.5
+    with open_store(f"sqlite:///{tmp_path}/whole.db") as other:
+        assert resumed.rows == sweep(corpus).run(other).rows
+    assert not list(tmp_path.rglob("*.safetensors"))
 
 
 def made_up(corpus: Corpus, losses: list[tuple[float, float | None]]) -> SweepFindings:

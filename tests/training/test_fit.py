@@ -182,9 +182,11 @@ def test_stopped_in_its_last_validation_it_ends_the_same(tmp_path):
             if len(seen) == 2:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(Interrupted) as stopped:
+    with pytest.raises(KeyboardInterrupt, match="is saved at step 3; the same call resumes") as stopped:
         run(job, tmp_path / "stopped", report=stop)
+    assert isinstance(stopped.value, Interrupted)
     assert stopped.value.step == 3
+    assert not isinstance(stopped.value, Exception), "a loop that goes on after errors would go on after Ctrl-C"
     assert len(seen) == 2
     assert seen[1] < 1
     steps = set()

@@ -121,6 +121,7 @@ def design(
     from plait.designing.workflow import design as run
     from plait.designing.workflow import design_config
     from plait.reporting.page import check_writable, write
+    from plait.space.table import require_chosen
     from plait.training.distributed import usable
     from plait.training.sinks import sink_names
 
@@ -129,7 +130,7 @@ def design(
     seconds, page = parse_duration(time), Path(out)
     check_writable(page)
     on_progress("text", None, f"opening {data}")
-    setting = Setting.of(mode, answer, seq=seq_len, batch=batch, device=device, threads=threads)
+    setting = Setting.of(mode, answer, seq=seq_len, batch=batch, device=device, threads=threads).here()
     held = Limits.read(tokens_per_second, **{**LIMITS, **limits})
     usable(device)
     config = design_config(
@@ -147,6 +148,7 @@ def design(
         log=sinks,
     )
     on_progress("text", 1.0, f"{data}: a vocabulary of {config.space.headers.vocab}")
+    require_chosen(config.space, mixers)
     with writable_store(store) as opened, published(opened, "design", f"{space} on {data}") as job:
 
         def report(stage: str, share: float | None, now: str) -> None:

@@ -113,7 +113,7 @@ def evaluate(
     with published_store(store, "eval", title, on_progress) as (records_store, report):
         for run in opened:
             subject, text = _subject(run, data, split, device, text=any(evaluation.needs_text for evaluation in chosen))
-            for evaluation in chosen:
+            for evaluation in (setting.resolved(subject) for setting in chosen):
                 what = ", ".join(filter(None, (evaluation.name, run.name, evaluation.amount)))
                 report(what, 0, None)
                 record, stored = evaluated(

@@ -144,7 +144,7 @@ def measure(
     from plait.device.workload import check
 
     load_mixers(mixers)
-    setting = Setting.of(mode, answer, seq=seq_len, batch=batch, device=device, dtype=dtype, threads=threads)
+    setting = Setting.of(mode, answer, seq=seq_len, batch=batch, device=device, dtype=dtype, threads=threads).here()
     require_measurable(needed, setting)
     archs = read_architectures(specs)
     for arch in archs:  # all of them before the first is measured
@@ -184,7 +184,7 @@ def measure_lengths(
     load_mixers(mixers)
     if mode == BOTH:
         raise UserError("--lengths times one block at a time: give --mode prefill or --mode decode, not both.")
-    setting = Setting(mode=mode, batch=batch, device=device, dtype=dtype, threads=threads)
+    setting = Setting(mode=mode, batch=batch, device=device, dtype=dtype, threads=threads).here()
     wanted = read_lengths(lengths if isinstance(lengths, str) else ",".join(map(str, lengths)))
     blocks, done = distinct_blocks(read_architectures(specs)), 0
 

@@ -78,7 +78,7 @@ def profile(
     load_mixers(mixers)
     seconds, path = parse_duration(time), Path(out)
     settings = [
-        Setting(mode=mode, seq=seq_len, batch=batch, device=device, dtype=dtype, threads=threads)
+        Setting(mode=mode, seq=seq_len, batch=batch, device=device, dtype=dtype, threads=threads).here()
         for mode in modes
         for seq_len in seq_lens
     ]

@@ -149,12 +149,13 @@ def search(
     from plait.algorithms.objectives import register_file
     from plait.searching.job import Request
     from plait.searching.validation import document
-    from plait.space.table import load_space
+    from plait.space.table import load_space, require_chosen
     from plait.training.distributed import usable
 
     load_mixers(mixers)
     objectives = [register_file(objective) for objective in objectives]  # first: constraints of the space may use them
     whole, asked = load_space(str(space)), supernets or Supernets()
+    require_chosen(whole, mixers)
     require_sound_layers(whole.one_of_each())
     setting_on = partial(Setting.of, mode, answer, seq=seq_len or whole.seq, batch=batch)
     read, setting = _given_profile(profile, anywhere, setting_on, device, threads)
@@ -235,12 +236,13 @@ def _given_profile(
     if path is None:
         if anywhere:
             raise UserError("--anywhere needs the profile of another machine: give it with --profile.")
-        return None, setting_on(**asked)
+        return None, setting_on(**asked).here()
     read = Profile.load(Path(path), anywhere=anywhere)
     for name, value in asked.items():
         if read.common[name] != value:
             raise UserError(f"--{name} {value} given, but {path} is a profile of {name} {read.common[name]}.")
-    return read, setting_on(**read.common)
+    setting = setting_on(**read.common)
+    return read, setting if anywhere else setting.here()
 
 
 def _predictor(

@@ -207,7 +207,7 @@ def shapes(
         chosen = chosen.with_vocabulary(corpus.vocab)
         recipe = RECIPE.with_values({"batch": batch, "seq_len": train_seq_len, "lr": lr})
         training = Training(corpus, steps, recipe, seeds)
-    setting = Setting(seq=seq_len, threads=threads)
+    setting = Setting(seq=seq_len, threads=threads).here()
     size = _count(params) if isinstance(params, str) else params
     study = ShapeStudy(chosen, setting, models, size, tolerance, seed, training)
     title = f"{models} shapes of {space}"

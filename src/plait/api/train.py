@@ -99,7 +99,8 @@ def train(
     `log`: also log to tensorboard, wandb or mlflow. With several processes (torchrun), groups of
     `tensor_parallel` share every layer; the batch is split among such groups. `on_progress` is called after every step
     and every batch of the last validation, `on_start` with what is being done before the first step.
-    If stopped by a signal it raises `plait.training.fit.Interrupted`, after saving everything.
+    Ctrl-C (or a scheduler's SIGTERM) saves everything and raises `plait.training.fit.Interrupted`, a
+    `KeyboardInterrupt`; the same call resumes.
 
     >>> trained = plait.train("d=16 | gla[heads=2] swiglu", data="builtin:language", steps=2, batch=2, seq_len=16)
     >>> trained.steps, trained.tokens, trained.open().finished

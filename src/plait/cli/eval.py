@@ -31,7 +31,10 @@ def command(
     memory: Annotated[int | None, typer.Option(min=1, help="perplexity: tokens of Transformer-XL memory.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Another setting: name=value; samples=10 asks ruler and phonebook fewer questions."),
+        typer.Option(
+            "--set",
+            help="Another setting: name=value; tokens=100000 reads less of the text, samples=10 asks fewer questions.",
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the figures. \\[default: RUN/evals]")] = None,
     device: Device = "cpu",

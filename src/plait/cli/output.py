@@ -80,8 +80,8 @@ def resumable(saved: str = "", *, quiet: bool = False) -> Iterator[None]:
     not say so itself; without it Ctrl-C is not caught."""
     try:
         yield
-    except (KeyboardInterrupt, Stopped) as stopped:
-        if not (where := str(stopped)) and not saved:
+    except KeyboardInterrupt as stopped:
+        if not (where := stopped.saved if isinstance(stopped, Stopped) else "") and not saved:
             raise
         if not quiet:
             then = "The same command resumes from there." if where else "The same command resumes."

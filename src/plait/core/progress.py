@@ -42,8 +42,16 @@ def partial_progress(on_progress: OnProgress, what: str, done: int, total: int) 
     return lambda share: on_progress(what, done + share, total)
 
 
-class Stopped(Exception):
-    """Raised by long-running work that was asked to stop, once everything is saved."""
+class Stopped(KeyboardInterrupt):
+    """Raised by long-running work that was asked to stop, once everything is saved; `saved` says what. Like Ctrl-C
+    itself it is no `Exception`, so that a loop over trainings that goes on after errors ends."""
+
+    def __init__(self, saved: str = "finished work is stored") -> None:
+        super().__init__(saved)
+        self.saved = saved
+
+    def __str__(self) -> str:
+        return f"{self.saved}; the same call resumes"
 
 
 @contextmanager

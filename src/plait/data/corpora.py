@@ -229,6 +229,17 @@ def open_corpus(
     return Corpus(given, source.tokenizer, identity, source.entropy, source.tokens, *counts)
 
 
+def reopen_corpus(given: str, tokenizer: str | None, identity: str) -> Corpus:
+    """In a worker: the corpus with this fingerprint, which the command opened as it began."""
+    corpus = open_corpus(given, tokenizer)
+    if corpus.fingerprint != identity:
+        raise UserError(
+            f"{given} has changed since this command began, or the machines have different files. What is finished is "
+            "stored; run again to train on the text as it is now."
+        )
+    return corpus
+
+
 def fingerprint(*parts: Any) -> str:
     text = json.dumps([VERSION, *parts], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]

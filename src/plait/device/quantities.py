@@ -70,6 +70,17 @@ class Setting:
         if self.on_cpu and DTYPES[self.dtype] < 4:
             raise UserError(f"dtype {self.dtype} can be measured only on GPUs; on a CPU use float32.")
 
+    def here(self) -> Setting:
+        """This setting, to be measured here. Threads that take turns on too few cores would measure nothing that a
+        user meets."""
+        from plait.records.record import cores
+
+        if self.threads > (most := cores()):
+            raise UserError(
+                f"--threads {self.threads}: this process may use {most} core{'s' * (most > 1)}; give no more."
+            )
+        return self
+
     @property
     def on_cpu(self) -> bool:
         return self.device == "cpu"

@@ -82,7 +82,7 @@ class Evaluation(ABC):
 
     @property
     def amount(self) -> str:
-        """How much there is to do, for the progress bar, such as "200 questions"; may be empty."""
+        """How much there is to do once `resolved`, for the progress bar, such as "200 questions"; may be empty."""
         return ""
 
     def resolved(self: Self, subject: Subject) -> Self:

@@ -59,7 +59,10 @@ def _files(path: Path, trust: bool) -> list[Path]:
             )
         return tasks
     if not path.is_file():
-        raise UserError(f"there is no task file {path}; give a YAML file, a folder of them, or a LongBench JSONL file.")
+        raise UserError(
+            f"there is no task file {path}; give a YAML file, a folder of them, or a LongBench JSONL file. Tasks have "
+            "no names here: `plait data tasks` writes files of some from their downloaded data."
+        )
     if path.suffix not in (".yaml", ".yml", ".jsonl"):
         raise UserError(f"{path}: a task is a .yaml file, or one of LongBench's .jsonl files.")
     return [path]

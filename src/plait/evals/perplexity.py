@@ -29,6 +29,8 @@ from plait.evals.losses import check_length, losses_after, rows_at_once, token_l
 from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.language_model import IGNORE, LanguageModel, perplexity_of
 
+LONG = 2**18  # tokens; a longer text comes with the advice how to read less of it
+
 
 @dataclass(frozen=True)
 class Perplexity:
@@ -172,6 +174,12 @@ class PerplexityEvaluation(Evaluation):
     streams: int = 1  # with a memory: parts the text is cut into, to be faster
     clamp: int = 0  # with a memory: the farthest distance; 0: as trained
     tokens: int = 0  # of the text, from its start; 0: all
+
+    @property
+    def amount(self) -> str:
+        if not self.tokens:
+            return ""
+        return f"{self.tokens:,} tokens" + ("; --set tokens=100000 reads fewer" if self.tokens > LONG else "")
 
     def resolved(self, subject: Subject) -> PerplexityEvaluation:
         self.require(self.memory == 0 or self.stride == 0, "stride", "not used with a memory, which replaces it")

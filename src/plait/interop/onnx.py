@@ -106,7 +106,7 @@ def _program(model: LanguageModel | Encoder, length: int) -> Any:
     """torch's ONNX program of a model."""
     model = copy.deepcopy(model).cpu().float().eval()
     tokens_BT = torch.zeros(2, length - isinstance(model, LanguageModel), dtype=torch.long)
-    sizes: dict[int, Any] = {0: torch.export.Dim("batch")}
+    sizes: dict[int, Any] = {0: torch.export.Dim("batch")}  # the file's names for them
     if isinstance(model, LanguageModel):
         wrapped: nn.Module = Filled(model, length)
         sizes[1] = torch.export.Dim("time", min=1, max=length)
@@ -116,6 +116,7 @@ def _program(model: LanguageModel | Encoder, length: int) -> Any:
         graph = torch.export.export(wrapped, (tokens_BT,), dynamic_shapes={"tokens_BT": sizes})
         return torch.onnx.export(
             graph, dynamo=True, input_names=["tokens"], output_names=["logits"], verbose=False,
+            dynamic_shapes={"tokens_BT": {place: size.__name__ for place, size in sizes.items()}},
             custom_translation_table={torch.ops.aten.linalg_solve_triangular.default: _solve_unit_lower},
         )  # fmt: skip
 

@@ -45,6 +45,10 @@ class Architecture:
         if any(options.share != NOT_SHARED for options in self.layers):
             object.__setattr__(self, "layers", canonical_share_names(self.layers))
 
+    def __repr__(self) -> str:
+        """As it is written: all fields of all layers would fill a screen."""
+        return f"Architecture({self.text!r})"
+
     @cached_property
     def spec(self) -> Spec:
         """The spec in its shortest spelling (no option equal to its default)."""

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from plait.core.errors import UserError
 from plait.probing import plan
@@ -16,7 +15,6 @@ from plait.probing.protocol import Candidate, Protocol
 from plait.probing.trial import FleetProgress, Speed, Trial, all_tokens, to_time, tokens
 from plait.probing.verdict import Comparison, Score
 from plait.records import Record, Store
-from plait.records.database import file_of, resolve
 from plait.workers.pool import Place, Pool, Setup, Task
 
 TIMING = 0.1  # largest fraction of a budget for timing the first steps
@@ -174,10 +172,10 @@ class _Trials:
     """A pool of workers that trains and times trials."""
 
     def __init__(self, candidates: Sequence[Candidate], store: Store, machine: Machine) -> None:
+        from plait.training.ensemble_run import states_of
+
         mixers = {source.hash: source for candidate in candidates for source in candidate.arch.mixer_sources.values()}
-        path = file_of(resolve(store.url))
-        folder = path.parent if path is not None else Path("runs")
-        self._checkpoints, self._seconds = str(folder.resolve() / "checkpoints"), machine.checkpoint_seconds
+        self._checkpoints, self._seconds = str(states_of(store)), machine.checkpoint_seconds
         setup = Setup.of(store, tuple(mixers.values()))
         # A worker process even if there is only one, so that it is timed under the same conditions as it trains.
         self._pool = Pool(machine.place, setup, store, local_workers=machine.processes, apart=True)

@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from plait.core.errors import UserError
 from plait.core.progress import Stopped
@@ -16,10 +16,9 @@ from plait.records.store import held
 from plait.workers.worker import Worker
 
 if TYPE_CHECKING:
-    from plait.training.ensemble import Fleet, FleetState
+    from plait.training.ensemble import Fleet
 
 CLAIM_SECONDS = 20.0  # after which the claim of a machine that no longer answers expires
-SLICE_SECONDS = 0.5  # how long a fleet trains before the worker checks whether it should stop
 TIMED_STEPS = 4
 
 
@@ -40,30 +39,21 @@ def train_trial(worker: Worker, trial: Trial, checkpoints: str, checkpoint_secon
 
 
 def _train(worker: Worker, trial: Trial, path: Path, checkpoint_seconds: float) -> None:
-    from plait.training import checkpoint
+    from plait.training.checkpoint import remove_state
+    from plait.training.ensemble_run import resume, run_saved
 
-    started = time.time()
-    began = saved_at = time.perf_counter()
+    started, began = time.time(), time.perf_counter()
     fleet = trial.fleet()
-    saved = checkpoint.load_state(path)
-    if saved is not None:
-        fleet.restore(cast("FleetState", saved))
-        began -= fleet.seconds
-    width = 1
-    while fleet.alive and fleet.step < fleet.plan.steps:
-        before = time.perf_counter()
-        fleet.run(until=fleet.step + width)
-        width = _next_width(width, time.perf_counter() - before)
-        worker.tell(_progress(fleet, time.perf_counter() - began))
-        stop = worker.stopping()
-        if stop or time.perf_counter() - saved_at > checkpoint_seconds:
-            checkpoint.save_state(path, fleet.state())
-            saved_at = time.perf_counter()
-        if stop:
-            raise Stopped
+    resume(fleet, path)
+    began -= fleet.seconds
+
+    def report(now: Fleet) -> None:
+        worker.tell(_progress(now, time.perf_counter() - began))
+
+    run_saved(fleet, path, report, worker.stopping, checkpoint_seconds)
     seconds = time.perf_counter() - began  # includes making data and saving, which also count towards the budget
     worker.store.put(Record.of(KIND, trial.config, result(trial, fleet.records), provenance_of(started, seconds)))
-    checkpoint.remove_state(path)
+    remove_state(path)
 
 
 def _release_memory() -> None:
@@ -79,12 +69,6 @@ def _release_memory() -> None:
 
 def time_trial(worker: Worker, trial: Trial, most: float) -> float:
     return step_seconds(trial, most)
-
-
-def _next_width(steps: int, seconds: float) -> int:
-    """How many steps take about `SLICE_SECONDS`. (This does not affect results.)"""
-    wanted = steps * SLICE_SECONDS / max(seconds, 1e-3)
-    return max(1, min(round(wanted), 4 * steps))
 
 
 def _progress(fleet: Fleet, seconds: float) -> FleetProgress:

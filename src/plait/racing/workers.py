@@ -17,10 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from plait.core.errors import UserError
 from plait.core.progress import stop_signals
 from plait.core.user_files import MixerSource
-from plait.data import open_corpus
+from plait.data.corpora import reopen_corpus
 from plait.model.architecture import Architecture, architecture
 from plait.probing.plan import makespan
 from plait.racing.leg import Course, Leg
@@ -39,9 +38,7 @@ OnTokens = Callable[[float, float], object]
 
 
 def open_text(course: Course) -> Text:
-    corpus = open_corpus(course.data, course.tokenizer)
-    if corpus.fingerprint != course.fingerprint:
-        raise UserError(f"{course.data} has changed while it was being trained on; start again.")
+    corpus = reopen_corpus(course.data, course.tokenizer, course.fingerprint)
     text = Text.of(corpus, course.recipe.seq_len, course.held_out)
     return screening_text(text, course.screening) if course.screening else text
 
@@ -126,7 +123,7 @@ class Workers:
 
     def run(self, legs: Iterable[Leg], on_tokens: OnTokens = lambda done, total: None) -> list[list[list[Record]]]:
         """Train what is not in the store; returns the records of every leg, by budget and replica. When asked to stop,
-        saves everything and raises `KeyboardInterrupt`."""
+        saves everything and raises `Stopped`."""
         legs = list(legs)
         left: dict[str, Leg] = {}
         for leg in legs:

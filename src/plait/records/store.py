@@ -73,6 +73,9 @@ def writable_store(store: str | Store | None) -> Iterator[Store]:
 class Store(Database):
     """Safe to use from several threads, and after a fork. Another process opens its own with the same `url`."""
 
+    def __repr__(self) -> str:
+        return f"<store {self.name}>"
+
     # ---- records
 
     def get(self, key: str) -> Record | None:

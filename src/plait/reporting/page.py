@@ -106,8 +106,9 @@ def section(title: str, *children: Child) -> Element:
 
 
 def sentence(words: str) -> str:
-    """Capitalised, with a full stop."""
-    return f"{words[:1].upper()}{words[1:]}{'' if words.endswith(('.', '!', '?')) else '.'}"
+    """Capitalised, with a full stop; a name before a colon remains as it is."""
+    first = words[:1] if words.partition(" ")[0].endswith(":") else words[:1].upper()
+    return f"{first}{words[1:]}{'' if words.endswith(('.', '!', '?')) else '.'}"
 
 
 def note(words: str) -> Element:

@@ -252,15 +252,20 @@ def _answers(kind: str, records: Sequence[Record], context: Context) -> Element:
     return section(title, table(("result", "what", "data", "started"), rows, name=kind))
 
 
+MOST_DIFFERING = 3  # columns of a config
 TITLES = {"compare": "Comparisons", "design": "Designs", "probe-verdict": "Probe results", "search": "Searches",
           "scale": "Scaling studies"}  # fmt: skip
 
 
 def _others(kind: str, records: Sequence[Record], context: Context) -> Element:
-    """Kinds without a section of their own: a table of the most common numbers in their results."""
-    flats = [flat(record.result) for record in records[:LISTED]]
+    """Kinds without a section of their own: a table of the numbers in which their configs differ, and of the most
+    common ones in their results."""
+    flats = [flat(record.config) for record in records[:LISTED]]
     common = Counter(name for fields in flats for name, value in fields.items() if number(value) is not None)
-    wanted = [name for name, _ in common.most_common(6)]
+    differing = [name for name in common if len({repr(fields.get(name)) for fields in flats}) > 1][:MOST_DIFFERING]
+    flats = [{**flat(r.result), **{n: f.get(n) for n in differing}} for r, f in zip(records, flats, strict=False)]
+    common = Counter(name for fields in flats for name, value in fields.items() if number(value) is not None)
+    wanted = list(dict.fromkeys([*differing, *(name for name, _ in common.most_common(6 + len(differing)))]))
     rows: list[list[Child]] = [
         [_named(record, context), *(number_text(fields.get(name)) for name in wanted)]
         for record, fields in zip(records[:LISTED], flats, strict=True)

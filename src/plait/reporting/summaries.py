@@ -191,6 +191,8 @@ def _eval(record: Record) -> Summary:
             value, unit = number(entry), " ".join(template.replace("{}", "").split())
             shown = whole_text if name in ("mean.effective_length", "maps") else number_text
             words = template.format(entry if isinstance(entry, str) else shown(entry))
+            if words == EVALUATED["mean.effective_length"].format(0):
+                words = "effective length below the shortest tested"
             break
     return Summary(pattern_of(spec), spec, value, unit, words, str(record.config.get("evaluation", "")))
 

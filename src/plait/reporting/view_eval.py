@@ -185,15 +185,21 @@ def _interval(point: Mapping[str, Any]) -> tuple[float, float] | None:
     return (ends[0], ends[1]) if len(ends) == 2 and ends[0] is not None and ends[1] is not None else None
 
 
+def _reached(length: object, points: Sequence[Mapping[str, Any]]) -> str:
+    """0: not even the shortest length."""
+    below = f"< {whole_text(points[0].get('length'))}" if points else "0"
+    return f"{whole_text(length) if length else below} tokens"
+
+
 def _task_tiles(result: Mapping[str, Any]) -> Element:
     mean = mapping(result.get("mean"))
     points = _task_points(mean)
     threshold = number_text(result.get("threshold"), 3)
     longest = points[-1] if points else {}
     return tiles([
-        ("effective length", f"{whole_text(mean.get('effective_length'))} tokens",
+        ("effective length", _reached(mean.get("effective_length"), points),
          f"longest length up to which every mean accuracy is at least {threshold}"),
-        ("certain length", f"{whole_text(mean.get('certain_length'))} tokens", "for the intervals' lower ends"),
+        ("certain length", _reached(mean.get("certain_length"), points), "for the intervals' lower ends"),
         ("trained length", f"{whole_text(result.get('trained_length'))} tokens", ""),
         *([("mean accuracy", f"{float(longest['score']):.3f}", f"at {whole_text(longest.get('length'))} tokens")]
           if longest else []),

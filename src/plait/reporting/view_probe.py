@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -310,7 +311,7 @@ def verdict_view(record: Record, context: Context) -> View:
     parts: list[Child] = [
         tiles([
             ("best", str(rows[0]["name"]), f"mean accuracy {float(rows[0]['mean']['accuracy']):.3f}"),
-            ("tasks", str(len(tasks)), ", ".join(tasks)[:80]),
+            ("tasks", str(len(tasks)), shorten(", ".join(tasks), 80, placeholder=" …")),
             ("trainings", f"{int(cost.get('runs') or 0):,}", f"{int(cost.get('steps') or 0):,} steps"),
             ("steps", percent(float(ran.get('steps_share') or 1)), "of the protocol's"),
         ]),

@@ -166,9 +166,9 @@ def _groups(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Spec → the mixers that distinguish it, for the most common compositions."""
     sets = {row["spec"]: mixers_of(row["spec"]) for row in rows}
     everywhere = set.intersection(*(set(names) for names in sets.values())) if sets else set()
-    named = {
-        spec: " + ".join(sorted(set(names) - everywhere)) or " + ".join(sorted(names)) for spec, names in sets.items()
-    }
+    if any(everywhere.issuperset(names) for names in sets.values()):
+        everywhere = set()  # without what all have, nothing would be left to call these by
+    named = {spec: " + ".join(sorted(set(names) - everywhere)) for spec, names in sets.items()}
     common = [name for name, _ in Counter(named.values()).most_common(MOST_GROUPS)]
     return {spec: name if name in common else OTHERS for spec, name in named.items()}
 

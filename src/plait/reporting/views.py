@@ -7,8 +7,10 @@ a `Context`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -259,12 +261,21 @@ def _cost_text(name: str, value: Any) -> str:
 
 
 def field_table(fields: Mapping[str, Any], name: str) -> Element:
-    rows: list[list[Child]] = [[key, _shown(value)] for key, value in list(fields.items())[:MOST_FIELDS]]
+    rows: list[list[Child]] = [[key, _shown(value)] for key, value in islice(_leaves(fields), MOST_FIELDS)]
     return table(("field", "value"), rows, name=name)
+
+
+def _leaves(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The fields, each entry of a list of objects by its place: `candidates.1.spec`."""
+    for name, value in fields.items():
+        if isinstance(value, (list, tuple)) and any(isinstance(entry, Mapping) for entry in value):
+            yield from _leaves(flat({str(place): entry for place, entry in enumerate(value, start=1)}, f"{name}."))
+        else:
+            yield name, value
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
-    text = str(value)
+    text = "–" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]} …"

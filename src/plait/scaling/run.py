@@ -78,9 +78,9 @@ def run_plan(
     _store_study(plan, corpus, jobs, store, started)
     stored = store.has(jobs)
     shares = {key: float(key in stored) for key in jobs}
-    common = replace(plan, runs=())
+    common = (replace(plan, runs=()), corpus.fingerprint, runs.resolve(), place.device, log)
     tasks = [
-        Task(key, f"{__name__}:train_planned", (run, common, runs.resolve(), place.device, log), (key,), _label(run))
+        Task(key, f"{__name__}:train_planned", (run, *common), (key,), _label(run))
         for key, run in jobs.items()
         if key not in stored
     ]
@@ -114,16 +114,18 @@ def _label(run: PlannedRun) -> str:
     return f"{run.architecture} {run.params:,} at {run.budget:.3g}"
 
 
-def train_planned(worker: Worker, run: PlannedRun, plan: Plan, runs: Path, device: str, log: tuple[str, ...]) -> str:
-    """Train one run in a worker process. Returns `DIVERGED` if its loss diverged, so that the other runs continue;
-    otherwise ""."""
-    from plait.data import open_corpus
+def train_planned(
+    worker: Worker, run: PlannedRun, plan: Plan, text: str, runs: Path, device: str, log: tuple[str, ...]
+) -> str:
+    """Train one run in a worker process, on the `text` with this fingerprint. Returns `DIVERGED` if its loss diverged,
+    so that the other runs continue; otherwise ""."""
+    from plait.data.corpora import reopen_corpus
     from plait.training.fit import fit_alone
     from plait.training.trainer import Diverged
 
     kept = worker.kept.get("corpus")
-    if kept is None or kept[0] != (plan.data, plan.tokenizer):
-        kept = ((plan.data, plan.tokenizer), open_corpus(plan.data, tokenizer=plan.tokenizer))
+    if kept is None or kept[0] != text:
+        kept = (text, reopen_corpus(plan.data, plan.tokenizer, text))
         worker.kept["corpus"] = kept
     job = job_of(run, plan, kept[1])
     if worker.store.has([job.key]):  # even if the weights were deleted since

@@ -47,7 +47,7 @@ def stored_score(objective: ProxyObjective, spec: str, store: Store) -> float:
 
 @contextmanager
 def scored_by_workers(search: Search, scoring: Scoring, store: Store, stop: threading.Event) -> Iterator[None]:
-    """A context in which workers compute the search's proxies; setting `stop` raises `KeyboardInterrupt`."""
+    """A context in which workers compute the search's proxies; setting `stop` raises `Stopped`."""
     proxies = [objective for objective in search.evaluator.objectives if isinstance(objective, ProxyObjective)]
     setup = Setup.of(store, tuple(search.space.mixer_sources.values()))
     with Pool(scoring.place, setup, store, local_workers=scoring.place.local_workers(), apart=True) as pool:

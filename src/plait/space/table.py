@@ -68,6 +68,17 @@ def read_space(text: str, name: str, folder: Path = Path()) -> Space:
     )
 
 
+def require_chosen(space: Space, files: Sequence[str | Path]) -> None:
+    """Refuse users' mixers that the space does not choose from: no model would have them, and nothing would say so."""
+    for file in files:
+        name = load_mixer(file).name
+        if name not in space.mixer_sources:
+            raise UserError(
+                f"--mixers {file}: {space.name} does not choose {name}, so no model would have it. Give --space a file "
+                f"that lists it, such as one with layers: 2..4, d: 128, mixers: [{name}, attn] and channel: [swiglu]."
+            )
+
+
 def _read_lines(text: str, name: str) -> dict[str, str]:
     """Key → value; items after dashes are joined by commas, constraints by newlines."""
     values: dict[str, str] = {}

@@ -4,7 +4,8 @@ LiteTransformerSearch, App. B (Javaheripi et al. 2022, arXiv:2203.02094): 100 GP
 and 1e-1; 98 % do best with 1e-2, and ranking by decoder parameters has SRC 0.96 at that rate, 0.93 with each
 model's best.
 
-Every replica has its own record, so adding a rate, seed or architecture trains only the new replicas.
+Every replica has its own record, so adding a rate, seed or architecture trains only the new replicas. Those of one
+architecture train together: none is finished before all are, so their state is saved.
 """
 
 from __future__ import annotations
@@ -23,15 +24,18 @@ from plait.algorithms.proxies import Windows
 from plait.analysis.learning_rate import LearningRateStudy, learning_rate_study
 from plait.core.errors import UserError
 from plait.core.files import finite
-from plait.core.progress import OnProgress, ignore, partial_progress
+from plait.core.progress import OnProgress, ignore, partial_progress, stop_signals
 from plait.core.registry import require_setting
 from plait.core.units import percent
 from plait.data import Corpus
 from plait.model.architecture import Architecture
 from plait.model.cost import model_cost
+from plait.probing.trial import checkpoint_path
 from plait.records import Record, Store, provenance_of, record_key
+from plait.training.checkpoint import remove_state
 from plait.training.ensemble import Fleet, Split
 from plait.training.ensemble_plan import Plan, Replica, ReplicaRecord
+from plait.training.ensemble_run import resume, run_saved, states_of
 
 KIND = "lr-sweep"
 PROTOCOL = 1  # incremented when the same settings give a different loss
@@ -107,12 +111,17 @@ class RateSweep:
         stacked = [Replica(rate, self.weight_decay, seed, data=seed) for rate, seed in replicas]
         plan = Plan(self.steps, self.batch, eval_every=max(1, self.steps // 4), solved=NEVER)
         fleet = Fleet(arch, stacked, plan, *self._splits, device=self.device)
-        fleet.run(report=lambda now: on_progress(now.step / self.steps))
-        took = (time.time() - started) / len(replicas)
+        configs = [self._config(arch, *replica) for replica in replicas]
+        path = checkpoint_path(states_of(store), record_key(KIND, {"protocol": PROTOCOL, "replicas": configs}))
+        resume(fleet, path)
+        with stop_signals() as asked:
+            run_saved(fleet, path, lambda now: on_progress(now.step / self.steps), asked.is_set)
+        took = fleet.seconds / len(replicas)
         size = model_cost(arch, seq=self.seq_len).decoder_params
-        for (rate, seed), record in zip(replicas, fleet.records, strict=True):
+        for config, record in zip(configs, fleet.records, strict=True):
             result = {"loss": _loss(record), "stopped": record.stopped, "steps": record.steps, "decoder_params": size}
-            store.put(Record.of(KIND, self._config(arch, rate, seed), result, provenance_of(started, took)))
+            store.put(Record.of(KIND, config, result, provenance_of(started, took)))
+        remove_state(path)
 
     @cached_property
     def _splits(self) -> tuple[Split, Split, Split]:

@@ -96,15 +96,12 @@ class Progress:
         return self.step == self.steps and self.validated < 1 and self.validation_steps > 0
 
 
-@dataclass
 class Interrupted(Stopped):
     """Asked to stop; everything is saved."""
 
-    run: Run
-    step: int
-
-    def __str__(self) -> str:
-        return f"{self.run.name} is saved at step {self.step}"
+    def __init__(self, run: Run, step: int) -> None:
+        super().__init__(f"{run.name} is saved at step {step}")
+        self.run, self.step = run, step
 
 
 Report = Callable[[Progress], None]

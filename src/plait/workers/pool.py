@@ -35,6 +35,7 @@ from statistics import fmean
 from typing import Any
 
 from plait.core.errors import UserError
+from plait.core.progress import Stopped
 from plait.core.user_files import MixerSource
 from plait.records import Record, Store
 from plait.records.record import cores, this_machine
@@ -259,7 +260,7 @@ class Pool:
     ) -> dict[str, Any]:
         """Run the tasks and return what they returned, by name. When a worker is idle, `more` may return further tasks.
         With `wait_for_others`, tasks that other processes compute are waited for; otherwise they are missing from the
-        result. When `asked` is set, everything is saved and `KeyboardInterrupt` raised."""
+        result. When `asked` is set, everything is saved and `Stopped` raised."""
         work = _Work(tasks)
         asked = self._backend.asked = asked or threading.Event()
 
@@ -279,7 +280,7 @@ class Pool:
             elif event.kind == "failed":
                 raise UserError(event.detail)
             elif event.kind == "stopped" and asked.is_set():
-                raise KeyboardInterrupt
+                raise Stopped
             elif event.kind == "busy":
                 work.elsewhere.extend([task] if wait_for_others else [])
             else:  # lost, or stopped by its own machine's scheduler
@@ -298,13 +299,13 @@ class Pool:
             if not (work.running or work.waiting or work.elsewhere):
                 return work.results
             if asked.is_set() and not work.running:
-                raise KeyboardInterrupt
+                raise Stopped
             if work.running or not work.elsewhere:
                 self._backend.poll_events(on_event, LISTEN_SECONDS)
             else:
                 asked.wait(LISTEN_SECONDS)
             if asked.is_set():
-                raise KeyboardInterrupt
+                raise Stopped
 
     def _check_other_processes(self, work: _Work, on_done: OnDone) -> None:
         """Check the tasks that other processes compute: finished, or abandoned and to be taken over."""

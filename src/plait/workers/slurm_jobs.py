@@ -134,7 +134,7 @@ def _executor(kind: str, folder: Path, place: Place, parameters: dict[str, str])
     try:
         executor = submitit.AutoExecutor(folder=str(folder), cluster=kind)
     except (RuntimeError, ValueError) as wrong:
-        raise UserError(f"--cluster {place.cluster}: {str(wrong).strip() or 'submitit finds no Slurm here'}.") from None
+        raise UserError(f"--cluster {place.cluster}: submitit says: {str(wrong).strip() or 'no Slurm here'}") from None
     numbers = {_key(key, kind): int(value) if value.isdecimal() else value for key, value in parameters.items()}
     usual = {"name": "plait", "cpus_per_task": 1, "gpus_per_node": math.ceil(place.gpus), "timeout_min": 240}
     usual = {key: value for key, value in usual.items() if value}
