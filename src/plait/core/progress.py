@@ -46,12 +46,12 @@ class Stopped(KeyboardInterrupt):
     """Raised by long-running work that was asked to stop, once everything is saved; `saved` says what. Like Ctrl-C
     itself it is no `Exception`, so that a loop over trainings that goes on after errors ends."""
 
-    def __init__(self, saved: str = "finished work is stored") -> None:
+    def __init__(self, saved: str = "") -> None:
         super().__init__(saved)
         self.saved = saved
 
     def __str__(self) -> str:
-        return f"{self.saved}; the same call resumes"
+        return f"{self.saved or 'finished work is stored'}; the same call resumes"
 
 
 @contextmanager
