@@ -184,7 +184,7 @@ def test_every_feature_map_keeps_the_shape() -> None:
 
 
 def test_unknown_feature_map_suggests_the_nearest() -> None:
-    with pytest.raises(UserError, match=r"'sofmax'.*identity.*Did you mean 'softmax'"):
+    with pytest.raises(UserError, match=r"'sofmax'.*Did you mean 'softmax'.*identity"):
         feature_map("sofmax")
 
 

@@ -275,7 +275,7 @@ def run_row(record: Record, name: str | None = None, per_byte: float | None = No
         "batch": recipe["batch"] * recipe["seq_len"],
         "seq_len": int(recipe["seq_len"]),
         "vocab": arch.header.vocab,
-        "tokenizer": _tokenizer(config["data"]["tokenizer"]),
+        "tokenizer": _tokenizer(config["data"].get("tokenizer", {})),
         "tokens_per_byte": per_byte,
         "lr": recipe["lr"],
         "spec": arch.text,
@@ -285,8 +285,9 @@ def run_row(record: Record, name: str | None = None, per_byte: float | None = No
 
 
 def _tokenizer(identity: Mapping[str, Any]) -> str:
-    """Differs for two tokenizers of one kind and size, such as a BPE and the one learned after the text was edited."""
-    return f"{identity['tokenizer']}-{str(identity['sha256'])[:8]}"
+    """Differs for two tokenizers of one kind and size, such as a BPE and the one learned after the text was edited.
+    Empty if the record does not say."""
+    return "-".join(filter(None, (identity.get("tokenizer", ""), str(identity.get("sha256", ""))[:8])))
 
 
 def trained_architecture(record: Record) -> Architecture:
