@@ -275,7 +275,7 @@ def run_row(record: Record, name: str | None = None, per_byte: float | None = No
         "batch": recipe["batch"] * recipe["seq_len"],
         "seq_len": int(recipe["seq_len"]),
         "vocab": arch.header.vocab,
-        "tokenizer": _tokenizer(config["data"].get("tokenizer", {})),
+        "tokenizer": _tokenizer(config.get("data", {}).get("tokenizer", {})),
         "tokens_per_byte": per_byte,
         "lr": recipe["lr"],
         "spec": arch.text,
