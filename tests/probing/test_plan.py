@@ -152,6 +152,9 @@ def test_speed_is_a_line_through_what_was_timed(protocol):
         assert speed.step(trial) == pytest.approx(fixed + per_token * tokens(trial))
         # 30 steps, and four evaluations of 32 sequences in batches of 16 at a third of a step each.
         assert speed.trial(trial) == pytest.approx(speed.step(trial) * (30 + 4 * 2 / 3))
+        halved = replace(trial, training=replace(trial.training, halving=((0.3, 1),)))
+        # One of two runs goes on after the evaluation at step 10.
+        assert speed.trial(halved) == pytest.approx(speed.step(trial) * (10 + 20 / 2 + 4 * 2 / 3))
 
 
 def test_the_papers_protocol_is_timed_in_steps_that_fit_a_laptop():
