@@ -126,8 +126,8 @@ def _print_finetune(result: FinetuneResult, *, asked: bool) -> None:
     out = console()
     plan = result.plan
     out.print(
-        f"[bold]{result.task}[/]  {result.run}; {plan['epochs']} epochs, lr {plan['lr']:g}, batch {plan['batch']}, "
-        f"rows of {plan['max_len']} tokens"
+        f"[bold]{result.task}[/]  {result.run}; {plan['epochs']} epoch{'s' * (plan['epochs'] != 1)}, "
+        f"lr {plan['lr']:g}, batch {plan['batch']}, rows of {plan['max_len']} tokens"
     )
     grid = table(seed="left", **dict.fromkeys(result.metrics, "right"))
     for row in result.seeds:
