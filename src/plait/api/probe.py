@@ -74,7 +74,8 @@ def probe(
     suite          a set of architectures, mad21; or of tasks, scored at more lengths: tracking, recall, language,
                    all
     full           the paper's protocol: 396 runs per architecture; default: as much of the quick one as fits
-    patience       with full: stop runs whose validation accuracy has not risen for so many epochs
+    patience       with full: from 30 % of the steps on, stop runs whose validation accuracy has not risen for so many
+                   epochs
     time           total time: "90s", "10m", "2h", or seconds; default ten minutes
     seeds          default: with a time as many as fit, else 1
     tasks          only these tasks or task files

@@ -50,7 +50,9 @@ def command(
     full: Annotated[bool, typer.Option("--full", help="The paper's protocol: 396 runs per architecture.")] = False,
     patience: Annotated[
         int | None,
-        typer.Option(help="With --full: stop runs whose validation accuracy has not risen for so many epochs."),
+        typer.Option(
+            help="With --full: stop runs whose validation accuracy has not risen for so many epochs, from 30 % on."
+        ),
     ] = None,
     budget: Annotated[
         str, typer.Option("--time", help=f"Total time: 90s, 10m, 2h.  \\[default: {defaults.TIME}]")

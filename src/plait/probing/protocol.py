@@ -49,7 +49,7 @@ class Training:
     first_ends: bool = False  # the first grid point to solve a setting stops the others
     eval_most: int = 0  # cap for an `eval_every` that grows as a tenth of the steps; 0: constant
     halving: tuple[tuple[float, int], ...] = ()  # (fraction of the steps, how many runs, the best, go on from there)
-    patience: int = 0  # a run stops whose validation accuracy has not risen for so many steps; 0: never
+    patience: int = 0  # a run stops whose validation accuracy has not risen for so many steps (`Plan`); 0: never
 
     @property
     def evaluations(self) -> tuple[int, ...]:
